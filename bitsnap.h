@@ -1,0 +1,4348 @@
+/* bitsnap.h - a codec for tensor checkpoints. MIT licence, see the end of the file.
+ *
+ * Lossless, self-describing, checked, fast on one core; no heap, no globals, no dependency but the
+ * memcpy family. Copy this file, and bitsnap_simd.h for speed; in ONE .c (or .cpp) file of yours write
+ *
+ *     #define BITSNAP_IMPLEMENTATION
+ *     #include "bitsnap_simd.h"                   // or "bitsnap.h" alone: the same bytes, slower
+ *
+ * and then, anywhere:
+ *
+ *     static unsigned char workspace[BITSNAP_WORKSPACE];               // one for each thread
+ *     bitsnap b = {0};                                                 // zero means default
+ *     b.workspace = workspace;  b.workspace_size = sizeof workspace;
+ *
+ *     size_t size;                                                     // compress n bf16 weights
+ *     if (bitsnap_encode(&b, frame, bitsnap_bound(n, BITSNAP_BF16), &size, weights, n, BITSNAP_BF16))
+ *         fprintf(stderr, "%s at byte %llu\n", bitsnap_message(&b), (unsigned long long)b.error.offset);
+ *
+ *     if (bitsnap_decode(&b, weights, n, BITSNAP_BF16, frame, size))   // and back, bit for bit
+ *         ...                                                          // damaged, foreign, truncated
+ *
+ *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
+ *     bitsnap_read_info(&info, frame, size);                           // looks, decodes nothing
+ *
+ * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are cut into
+ * byte planes; the exponents go through a canonical Huffman code whose tree nodes are stored as bitmasks
+ * (pivot coding: every node holds one bit for each symbol that passes it), so that decoding is merging
+ * lists by masks, without a table look-up per symbol; the rest is moved as it is.
+ *
+ *     tensor -> planes -> lists -> block -> frame          docs/FORMAT.md specifies every byte
+ *
+ * The contract, for every function below:
+ *   - Sizes are in bytes unless they are called count or n (elements). Pointers need no alignment.
+ *     A pointer may be null where its size is 0. Buffers must not overlap unless a comment allows it.
+ *   - Every function is a pure function of its arguments: the same input, options and version give the
+ *     same bytes on every compiler, processor, kernel table and number of threads. Thread-safe; one
+ *     `bitsnap` and one workspace for each thread.
+ *   - Hostile input is normal input: no decoder reads or writes outside the buffers it is given, loops
+ *     for ever, or takes more than linear time in (input + output).
+ *   - On an error the destination holds bytes that were there before or bytes written by the call, in
+ *     no specified mixture, never uninitialised memory; `size` outputs are 0.
+ *   - Stack: under 8 KiB for the deepest chain of calls. No recursion, no heap.
+ *   - Checks (XXH3-64) find accidents, not malice: who needs authenticity signs the frame.
+ */
+#ifndef BITSNAP_H
+#define BITSNAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BITSNAP_VERSION_MAJOR 0
+#define BITSNAP_VERSION_MINOR 1
+#define BITSNAP_VERSION_PATCH 0
+#define BITSNAP_VERSION "0.1.0"
+
+/* BITSNAP_API: what stands before each public function. Define BITSNAP_STATIC to make all of them
+ * static in the implementation file (then only that file can call them), or define BITSNAP_API. */
+#ifndef BITSNAP_API
+#ifdef BITSNAP_STATIC
+#define BITSNAP_API static
+#else
+#define BITSNAP_API extern
+#endif
+#endif
+
+/* ================================================================================= TYPES */
+
+/* What an element is. The values are those of the format. */
+typedef enum bitsnap_dtype {
+    BITSNAP_BOOL = 1,    /* 1 byte, any value is kept */
+    BITSNAP_I8 = 2,      /* integers, signed or not: the codec makes no difference */
+    BITSNAP_I16 = 3,
+    BITSNAP_I32 = 4,
+    BITSNAP_I64 = 5,
+    BITSNAP_F8_E4M3 = 6, /* 1 sign, 4 exponent, 3 mantissa bits (e4m3fn) */
+    BITSNAP_F8_E5M2 = 7, /* 1, 5, 2 */
+    BITSNAP_F16 = 8,     /* IEEE binary16 */
+    BITSNAP_BF16 = 9,    /* the upper half of binary32 */
+    BITSNAP_F32 = 10,
+    BITSNAP_F64 = 11
+} bitsnap_dtype;
+
+/* What a call returns. 0 is success. The numbers R.. are the reject conditions of docs/FORMAT.md;
+ * error.rule holds the one that was met. */
+typedef enum bitsnap_status {
+    BITSNAP_OK = 0,
+    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array */
+    BITSNAP_E_WORKSPACE = 2,   /* workspace too small: see BITSNAP_WORKSPACE and bitsnap_info */
+    BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
+    BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame                                             R1      */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version, extension or form that this build
+                                  does not read                                                   R2-R5   */
+    BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
+    BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
+    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12  */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R41 */
+    BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
+    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas) */
+    BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
+    BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
+} bitsnap_status;
+
+/* Where an error was met. */
+typedef struct bitsnap_error {
+    bitsnap_status status;
+    unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies */
+    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start */
+    uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
+} bitsnap_error;
+
+/* How hard the encoder tries. Decoding does not depend on it. */
+enum {
+    BITSNAP_DEFAULT = 0, /* exact statistics of the 16 commonest symbols, rare ones coded again */
+    BITSNAP_FAST = 1,    /* statistics from every 16th line */
+    BITSNAP_BEST = 2     /* exact statistics of everything, alternatives weighed by cost */
+};
+
+/* Bits of bitsnap.flags. */
+enum {
+    BITSNAP_NO_CHECKS = 1,  /* encode: leave out the check of each block (8 bytes a block, and its time) */
+    BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
+    BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
+    BITSNAP_IGNORE_CHECKS = 8 /* decode: do not compute checks and content id; memory safety is the same */
+};
+
+typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops, see bitsnap_kernels_get */
+
+/* One task of a parallel loop: index < count, worker < bitsnap.workers. */
+typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
+
+/* What the caller gives and, in `error`, receives. Plain data: zero it, set what you need; nothing to
+ * create or destroy. The codec keeps no pointer to it after a call. */
+typedef struct bitsnap {
+    void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
+    size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
+    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
+    unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
+    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16 */
+    const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
+
+    /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
+     * i < count, in any order, from at most `workers` threads, two of which never pass the same `worker` at
+     * one time, and return when all are done. Null: the calling thread does everything. */
+    void (*run)(void *run_context, bitsnap_task task, void *argument, uint64_t count);
+    void *run_context;
+    unsigned workers;       /* 0 means 1 */
+
+    /* Progress. Called from the calling thread, now and then, with the elements done and all elements;
+     * a return value other than 0 cancels the call with BITSNAP_E_CANCELLED. Null: never called. */
+    int (*progress)(void *progress_context, uint64_t done, uint64_t total);
+    void *progress_context;
+
+    bitsnap_error error;    /* output: of the last call that failed */
+} bitsnap;
+
+/* Bytes of workspace for frames of the default block size (65536 elements): of encoding, decoding and
+ * everything else in this file. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
+ * tells the need of other block sizes. */
+#define BITSNAP_WORKSPACE 1048576u
+#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
+BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
+
+/* What a frame says of itself. */
+typedef struct bitsnap_info {
+    bitsnap_dtype dtype;
+    unsigned width;          /* bytes of an element */
+    uint64_t count;          /* elements, at most 2^48 */
+    uint64_t elements_size;  /* count * width */
+    uint64_t blocks;         /* cells of the block grid: count / 2^block_log2, rounded up */
+    unsigned block_log2;
+    unsigned version;        /* of the format */
+    int checks;              /* 1 where the blocks carry checks */
+    int has_content_id;
+    size_t header_size;
+    uint64_t frame_size;     /* of the whole frame; 0 where the source given does not reach its end */
+    uint64_t content_id;     /* where has_content_id, and the footer is there */
+    size_t workspace_size;   /* what decoding needs, one thread */
+} bitsnap_info;
+
+/* ================================================================================= KERNELS */
+
+/* The tables of inner loops that can run on this machine, from slowest to fastest: index 0 is always the
+ * scalar one, null is returned behind the last. All give the same bytes; bitsnap.kernels overrides the
+ * choice (which is the last), for tests and for machines that know better. */
+BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index);
+BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels); /* "scalar", "avx2", ... */
+
+/* ================================================================================= HASH */
+
+/* XXH3-64 of `size` bytes with seed 0: the standard function, as libxxhash has it. */
+BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
+
+/* The content id of an array: the name by which deltas know their base. A tree: XXH3-64 of every 65536
+ * elements as little-endian bytes, then XXH3-64 over those hashes, the dtype and the count; so it can be
+ * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. */
+BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
+
+/* ================================================================================= BITMASK */
+
+/* The pair of primitives that carries the codec. A mask has one bit an element: element i is bit i % 8
+ * (bit 0 the least significant) of byte i / 8; bits behind the last element are ignored on input.
+ * `width` is the bytes of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
+ *
+ * count:     how many of the first n bits are set.
+ * partition: the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
+ *            be null: not wanted. The capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
+ * merge:     the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
+ *            source stands for elements of value 0. The counts say how many elements are there; too few:
+ *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`: its last
+ *            element on the list's last, as reading never falls behind writing. */
+BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
+BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
+                                                  const void *list, size_t n, const void *mask,
+                                                  void *zeros, size_t zeros_capacity,
+                                                  void *ones, size_t ones_capacity);
+BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
+                                              void *list, size_t n, const void *mask,
+                                              const void *zeros, size_t zeros_count,
+                                              const void *ones, size_t ones_count);
+
+/* ================================================================================= PLANES */
+
+/* Byte grouping. `planes` holds width(dtype) planes of n bytes each, one behind the other; both buffers
+ * have n * width bytes.
+ *
+ * bitsnap_bytes_*:  plane k is byte k (0 the least significant) of every element in order: the layout of
+ *                   Parquet's BYTE_STREAM_SPLIT on little-endian machines. Any width of 1, 2, 4, 8.
+ * bitsnap_planes_*: the layout of the frames. The sign of floats is moved out of the way, to the bit below
+ *                   the symbol (the exponent; its upper 8 bits in F64), so that the top plane holds the
+ *                   exponent alone; and in each full group of 64 elements bytes stand in pair order: position
+ *                   width * j + q of a plane is element (64 / width) * q + j. Joining is then shifts and
+ *                   masks without a shuffle. Integers keep their bits. */
+BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width);
+BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width);
+BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
+                                                const void *elements, size_t n, bitsnap_dtype dtype);
+BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
+                                               const void *planes, size_t n, bitsnap_dtype dtype);
+
+/* ================================================================================= HUFFMAN */
+
+/* Canonical, length-limited prefix codes for bytes, and lists coded with them.
+ *
+ * Symbol 256 is the escape: it stands for every byte that has no code of its own.
+ * lengths: optimal code lengths of at most 8 bits by package-merge, for counts[0..256] (their sum below
+ *          2^28): 0 where the count is 0. Ties: of two symbols with equal counts the larger gets the longer
+ *          code. One symbol alone gets length 1. More than 256 symbols (all bytes and the escape):
+ *          BITSNAP_E_ARGUMENT. `workspace`: BITSNAP_HUFFMAN_WORKSPACE bytes.
+ * codes:   codes[s] is the code of s, its first bit in bit 7 (left-aligned); codes ascend by (length,
+ *          symbol). BITSNAP_E_CORRUPT where the lengths are not those of a complete code: a sum of
+ *          2^-length other than 1. */
+#define BITSNAP_HUFFMAN_WORKSPACE 16384u
+BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
+                                                   void *workspace, size_t workspace_size);
+BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
+
+/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace of bitsnap_workspace(20, 1)), as the frame
+ * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
+ * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
+ * are the caller's. Decoding rejects trailing bytes (BITSNAP_E_TRAILING). */
+BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                               const void *symbols, size_t n);
+BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
+                                               const void *source, size_t source_size);
+
+/* ================================================================================= FRAME */
+
+/* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
+ * that does not fit a size_t or count > 2^48: the elements and 16 bytes a block, and 96. */
+BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
+
+/* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
+BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype);
+BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype);
+
+/* What went wrong in the last call, as an English sentence without a full stop; static memory. */
+BITSNAP_API const char *bitsnap_message(const bitsnap *b);
+BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
+
+/* Reads a header, and the footer where `size` bytes hold exactly one frame; O(1), decodes and checks no
+ * block. BITSNAP_E_TRUNCATED: fewer bytes than the header has (40 are enough but for frames with
+ * extensions). Nothing that it tells is to be trusted before a decoder has agreed. */
+BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
+
+/* ================================================================================= STREAM */
+
+/* Frames piece by piece, with the same bytes as in one piece. Plain data that the caller owns.
+ *
+ * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
+ *   elements each time, but for the last call); end writes the footer. The index that the footer holds
+ *   (4 bytes a block) is collected in s->index, which the caller sets after begin, with at least 4 * blocks
+ *   bytes, and may move and enlarge between calls. The capacities of begin and end: 64, and
+ *   64 + s->index_size; of push: n * width and 16 bytes a block.
+ * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
+ *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
+ *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
+ *   anything, nothing has happened; give at least s->need bytes. */
+typedef struct bitsnap_pieces { /* private: a hash of pieces */
+    uint64_t state[8], total, got;
+    uint8_t recent[240];
+} bitsnap_pieces;
+
+typedef struct bitsnap_stream {
+    bitsnap_dtype dtype;
+    unsigned width, block_log2, flags;
+    uint64_t count;       /* elements of the frame */
+    uint64_t position;    /* elements done */
+    uint64_t stored;      /* bytes of the frame done */
+    size_t need;          /* pull: bytes that the next call wants at least */
+    void *index;          /* push: the caller's memory for the index */
+    size_t index_capacity, index_size;
+    struct {              /* private */
+        uint64_t header_check, chain, run, index_hash;
+        bitsnap_pieces leaf, root;
+    } state;
+} bitsnap_stream;
+
+BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
+                                              size_t capacity, size_t *size, uint64_t count,
+                                              bitsnap_dtype dtype);
+BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                        size_t *size, const void *elements, size_t n);
+BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
+                                            size_t capacity, size_t *size);
+BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
+                                              size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
+                                        size_t *n, const void *source, size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source,
+                                            size_t source_size, size_t *used);
+
+/* ================================================================================= ENTRY */
+
+/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is always enough; less may do,
+ * else BITSNAP_E_CAPACITY. Time linear; each block is read from memory once and written once. */
+BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                          const void *elements, uint64_t count, bitsnap_dtype dtype);
+
+/* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
+ * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
+ * hostile frame cannot make the caller's buffer too small. */
+BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size);
+
+/* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
+ * needs. `count` elements of `dtype` fit the destination. */
+BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
+                                                bitsnap_dtype dtype, const void *source, size_t source_size);
+
+/* Decodes a frame without keeping the elements: everything is checked that decoding checks, but for the
+ * content id. */
+BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
+
+/* Decodes a frame and compares with `elements`: BITSNAP_E_DIFFERENT and error.element for the first that
+ * is not equal bit for bit. */
+BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
+                                          bitsnap_dtype dtype, const void *source, size_t source_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITSNAP_H */
+
+/* ############################################################################################
+ * The implementation. Layers call downwards only: each uses those above it in this file.
+ *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  (DELTA  QUANTIZE)  BLOCK  FRAME  STREAM  ENTRY
+ * Scalar code is the reference: it reads like docs/FORMAT.md. bitsnap_simd.h adds tables of kernels that
+ * must equal it byte for byte.
+ * ############################################################################################ */
+#if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
+#define BITSNAP_IMPLEMENTED
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ================================================================================= PLATFORM
+ * Little-endian loads and stores, bit counts, checked arithmetic; nothing below names a compiler. */
+
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_INLINE static inline __attribute__((always_inline, unused))
+#define BSN_LIKELY(x) __builtin_expect(!!(x), 1)
+#define BSN_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define BSN_FUNCTION static __attribute__((unused, noinline))
+#define BSN_PREFETCH(p) __builtin_prefetch(p)
+#elif defined(_MSC_VER)
+#define BSN_INLINE static __forceinline
+#define BSN_LIKELY(x) (x)
+#define BSN_UNLIKELY(x) (x)
+#define BSN_FUNCTION static __declspec(noinline)
+#define BSN_PREFETCH(p) ((void)(p))
+#else
+#define BSN_INLINE static
+#define BSN_LIKELY(x) (x)
+#define BSN_UNLIKELY(x) (x)
+#define BSN_FUNCTION static
+#define BSN_PREFETCH(p) ((void)(p))
+#endif
+
+#if defined(__cplusplus)
+#define BSN_RESTRICT
+#else
+#define BSN_RESTRICT restrict
+#endif
+
+#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BSN_BIG_ENDIAN 1
+#endif
+#endif
+#ifndef BSN_BIG_ENDIAN
+#define BSN_BIG_ENDIAN 0
+#endif
+
+#define BSN_ASSERT(name, condition) typedef char bsn_assert_##name[(condition) ? 1 : -1]
+
+#define BSN_ONES UINT64_C(0x0101010101010101) /* times a byte: that byte in all 8 bytes of a word */
+
+BSN_INLINE uint64_t bsn_swap64(uint64_t x)
+{
+    x = ((x & UINT64_C(0x00FF00FF00FF00FF)) << 8) | ((x >> 8) & UINT64_C(0x00FF00FF00FF00FF));
+    x = ((x & UINT64_C(0x0000FFFF0000FFFF)) << 16) | ((x >> 16) & UINT64_C(0x0000FFFF0000FFFF));
+    return (x << 32) | (x >> 32);
+}
+
+BSN_INLINE uint32_t bsn_swap32(uint32_t x)
+{
+    x = ((x & 0x00FF00FFu) << 8) | ((x >> 8) & 0x00FF00FFu);
+    return (x << 16) | (x >> 16);
+}
+
+BSN_INLINE uint64_t bsn_load64(const void *p)
+{
+    uint64_t x;
+    memcpy(&x, p, 8);
+    return BSN_BIG_ENDIAN ? bsn_swap64(x) : x;
+}
+
+BSN_INLINE uint32_t bsn_load32(const void *p)
+{
+    uint32_t x;
+    memcpy(&x, p, 4);
+    return BSN_BIG_ENDIAN ? bsn_swap32(x) : x;
+}
+
+BSN_INLINE void bsn_store64(void *p, uint64_t x)
+{
+    if (BSN_BIG_ENDIAN) x = bsn_swap64(x);
+    memcpy(p, &x, 8);
+}
+
+BSN_INLINE void bsn_store32(void *p, uint32_t x)
+{
+    if (BSN_BIG_ENDIAN) x = bsn_swap32(x);
+    memcpy(p, &x, 4);
+}
+
+BSN_INLINE unsigned bsn_popcount(uint64_t x)
+{
+    x -= (x >> 1) & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + ((x >> 2) & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+    return (unsigned)((x * BSN_ONES) >> 56);
+}
+
+/* floor(log2(x)), x > 0 */
+BSN_INLINE unsigned bsn_log2(uint64_t x)
+{
+    unsigned n = 0, step;
+    for (step = 32; step; step >>= 1) {
+        if (x >> step) {
+            x >>= step;
+            n += step;
+        }
+    }
+    return n;
+}
+
+BSN_INLINE size_t bsn_min(size_t a, size_t b) { return a < b ? a : b; }
+
+/* ceil(n / 8): the bytes of a mask of n bits */
+BSN_INLINE size_t bsn_mask_bytes(size_t n) { return (n >> 3) + ((n & 7) != 0); }
+
+/* p, moved up to a multiple of 64 */
+BSN_INLINE void *bsn_align(void *p)
+{
+    return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63);
+}
+
+/* The element at p as a number, and back. Callers' buffers hold native words, whatever the host. */
+BSN_INLINE uint64_t bsn_element_load(const uint8_t *p, unsigned width)
+{
+    uint16_t h;
+    uint32_t w;
+    uint64_t d;
+    switch (width) {
+    case 1: return *p;
+    case 2: memcpy(&h, p, 2); return h;
+    case 4: memcpy(&w, p, 4); return w;
+    default: memcpy(&d, p, 8); return d;
+    }
+}
+
+BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
+{
+    uint16_t h = (uint16_t)x;
+    uint32_t w = (uint32_t)x;
+    switch (width) {
+    case 1: *p = (uint8_t)x; break;
+    case 2: memcpy(p, &h, 2); break;
+    case 4: memcpy(p, &w, 4); break;
+    default: memcpy(p, &x, 8); break;
+    }
+}
+
+/* n elements between native and little-endian order (the same operation both ways) */
+BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, unsigned width)
+{
+    if (!BSN_BIG_ENDIAN || width == 1) {
+        if (n) memcpy(to, from, n * width);
+    } else {
+        const uint8_t *s = (const uint8_t *)from;
+        uint8_t *d = (uint8_t *)to;
+        size_t i;
+        unsigned k;
+        for (i = 0; i < n; i++, s += width, d += width) {
+            uint8_t x[8];
+            for (k = 0; k < width; k++) x[k] = s[width - 1 - k];
+            memcpy(d, x, width);
+        }
+    }
+}
+
+/* ---- What the kernels work on (each is described where its layer begins) ---- */
+
+/* An inner node of a code tree when decoding: merges its children's lists by its planes. */
+typedef struct bsn_node {
+    const uint8_t *list[4]; /* cursors into the lists of the children, in slot order */
+    const uint8_t *planes;  /* plane j at planes + j * stride; plane 0 holds the first bit of a path */
+    size_t stride;
+    size_t count;           /* elements that pass the node */
+    uint8_t *out;           /* where the merged list goes */
+    uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
+    uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
+    uint8_t lists;          /* list slots: the last ones; at most 4 */
+} bsn_node;
+
+/* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
+typedef struct bsn_fork {
+    uint8_t *list[4];
+    uint8_t *planes;
+    size_t stride;
+    uint8_t bits, lists;
+} bsn_fork;
+
+/* How the bits of an element stand in the planes, see PLANES. */
+typedef struct bsn_field {
+    uint64_t low, sign, symbol; /* masks of the element's bits, repeated over 64 bits */
+    unsigned symbol_bits, width;
+    unsigned wide;              /* 1: F64, whose exponent is taken less `base` */
+    unsigned base;
+} bsn_field;
+
+/* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
+ * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
+ * outputs called `out` and behind lists; callers see to it that these are theirs. */
+struct bitsnap_kernels {
+    const char *name;
+    /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
+    void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
+    /* exact: touch nothing but the elements named */
+    size_t (*count)(const uint8_t *mask, size_t n);
+    void (*partition)(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                      uint8_t *zeros, uint8_t *ones);
+    void (*merge)(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                  const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count);
+    /* elements <-> byte planes in pair order */
+    void (*split)(const bsn_field *field, uint8_t *const planes[8], const uint8_t *elements, size_t groups);
+    void (*join)(const bsn_field *field, uint8_t *elements, const uint8_t *const planes[8], size_t groups);
+    /* bytes <-> bit planes of the bits set in `varying`; put ORs into the bytes */
+    void (*bits_take)(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups);
+    void (*bits_put)(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups);
+    /* counts of the bytes of a list, added to h */
+    void (*histogram)(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch);
+    /* list[i] becomes code[list[i]]; the bytes whose code is `escape` (256: none) are appended to escapes */
+    uint8_t *(*map)(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes);
+    /* elements first .. first + n - 1 of a node; first is a multiple of 64 */
+    void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
+    void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
+    void (*node_counts)(const bsn_node *node, size_t counts[4]);
+};
+
+/* The fastest table that this machine has; defined at the end, where all are known. */
+static const bitsnap_kernels *bsn_kernels_best(void);
+
+/* ================================================================================= HASH
+ * XXH3-64 with seed 0 (Collet), written from its specification. Long inputs are 64-byte stripes into 8
+ * accumulators; `bsn_hash_feed` takes them in pieces, while they are in the cache anyway. */
+
+static const uint8_t bsn_secret[192] = {
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e
+};
+
+#define BSN_P32_1 UINT64_C(0x9E3779B1)
+#define BSN_P32_2 UINT64_C(0x85EBCA77)
+#define BSN_P32_3 UINT64_C(0xC2B2AE3D)
+#define BSN_P64_1 UINT64_C(0x9E3779B185EBCA87)
+#define BSN_P64_2 UINT64_C(0xC2B2AE3D27D4EB4F)
+#define BSN_P64_3 UINT64_C(0x165667B19E3779F9)
+#define BSN_P64_4 UINT64_C(0x85EBCA77C2B2AE63)
+#define BSN_P64_5 UINT64_C(0x27D4EB2F165667C5)
+
+BSN_INLINE uint64_t bsn_rotl64(uint64_t x, unsigned n) { return (x << n) | (x >> (64 - n)); }
+
+/* the 128-bit product, its halves XORed */
+static uint64_t bsn_fold_multiply(uint64_t a, uint64_t b)
+{
+    uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
+    uint64_t ll = al * bl, hl = ah * bl, lh = al * bh, hh = ah * bh;
+    uint64_t cross = (ll >> 32) + (hl & 0xFFFFFFFFu) + lh;
+    uint64_t high = (hl >> 32) + (cross >> 32) + hh;
+    uint64_t low = (cross << 32) | (ll & 0xFFFFFFFFu);
+    return high ^ low;
+}
+
+BSN_INLINE uint64_t bsn_hash_avalanche(uint64_t h)
+{
+    h = (h ^ (h >> 37)) * UINT64_C(0x165667919E3779F9);
+    return h ^ (h >> 32);
+}
+
+BSN_INLINE uint64_t bsn_hash_avalanche64(uint64_t h)
+{
+    h = (h ^ (h >> 33)) * BSN_P64_2;
+    h = (h ^ (h >> 29)) * BSN_P64_3;
+    return h ^ (h >> 32);
+}
+
+BSN_INLINE uint64_t bsn_hash_mix(const uint8_t *p, const uint8_t *secret)
+{
+    return bsn_fold_multiply(bsn_load64(p) ^ bsn_load64(secret), bsn_load64(p + 8) ^ bsn_load64(secret + 8));
+}
+
+/* up to 240 bytes */
+static uint64_t bsn_hash_short(const uint8_t *p, size_t n)
+{
+    const uint8_t *s = bsn_secret;
+    uint64_t h;
+    size_t i;
+    if (n > 128) {
+        h = n * BSN_P64_1;
+        for (i = 0; i < 8; i++) h += bsn_hash_mix(p + 16 * i, s + 16 * i);
+        h = bsn_hash_avalanche(h);
+        for (i = 8; i < n / 16; i++) h += bsn_hash_mix(p + 16 * i, s + 16 * (i - 8) + 3);
+        return bsn_hash_avalanche(h + bsn_hash_mix(p + n - 16, s + 136 - 17));
+    }
+    if (n > 16) {
+        h = n * BSN_P64_1;
+        for (i = (n - 1) / 32 + 1; i-- > 0;)
+            h += bsn_hash_mix(p + 16 * i, s + 32 * i) + bsn_hash_mix(p + n - 16 * (i + 1), s + 32 * i + 16);
+        return bsn_hash_avalanche(h);
+    }
+    if (n > 8) {
+        uint64_t low = bsn_load64(p) ^ bsn_load64(s + 24) ^ bsn_load64(s + 32);
+        uint64_t high = bsn_load64(p + n - 8) ^ bsn_load64(s + 40) ^ bsn_load64(s + 48);
+        return bsn_hash_avalanche(n + bsn_swap64(low) + high + bsn_fold_multiply(low, high));
+    }
+    if (n >= 4) {
+        h = bsn_load32(p + n - 4) + ((uint64_t)bsn_load32(p) << 32);
+        h ^= bsn_load64(s + 8) ^ bsn_load64(s + 16);
+        h ^= bsn_rotl64(h, 49) ^ bsn_rotl64(h, 24);
+        h *= UINT64_C(0x9FB21C651E98DF25);
+        h = (h ^ ((h >> 35) + n)) * UINT64_C(0x9FB21C651E98DF25);
+        return h ^ (h >> 28);
+    }
+    if (n) {
+        h = ((uint64_t)p[0] << 16) | ((uint64_t)p[n >> 1] << 24) | p[n - 1] | ((uint64_t)n << 8);
+        return bsn_hash_avalanche64(h ^ (uint64_t)(bsn_load32(s) ^ bsn_load32(s + 4)));
+    }
+    return bsn_hash_avalanche64(bsn_load64(s + 56) ^ bsn_load64(s + 64));
+}
+
+/* A stripe: lane i adds its product to accumulator i, its data to the neighbour. */
+BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8_t *secret)
+{
+    unsigned i;
+    for (i = 0; i < 8; i += 2) {
+        uint64_t a = bsn_load64(p + 8 * i), b = bsn_load64(p + 8 * i + 8);
+        uint64_t ka = a ^ bsn_load64(secret + 8 * i), kb = b ^ bsn_load64(secret + 8 * i + 8);
+        state[i] += (ka & 0xFFFFFFFFu) * (ka >> 32) + b;
+        state[i + 1] += (kb & 0xFFFFFFFFu) * (kb >> 32) + a;
+    }
+}
+
+static void bsn_hash_scramble(uint64_t state[8])
+{
+    unsigned i;
+    for (i = 0; i < 8; i++)
+        state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
+}
+
+/* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled */
+static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    size_t i;
+    for (i = first; i < first + count; i++, p += 64) {
+        bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
+        if ((i & 15) == 15) bsn_hash_scramble(state);
+    }
+}
+
+/* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
+typedef struct bsn_hasher {
+    uint64_t state[8];
+    size_t total, stripes; /* stripes done */
+} bsn_hasher;
+
+static void bsn_hash_begin(bsn_hasher *h, size_t total)
+{
+    static const uint64_t start[8] = { BSN_P32_3, BSN_P64_1, BSN_P64_2, BSN_P64_3,
+                                       BSN_P64_4, BSN_P32_2, BSN_P64_5, BSN_P32_1 };
+    memcpy(h->state, start, sizeof start);
+    h->total = total;
+    h->stripes = 0;
+}
+
+/* The first `ready` bytes at p are there. */
+BSN_INLINE void bsn_hash_feed(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t ready)
+{
+    if (h->total > 240) {
+        size_t stripes = bsn_min(ready / 64, (h->total - 1) / 64);
+        if (stripes > h->stripes) {
+            kernels->hash(h->state, p + 64 * h->stripes, stripes - h->stripes, h->stripes);
+            h->stripes = stripes;
+        }
+    }
+}
+
+/* `last` are the last 64 bytes of the whole */
+static uint64_t bsn_hash_long_end(bsn_hasher *h, uint64_t total, const uint8_t *last)
+{
+    uint64_t x = total * BSN_P64_1;
+    unsigned i;
+    bsn_hash_stripe(h->state, last, bsn_secret + 121);
+    for (i = 0; i < 8; i += 2)
+        x += bsn_fold_multiply(h->state[i] ^ bsn_load64(bsn_secret + 11 + 8 * i),
+                               h->state[i + 1] ^ bsn_load64(bsn_secret + 19 + 8 * i));
+    return bsn_hash_avalanche(x);
+}
+
+static uint64_t bsn_hash_end(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p)
+{
+    if (h->total <= 240) return bsn_hash_short(p, h->total);
+    bsn_hash_feed(kernels, h, p, h->total);
+    return bsn_hash_long_end(h, h->total, p + h->total - 64);
+}
+
+static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_t n)
+{
+    bsn_hasher h;
+    if (n <= 240) return bsn_hash_short((const uint8_t *)p, n);
+    bsn_hash_begin(&h, n);
+    return bsn_hash_end(kernels, &h, (const uint8_t *)p);
+}
+
+/* The same for bytes that come in pieces of any size and do not stay. */
+static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
+{
+    bsn_hasher start;
+    bsn_hash_begin(&start, 0);
+    memcpy(h->state, start.state, sizeof h->state);
+    h->total = total;
+    h->got = 0;
+}
+
+/* `recent` holds the stripe before and, from 64 on, the one that fills up; up to 240 bytes it holds all. */
+static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, const void *data, size_t n)
+{
+    const uint8_t *p = (const uint8_t *)data;
+    const uint64_t stripes = (h->total - 1) / 64; /* as every byte but the last 1 .. 64 is in one */
+    while (n) {
+        const size_t fill = h->total <= 240 ? (size_t)h->got : (size_t)h->got % 64;
+        const uint64_t stripe = h->got / 64;
+        size_t taken;
+        if (h->total <= 240) {
+            memcpy(h->recent + fill, p, n);
+            taken = n;
+        } else if (fill == 0 && n >= 64) {
+            const size_t whole = n / 64, wanted = stripes - stripe < whole ? (size_t)(stripes - stripe) : whole;
+            if (wanted) kernels->hash(h->state, p, wanted, (size_t)(stripe & 15));
+            taken = 64 * whole;
+            memcpy(h->recent, p + taken - 64, 64);
+        } else {
+            taken = bsn_min(64 - fill, n);
+            memcpy(h->recent + 64 + fill, p, taken);
+            if (fill + taken == 64) {
+                if (stripe < stripes) kernels->hash(h->state, h->recent + 64, 1, (size_t)(stripe & 15));
+                memcpy(h->recent, h->recent + 64, 64);
+            }
+        }
+        p += taken;
+        n -= taken;
+        h->got += taken;
+    }
+}
+
+static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
+{
+    bsn_hasher end;
+    if (h->total <= 240) return bsn_hash_short(h->recent, (size_t)h->total);
+    memcpy(end.state, h->state, sizeof end.state);
+    return bsn_hash_long_end(&end, h->total, h->recent + h->total % 64);
+}
+
+/* ================================================================================= BITMASK
+ * Partition and merge. The portable kernel handles 8 bytes at a time: byte i of the expanded word comes
+ * from byte rank(i), d = i - rank(i) places lower, in three stages of 4, 2 and 1 places, each a masked
+ * shift. Compressing runs the stages backwards with the same masks. */
+
+#define BSN_BIT(m, i) (((m) >> (i)) & 1u)
+#define BSN_RANK1(m) BSN_BIT(m, 0)
+#define BSN_RANK2(m) (BSN_RANK1(m) + BSN_BIT(m, 1))
+#define BSN_RANK3(m) (BSN_RANK2(m) + BSN_BIT(m, 2))
+#define BSN_RANK4(m) (BSN_RANK3(m) + BSN_BIT(m, 3))
+#define BSN_RANK5(m) (BSN_RANK4(m) + BSN_BIT(m, 4))
+#define BSN_RANK6(m) (BSN_RANK5(m) + BSN_BIT(m, 5))
+#define BSN_RANK7(m) (BSN_RANK6(m) + BSN_BIT(m, 6))
+/* FF at the byte where element i of mask m lands in the stage of s places, after the stages `done` */
+#define BSN_MOVE(m, i, s, done)                                                                       \
+    (((uint64_t)(0u - (BSN_BIT(m, i) & ((i##u - BSN_RANK##i(m)) / s##u))) & 0xFFu)                     \
+     << (((BSN_RANK##i(m) + ((i##u - BSN_RANK##i(m)) & done##u) + s##u) * 8u) & 63u))
+#define BSN_MOVE4(m)                                                                                  \
+    BSN_MOVE(m, 4, 4, 0) | BSN_MOVE(m, 5, 4, 0) | BSN_MOVE(m, 6, 4, 0) | BSN_MOVE(m, 7, 4, 0),
+#define BSN_MOVE2(m)                                                                                  \
+    BSN_MOVE(m, 2, 2, 4) | BSN_MOVE(m, 3, 2, 4) | BSN_MOVE(m, 4, 2, 4) | BSN_MOVE(m, 5, 2, 4) |       \
+        BSN_MOVE(m, 6, 2, 4) | BSN_MOVE(m, 7, 2, 4),
+#define BSN_MOVE1(m)                                                                                  \
+    BSN_MOVE(m, 1, 1, 6) | BSN_MOVE(m, 2, 1, 6) | BSN_MOVE(m, 3, 1, 6) | BSN_MOVE(m, 4, 1, 6) |       \
+        BSN_MOVE(m, 5, 1, 6) | BSN_MOVE(m, 6, 1, 6) | BSN_MOVE(m, 7, 1, 6),
+/* FF for each bit of m */
+#define BSN_SPREAD1(m, i) ((uint64_t)(BSN_BIT(m, i) * 0xFFu) << (8 * i))
+#define BSN_SPREAD(m)                                                                                 \
+    BSN_SPREAD1(m, 0) | BSN_SPREAD1(m, 1) | BSN_SPREAD1(m, 2) | BSN_SPREAD1(m, 3) |                   \
+        BSN_SPREAD1(m, 4) | BSN_SPREAD1(m, 5) | BSN_SPREAD1(m, 6) | BSN_SPREAD1(m, 7),
+#define BSN_RANK8(m) (uint8_t)(BSN_RANK7(m) + BSN_BIT(m, 7)),
+#define BSN_4(F, m) F((m)) F((m) + 1u) F((m) + 2u) F((m) + 3u)
+#define BSN_16(F, m) BSN_4(F, m) BSN_4(F, m + 4u) BSN_4(F, m + 8u) BSN_4(F, m + 12u)
+#define BSN_64(F, m) BSN_16(F, m) BSN_16(F, m + 16u) BSN_16(F, m + 32u) BSN_16(F, m + 48u)
+#define BSN_256(F) BSN_64(F, 0u) BSN_64(F, 64u) BSN_64(F, 128u) BSN_64(F, 192u)
+
+static const uint64_t bsn_move4[256] = { BSN_256(BSN_MOVE4) };
+static const uint64_t bsn_move2[256] = { BSN_256(BSN_MOVE2) };
+static const uint64_t bsn_move1[256] = { BSN_256(BSN_MOVE1) };
+static const uint64_t bsn_spread[256] = { BSN_256(BSN_SPREAD) };
+static const uint8_t bsn_ones_in[256] = { BSN_256(BSN_RANK8) };
+
+/* the low bytes of x, in order, to the places whose bit is set; 0 elsewhere */
+BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
+{
+    x ^= (x ^ (x << 32)) & bsn_move4[m];
+    x ^= (x ^ (x << 16)) & bsn_move2[m];
+    x ^= (x ^ (x << 8)) & bsn_move1[m];
+    return x & bsn_spread[m];
+}
+
+/* the bytes whose bit is set, in order, to the low end; rubbish above */
+BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
+{
+    x ^= ((x ^ (x << 8)) & bsn_move1[m]) >> 8;
+    x ^= ((x ^ (x << 16)) & bsn_move2[m]) >> 16;
+    x ^= ((x ^ (x << 32)) & bsn_move4[m]) >> 32;
+    return x;
+}
+
+/* up to 8 bytes, never touching more than there are */
+BSN_INLINE uint64_t bsn_load_some(const uint8_t *p, size_t n)
+{
+    uint8_t some[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    if (n >= 8) return bsn_load64(p);
+    if (n) memcpy(some, p, n);
+    return bsn_load64(some);
+}
+
+BSN_INLINE void bsn_store_some(uint8_t *p, uint64_t x, size_t n)
+{
+    uint8_t some[8];
+    if (n >= 8) {
+        bsn_store64(p, x);
+    } else {
+        bsn_store64(some, x);
+        if (n) memcpy(p, some, n);
+    }
+}
+
+static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 64 <= n; i += 64) ones += bsn_popcount(bsn_load64(mask + i / 8));
+    for (; i + 8 <= n; i += 8) ones += bsn_ones_in[mask[i / 8]];
+    if (i < n) ones += bsn_ones_in[mask[i / 8] & ((1u << (n - i)) - 1u)];
+    return ones;
+}
+
+static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
+{
+    size_t ones_left = bsn_scalar_count(mask, n), zeros_left = n - ones_left, i;
+    for (i = 0; i < n; i += 8) {
+        size_t m = bsn_min(8, n - i);
+        uint64_t x = bsn_load_some(list + i, m);
+        unsigned set = mask[i / 8] & (0xFFu >> (8 - m)), c = bsn_ones_in[set];
+        if (ones) {
+            if (BSN_LIKELY(ones_left >= 8)) bsn_store64(ones, bsn_compress8(x, set));
+            else bsn_store_some(ones, bsn_compress8(x, set), c);
+            ones += c;
+            ones_left -= c;
+        }
+        if (zeros) {
+            unsigned clear = set ^ (0xFFu >> (8 - m));
+            if (BSN_LIKELY(zeros_left >= 8)) bsn_store64(zeros, bsn_compress8(x, clear));
+            else bsn_store_some(zeros, bsn_compress8(x, clear), m - c);
+            zeros += m - c;
+            zeros_left -= m - c;
+        }
+    }
+}
+
+static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                            size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    size_t i;
+    for (i = 0; i < n; i += 8) {
+        size_t m = bsn_min(8, n - i);
+        unsigned set = mask[i / 8] & (0xFFu >> (8 - m)), c = bsn_ones_in[set];
+        uint64_t x = 0;
+        if (ones) {
+            x = bsn_expand8(bsn_load_some(ones, ones_count), set);
+            ones += c;
+            ones_count -= c;
+        }
+        if (zeros) {
+            x |= bsn_expand8(bsn_load_some(zeros, zeros_count), set ^ (0xFFu >> (8 - m)));
+            zeros += m - c;
+            zeros_count -= m - c;
+        }
+        bsn_store_some(list + i, x, m);
+    }
+}
+
+/* Wider elements one by one: the bit chooses a cursor. A null list is one place that does not move. */
+BSN_INLINE void bsn_partition_any(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                  uint8_t *zeros, uint8_t *ones)
+{
+    uint8_t nowhere[8], *to[2];
+    size_t step[2], i;
+    to[0] = zeros ? zeros : nowhere;
+    to[1] = ones ? ones : nowhere;
+    step[0] = zeros ? width : 0;
+    step[1] = ones ? width : 0;
+    for (i = 0; i < n; i++, list += width) {
+        unsigned bit = BSN_BIT((unsigned)mask[i / 8], i & 7);
+        memcpy(to[bit], list, width);
+        to[bit] += step[bit];
+    }
+}
+
+BSN_INLINE void bsn_merge_any(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                              const uint8_t *zeros, const uint8_t *ones)
+{
+    static const uint8_t nothing[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    const uint8_t *from[2];
+    size_t step[2], i;
+    from[0] = zeros ? zeros : nothing;
+    from[1] = ones ? ones : nothing;
+    step[0] = zeros ? width : 0;
+    step[1] = ones ? width : 0;
+    for (i = 0; i < n; i++, list += width) {
+        unsigned bit = BSN_BIT((unsigned)mask[i / 8], i & 7);
+        memmove(list, from[bit], width); /* in place the last elements lie on themselves */
+        from[bit] += step[bit];
+    }
+}
+
+static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                 uint8_t *zeros, uint8_t *ones)
+{
+    switch (width) {
+    case 1: bsn_partition_bytes(list, n, mask, zeros, ones); break;
+    case 2: bsn_partition_any(2, list, n, mask, zeros, ones); break;
+    case 4: bsn_partition_any(4, list, n, mask, zeros, ones); break;
+    default: bsn_partition_any(8, list, n, mask, zeros, ones); break;
+    }
+}
+
+static void bsn_scalar_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                             const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    switch (width) {
+    case 1: bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 2: bsn_merge_any(2, list, n, mask, zeros, ones); break;
+    case 4: bsn_merge_any(4, list, n, mask, zeros, ones); break;
+    default: bsn_merge_any(8, list, n, mask, zeros, ones); break;
+    }
+}
+
+BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n)
+{
+    if (!kernels) kernels = bsn_kernels_best();
+    return n ? kernels->count((const uint8_t *)mask, n) : 0;
+}
+
+BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
+
+BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
+                                                  const void *list, size_t n, const void *mask,
+                                                  void *zeros, size_t zeros_capacity,
+                                                  void *ones, size_t ones_capacity)
+{
+    size_t set;
+    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    set = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
+    kernels->partition(width, (const uint8_t *)list, n, (const uint8_t *)mask, (uint8_t *)zeros, (uint8_t *)ones);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
+                                              void *list, size_t n, const void *mask,
+                                              const void *zeros, size_t zeros_count,
+                                              const void *ones, size_t ones_count)
+{
+    size_t set;
+    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    set = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
+    kernels->merge(width, (uint8_t *)list, n, (const uint8_t *)mask,
+                   (const uint8_t *)zeros, n - set, (const uint8_t *)ones, set);
+    return BITSNAP_OK;
+}
+
+/* ================================================================================= PLANES
+ * An element v of W bits with a symbol of e bits becomes x: symbol, sign, the rest; so the sign moves e
+ * places down and the symbol one place up. Integers have e = 0 and x = v. F64's exponent has 11 bits, so
+ * the symbol is the exponent less `base` (0 for exponent 0), and sign and mantissa stand at bits 3..55.
+ * Byte k of x goes to plane k, in pair order. */
+
+static const struct {
+    uint8_t width, exponent_bits;
+    char name[8];
+} bsn_dtypes[12] = {
+    { 0, 0, "?" },       { 1, 0, "BOOL" },    { 1, 0, "I8" },  { 2, 0, "I16" },  { 4, 0, "I32" }, { 8, 0, "I64" },
+    { 1, 4, "F8_E4M3" }, { 1, 5, "F8_E5M2" }, { 2, 5, "F16" }, { 2, 8, "BF16" }, { 4, 8, "F32" }, { 8, 8, "F64" }
+};
+
+BSN_INLINE int bsn_is_dtype(unsigned dtype) { return dtype >= 1 && dtype <= 11; }
+
+static void bsn_field_set(bsn_field *f, unsigned dtype, unsigned symbol_bits, unsigned base)
+{
+    unsigned width = bsn_dtypes[dtype].width, bits = 8 * width;
+    uint64_t repeat = width == 1 ? BSN_ONES : width == 2 ? UINT64_C(0x0001000100010001)
+                    : width == 4 ? UINT64_C(0x0000000100000001) : 1;
+    memset(f, 0, sizeof *f);
+    f->width = width;
+    f->symbol_bits = symbol_bits;
+    f->wide = dtype == BITSNAP_F64 && symbol_bits;
+    f->base = base;
+    if (!symbol_bits) {
+        f->low = ~UINT64_C(0);
+    } else {
+        f->low = ((UINT64_C(1) << (bits - symbol_bits - 1)) - 1) * repeat;
+        f->sign = (UINT64_C(1) << (bits - 1)) * repeat;
+        f->symbol = ~(f->low | f->sign);
+    }
+}
+
+BSN_INLINE uint64_t bsn_field_split(const bsn_field *f, uint64_t v)
+{
+    if (f->wide) {
+        uint64_t exponent = (v >> 52) & 0x7FF, symbol = exponent ? exponent - f->base : 0;
+        return (symbol << 56) | ((v >> 63) << 55) | ((v & UINT64_C(0xFFFFFFFFFFFFF)) << 3);
+    }
+    return (v & f->low) | ((v & f->sign) >> f->symbol_bits) | ((v & f->symbol) << 1);
+}
+
+BSN_INLINE uint64_t bsn_field_join(const bsn_field *f, uint64_t x)
+{
+    if (f->wide) {
+        uint64_t symbol = x >> 56, exponent = symbol ? symbol + f->base : 0;
+        return ((x >> 55) << 63) | (exponent << 52) | ((x >> 3) & UINT64_C(0xFFFFFFFFFFFFF));
+    }
+    return (x & f->low) | ((x << f->symbol_bits) & f->sign) | ((x >> 1) & f->symbol);
+}
+
+/* Element that stands at position p of a plane, n elements in all: pair order in full groups of 64. */
+BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
+{
+    size_t group = p & ~(size_t)63, in = p & 63;
+    return group + 64 > n ? p : group + 64 / width * (in & (width - 1)) + in / width;
+}
+
+/* The rule itself, one element after the other: for what is left over after full groups, for 8-byte
+ * elements and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
+static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                           size_t first, size_t n)
+{
+    unsigned width = f->width, k;
+    for (; first < n; first++) {
+        uint64_t x = bsn_field_split(f, bsn_element_load(elements + bsn_pair(first, n, width) * width, width));
+        for (k = 0; k < width; k++) planes[k][first] = (uint8_t)(x >> (8 * k));
+    }
+}
+
+static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                          size_t first, size_t n)
+{
+    unsigned width = f->width, k;
+    for (; first < n; first++) {
+        uint64_t x = 0;
+        for (k = 0; k < width; k++) x |= (uint64_t)planes[k][first] << (8 * k);
+        bsn_element_store(elements + bsn_pair(first, n, width) * width, bsn_field_join(f, x), width);
+    }
+}
+
+static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
+{
+    const uint64_t low = f->low, sign = f->sign, symbol = f->symbol, even = UINT64_C(0x00FF00FF00FF00FF),
+                   lowest = UINT64_C(0x000000FF000000FF);
+    const unsigned e = f->symbol_bits;
+    size_t i, j;
+    if (BSN_BIG_ENDIAN || f->width == 8) {
+        bsn_split_rule(f, planes, elements, 0, 64 * groups);
+        return;
+    }
+#define BSN_FIELD_SPLIT(v) (((v) & low) | (((v) & sign) >> e) | (((v) & symbol) << 1))
+    if (f->width == 1) {
+        for (i = 0; i < 64 * groups; i += 8) {
+            uint64_t v = bsn_load64(elements + i);
+            bsn_store64(planes[0] + i, BSN_FIELD_SPLIT(v));
+        }
+    } else if (f->width == 2) {
+        /* a holds elements j .. j+3, b those 32 further on: their bytes interleave to 8 positions */
+        uint8_t *p0 = planes[0], *p1 = planes[1];
+        for (i = 0; i < groups; i++, elements += 128, p0 += 64, p1 += 64) {
+            for (j = 0; j < 64; j += 8) {
+                uint64_t a = bsn_load64(elements + j), b = bsn_load64(elements + 64 + j);
+                a = BSN_FIELD_SPLIT(a);
+                b = BSN_FIELD_SPLIT(b);
+                bsn_store64(p0 + j, (a & even) | ((b & even) << 8));
+                bsn_store64(p1 + j, ((a >> 8) & even) | (b & ~even));
+            }
+        }
+    } else {
+        /* v[q] holds elements j, j+1 of quarter q; byte k of the four goes to 4 neighbouring positions, twice */
+        unsigned k;
+        for (i = 0; i < groups; i++, elements += 256) {
+            for (j = 0; j < 64; j += 8) {
+                uint64_t v0 = bsn_load64(elements + j), v1 = bsn_load64(elements + 64 + j);
+                uint64_t v2 = bsn_load64(elements + 128 + j), v3 = bsn_load64(elements + 192 + j);
+                v0 = BSN_FIELD_SPLIT(v0);
+                v1 = BSN_FIELD_SPLIT(v1);
+                v2 = BSN_FIELD_SPLIT(v2);
+                v3 = BSN_FIELD_SPLIT(v3);
+                for (k = 0; k < 4; k++) {
+                    bsn_store64(planes[k] + 64 * i + j,
+                                ((v0 >> (8 * k)) & lowest) | (((v1 >> (8 * k)) & lowest) << 8) |
+                                    (((v2 >> (8 * k)) & lowest) << 16) | (((v3 >> (8 * k)) & lowest) << 24));
+                }
+            }
+        }
+    }
+#undef BSN_FIELD_SPLIT
+}
+
+static void bsn_scalar_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
+{
+    const uint64_t low = f->low, sign = f->sign, symbol = f->symbol, even = UINT64_C(0x00FF00FF00FF00FF),
+                   lowest = UINT64_C(0x000000FF000000FF);
+    const unsigned e = f->symbol_bits;
+    size_t i, j;
+    if (BSN_BIG_ENDIAN || f->width == 8) {
+        bsn_join_rule(f, elements, planes, 0, 64 * groups);
+        return;
+    }
+#define BSN_FIELD_JOIN(x) (((x) & low) | (((x) << e) & sign) | (((x) >> 1) & symbol))
+    if (f->width == 1) {
+        for (i = 0; i < 64 * groups; i += 8) {
+            uint64_t x = bsn_load64(planes[0] + i);
+            bsn_store64(elements + i, BSN_FIELD_JOIN(x));
+        }
+    } else if (f->width == 2) {
+        const uint8_t *p0 = planes[0], *p1 = planes[1];
+        for (i = 0; i < groups; i++, elements += 128, p0 += 64, p1 += 64) {
+            for (j = 0; j < 64; j += 8) {
+                uint64_t x0 = bsn_load64(p0 + j), x1 = bsn_load64(p1 + j);
+                uint64_t a = (x0 & even) | ((x1 & even) << 8), b = ((x0 >> 8) & even) | (x1 & ~even);
+                bsn_store64(elements + j, BSN_FIELD_JOIN(a));
+                bsn_store64(elements + 64 + j, BSN_FIELD_JOIN(b));
+            }
+        }
+    } else {
+        const uint8_t *p0 = planes[0], *p1 = planes[1], *p2 = planes[2], *p3 = planes[3];
+        unsigned q;
+        for (i = 0; i < groups; i++, elements += 256, p0 += 64, p1 += 64, p2 += 64, p3 += 64) {
+            for (j = 0; j < 64; j += 8) {
+                uint64_t x0 = bsn_load64(p0 + j), x1 = bsn_load64(p1 + j);
+                uint64_t x2 = bsn_load64(p2 + j), x3 = bsn_load64(p3 + j);
+                for (q = 0; q < 4; q++) {
+                    uint64_t x = ((x0 >> (8 * q)) & lowest) | (((x1 >> (8 * q)) & lowest) << 8) |
+                                 (((x2 >> (8 * q)) & lowest) << 16) | (((x3 >> (8 * q)) & lowest) << 24);
+                    bsn_store64(elements + 64 * q + j, BSN_FIELD_JOIN(x));
+                }
+            }
+        }
+    }
+#undef BSN_FIELD_JOIN
+}
+
+/* n elements, of which kernels do the full groups */
+BSN_INLINE void bsn_split(const bitsnap_kernels *kernels, const bsn_field *f, uint8_t *const planes[8],
+                          const uint8_t *elements, size_t n)
+{
+    if (n / 64) kernels->split(f, planes, elements, n / 64);
+    bsn_split_rule(f, planes, elements, n & ~(size_t)63, n);
+}
+
+BSN_INLINE void bsn_join(const bitsnap_kernels *kernels, const bsn_field *f, uint8_t *elements,
+                         const uint8_t *const planes[8], size_t n)
+{
+    if (n / 64) kernels->join(f, elements, planes, n / 64);
+    bsn_join_rule(f, elements, planes, n & ~(size_t)63, n);
+}
+
+/* Bit planes: of bytes of which only some bits vary. For each group of 64 bytes the varying bits, lowest
+ * first, 8 bytes each; the last, partial group of m has ceil(m / 8) bytes each. */
+BSN_INLINE size_t bsn_bits_size(unsigned varying, size_t n)
+{
+    return bsn_ones_in[varying] * (n / 64 * 8 + bsn_mask_bytes(n & 63));
+}
+
+/* bit b of 8 bytes -> a byte */
+BSN_INLINE unsigned bsn_gather_bit(uint64_t x, unsigned b)
+{
+    return (unsigned)((((x >> b) & BSN_ONES) * UINT64_C(0x0102040810204080)) >> 56);
+}
+
+static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    size_t i, j;
+    unsigned b;
+    for (i = 0; i < groups; i++, bytes += 64) {
+        for (b = 0; b < 8; b++) {
+            if (!BSN_BIT(varying, b)) continue;
+            for (j = 0; j < 8; j++) bits[j] = (uint8_t)bsn_gather_bit(bsn_load64(bytes + 8 * j), b);
+            bits += 8;
+        }
+    }
+}
+
+static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    size_t i, j;
+    unsigned b;
+    for (i = 0; i < groups; i++, bytes += 64) {
+        for (b = 0; b < 8; b++) {
+            if (!BSN_BIT(varying, b)) continue;
+            for (j = 0; j < 8; j++)
+                bsn_store64(bytes + 8 * j, bsn_load64(bytes + 8 * j) | (bsn_spread[bits[j]] & (BSN_ONES << b)));
+            bits += 8;
+        }
+    }
+}
+
+/* n bytes; the partial group goes through a padded copy */
+static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const uint8_t *bytes, unsigned varying,
+                          size_t n)
+{
+    size_t rest = n & 63, size = bsn_mask_bytes(rest);
+    unsigned k;
+    if (n / 64) kernels->bits_take(bits, bytes, varying, n / 64);
+    if (rest) {
+        uint8_t some[64], planes[64];
+        memset(some, 0, sizeof some);
+        memcpy(some, bytes + n - rest, rest);
+        bsn_scalar_bits_take(planes, some, varying, 1);
+        bits += bsn_bits_size(varying, n - rest);
+        for (k = 0; k < bsn_ones_in[varying]; k++) memcpy(bits + k * size, planes + 8 * k, size);
+    }
+}
+
+static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying,
+                         size_t n)
+{
+    size_t rest = n & 63, size = bsn_mask_bytes(rest);
+    unsigned k;
+    if (n / 64) kernels->bits_put(bytes, bits, varying, n / 64);
+    if (rest) {
+        uint8_t some[64], planes[64];
+        memset(some, 0, sizeof some);
+        memset(planes, 0, sizeof planes);
+        bits += bsn_bits_size(varying, n - rest);
+        for (k = 0; k < bsn_ones_in[varying]; k++) memcpy(planes + 8 * k, bits + k * size, size);
+        bsn_scalar_bits_put(some, planes, varying, 1);
+        for (k = 0; k < rest; k++) bytes[n - rest + k] = (uint8_t)(bytes[n - rest + k] | some[k]);
+    }
+}
+
+/* are the bits behind the last element zero in every plane? */
+static int bsn_bits_tail_clear(const uint8_t *bits, unsigned varying, size_t n)
+{
+    size_t rest = n & 63, size = bsn_mask_bytes(rest);
+    unsigned k;
+    if (!(rest & 7)) return 1;
+    bits += bsn_bits_size(varying, n - rest);
+    for (k = 0; k < bsn_ones_in[varying]; k++, bits += size)
+        if (bits[size - 1] >> (rest & 7)) return 0;
+    return 1;
+}
+
+BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype)
+{
+    return bsn_is_dtype((unsigned)dtype) ? bsn_dtypes[dtype].width : 0;
+}
+
+BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype)
+{
+    return bsn_dtypes[bsn_is_dtype((unsigned)dtype) ? dtype : 0].name;
+}
+
+BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)
+{
+    const uint8_t *from = (const uint8_t *)elements;
+    uint8_t *to = (uint8_t *)planes;
+    size_t i;
+    unsigned k;
+    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < n; i++, from += width) {
+        uint64_t x = bsn_element_load(from, width);
+        for (k = 0; k < width; k++) to[k * n + i] = (uint8_t)(x >> (8 * k));
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width)
+{
+    const uint8_t *from = (const uint8_t *)planes;
+    uint8_t *to = (uint8_t *)elements;
+    size_t i;
+    unsigned k;
+    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < n; i++, to += width) {
+        uint64_t x = 0;
+        for (k = 0; k < width; k++) x |= (uint64_t)from[k * n + i] << (8 * k);
+        bsn_element_store(to, x, width);
+    }
+    return BITSNAP_OK;
+}
+
+/* The symbol that a dtype has when nothing speaks against it. F64 takes its exponents less a base that
+ * only the frames choose. */
+BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].exponent_bits; }
+
+BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
+                                                const void *elements, size_t n, bitsnap_dtype dtype)
+{
+    uint8_t *plane[8];
+    bsn_field field;
+    unsigned k;
+    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!kernels) kernels = bsn_kernels_best();
+    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field.wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = (uint8_t *)planes + (k < field.width ? k * n : 0);
+    bsn_split(kernels, &field, plane, (const uint8_t *)elements, n);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
+                                               const void *planes, size_t n, bitsnap_dtype dtype)
+{
+    const uint8_t *plane[8];
+    bsn_field field;
+    unsigned k;
+    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!kernels) kernels = bsn_kernels_best();
+    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field.wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = (const uint8_t *)planes + (k < field.width ? k * n : 0);
+    bsn_join(kernels, &field, (uint8_t *)elements, plane, n);
+    return BITSNAP_OK;
+}
+
+/* ================================================================================= HUFFMAN
+ * Lengths by package-merge, canonical order, and lists: pivot-coded trees (Zukowski, arXiv 2606.05765) with
+ * nodes of 2^k slots. A node of a tree stores, for each symbol that passes it, the k bits of its path as k
+ * bit planes; its slots are leaves (first) or lists (last), and the lists are the children, in order. How
+ * many planes a node has follows from the code lengths alone. Decoding merges lists, encoding deals them
+ * out; both walk the tree in the order of the stream with an explicit stack. */
+
+/* ---- code lengths ---- */
+
+#define BSN_LIMIT 8 /* the longest code: a path fits a byte */
+
+typedef struct bsn_package {
+    uint64_t key[257];          /* weight << 9 | 256 - symbol, ascending */
+    uint32_t weight[2][514];    /* items of this list and of the next */
+    uint8_t is_leaf[BSN_LIMIT][514];
+} bsn_package;
+
+BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
+
+static void bsn_sort(uint64_t *key, size_t n)
+{
+    static const uint8_t gaps[] = { 109, 41, 19, 5, 1 };
+    size_t g, i, j;
+    for (g = 0; g < sizeof gaps; g++) {
+        for (i = gaps[g]; i < n; i++) {
+            uint64_t x = key[i];
+            for (j = i; j >= gaps[g] && key[j - gaps[g]] > x; j -= gaps[g]) key[j] = key[j - gaps[g]];
+            key[j] = x;
+        }
+    }
+}
+
+/* Package-merge (Larmore and Hirschberg): list 1 is the leaves by weight; each further list merges the
+ * leaves with the pairs of the list before, the leaf first where weights are equal; of the last list the
+ * first 2m - 2 items are taken, and a leaf's length is the number of lists it is taken in. Symbols 0 .. 256. */
+static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
+{
+    size_t m = 0, items, take, i, leaf, pair;
+    unsigned l, s;
+    uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
+    memset(length, 0, 257);
+    for (s = 0; s <= 256; s++)
+        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    if (m == 0) return;
+    if (m == 1) {
+        length[256 - (p->key[0] & 511)] = 1;
+        return;
+    }
+    bsn_sort(p->key, m);
+    for (i = 0; i < m; i++) {
+        now[i] = (uint32_t)(p->key[i] >> 9);
+        p->is_leaf[0][i] = 1;
+    }
+    items = m;
+    for (l = 1; l < BSN_LIMIT; l++) {
+        size_t pairs = items / 2;
+        items = leaf = pair = 0;
+        while (items < 2 * m - 2 && (leaf < m || pair < pairs)) {
+            uint32_t w = leaf < m ? (uint32_t)(p->key[leaf] >> 9) : 0;
+            uint32_t both = pair < pairs ? now[2 * pair] + now[2 * pair + 1] : 0;
+            int is_leaf = leaf < m && (pair >= pairs || w <= both);
+            next[items] = is_leaf ? w : both;
+            p->is_leaf[l][items++] = (uint8_t)is_leaf;
+            leaf += (size_t)is_leaf;
+            pair += (size_t)!is_leaf;
+        }
+        swap = now;
+        now = next;
+        next = swap;
+    }
+    take = 2 * m - 2;
+    for (l = BSN_LIMIT; l-- > 0;) {
+        for (i = leaf = 0; i < take; i++) leaf += p->is_leaf[l][i];
+        for (i = 0; i < leaf; i++) length[256 - (p->key[i] & 511)]++;
+        take = 2 * (take - leaf);
+    }
+}
+
+/* ---- canonical order ---- */
+
+enum { BSN_ESCAPE_NONE, BSN_ESCAPE_RAW, BSN_ESCAPE_LIST };
+
+typedef struct bsn_tree {
+    uint8_t length[257];  /* of each symbol; 256 is the escape */
+    uint8_t escape_kind;
+    uint8_t symbol[257];  /* codes in canonical order: by (length, symbol) */
+    uint8_t length_at[258]; /* the length of each */
+    uint16_t end[BSN_LIMIT + 1]; /* place behind the last code of a length */
+    uint16_t codes;       /* how many */
+    uint16_t escape;      /* the escape's place, 0xFFFF where there is none */
+    uint16_t next;        /* place of the walk */
+    uint8_t escape_code;  /* encoding: the code of the escape, */
+    uint8_t *escapes;     /* and the symbols that have none */
+} bsn_tree;
+
+/* From tree->length; only symbols first .. last can have one. Returns 0 where the lengths do not make a
+ * complete code of at least two symbols. */
+static int bsn_tree_order(bsn_tree *t, unsigned first, unsigned last)
+{
+    unsigned count[BSN_LIMIT + 1] = { 0, 0, 0, 0, 0, 0, 0, 0, 0 }, place[BSN_LIMIT + 1], sum = 0, l, s, at = 0;
+    for (s = first; s <= last; s++) count[t->length[s]]++;
+    if (t->length[256]) count[t->length[256]]++;
+    for (l = 1; l <= BSN_LIMIT; l++) {
+        place[l] = at;
+        if (count[l]) memset(t->length_at + at, (int)l, count[l]);
+        at += count[l];
+        t->end[l] = (uint16_t)at;
+        sum += count[l] << (BSN_LIMIT - l);
+    }
+    if (sum != 1u << BSN_LIMIT || at < 2) return 0;
+    for (s = first; s <= last; s++)
+        if (t->length[s]) t->symbol[place[t->length[s]]++] = (uint8_t)s;
+    t->escape = t->length[256] ? (uint16_t)(t->end[t->length[256]] - 1) : 0xFFFF;
+    t->codes = (uint16_t)at;
+    t->next = 0;
+    return 1;
+}
+
+/* The next node of the walk, whose slots begin at depth `depth` of the paths. */
+typedef struct bsn_step {
+    unsigned bits;   /* k */
+    unsigned leaves; /* leaf slots, the first ones; their symbols are symbol[place ..] */
+    unsigned place;
+    unsigned lists;  /* list slots: the others */
+    int escape;      /* is the first of them the escape? */
+} bsn_step;
+
+/* The radix rule: with m bits left of the shortest code and r symbols of that length, k = m where m <= 2 or
+ * where m is 3 or 4 and at most four slots would be lists; else 2. Every complete code gives nodes of at
+ * most 4 lists. */
+static bsn_step bsn_tree_step(bsn_tree *t, unsigned depth)
+{
+    bsn_step step;
+    unsigned i = t->next, length = t->length_at[i], end = t->end[length], m = length - depth;
+    unsigned has_escape = t->escape < end && t->escape >= i, r = end - i - has_escape, slots;
+    step.bits = m <= 2 || (m <= 4 && r + 4 >= 1u << m) ? m : 2;
+    slots = 1u << step.bits;
+    step.leaves = 0;
+    step.escape = 0;
+    step.place = i;
+    if (step.bits == m) {
+        unsigned taken = (unsigned)bsn_min(end - i, slots);
+        step.escape = has_escape && i + taken == end;
+        step.leaves = taken - (unsigned)step.escape;
+        t->next = (uint16_t)(i + taken);
+    }
+    step.lists = slots - step.leaves;
+    return step;
+}
+
+/* ---- built-in trees ----
+ * For the lists that sparse masks leave behind: 32 trees, given by how many codes of each length 1 .. 8 they
+ * have and by the length of their escape. Trees 0 .. 6 take the bytes in the order of (bits set, value),
+ * 7 .. 15 the same without the byte 0, 16 .. 31 take 1, 2, 3, ... */
+#define BSN_BUILT_INS 32
+static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
+    { 0, 0, 0, 0, 1, 8, 30, 124, 3 }, { 0, 0, 1, 0, 8, 8, 20, 56, 3 },
+    { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 0, 1, 0, 7, 1, 0, 28, 0, 4 },
+    { 1, 0, 0, 4, 4, 0, 0, 28, 6 }, { 1, 0, 0, 4, 4, 0, 2, 26, 7 },
+    { 1, 0, 0, 7, 1, 0, 0, 0, 5 }, { 0, 0, 0, 0, 0, 8, 38, 116, 3 },
+    { 0, 0, 0, 0, 8, 24, 4, 56, 3 }, { 0, 0, 0, 8, 0, 4, 24, 56, 5 },
+    { 0, 0, 0, 8, 0, 6, 22, 56, 6 }, { 0, 0, 4, 4, 0, 0, 28, 0, 5 },
+    { 0, 0, 6, 2, 0, 0, 0, 28, 6 }, { 0, 0, 6, 2, 0, 0, 2, 26, 7 },
+    { 0, 0, 6, 2, 0, 0, 3, 25, 8 }, { 0, 0, 7, 1, 0, 0, 0, 0, 4 },
+    { 2, 0, 0, 0, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 0, 0, 0, 0, 4 },
+    { 1, 1, 1, 1, 1, 1, 0, 0, 6 }, { 1, 1, 1, 1, 1, 1, 1, 1, 8 },
+    { 1, 1, 1, 1, 0, 2, 3, 1, 8 }, { 0, 2, 2, 2, 2, 2, 1, 5, 8 },
+    { 0, 1, 3, 3, 3, 2, 3, 9, 8 }, { 0, 0, 4, 4, 4, 3, 4, 11, 8 },
+    { 0, 0, 2, 6, 6, 6, 4, 14, 7 }, { 0, 0, 0, 8, 8, 6, 8, 20, 6 },
+    { 0, 0, 0, 4, 12, 10, 12, 28, 6 }, { 0, 0, 0, 0, 15, 15, 16, 40, 6 },
+    { 0, 0, 0, 0, 7, 22, 23, 58, 5 }, { 0, 0, 0, 0, 0, 33, 31, 46, 4 },
+    { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
+};
+
+static void bsn_tree_built_in(bsn_tree *t, unsigned j)
+{
+    const uint8_t *row = bsn_built_in[j];
+    unsigned symbol = j < 7 ? 0 : 1, bits = symbol, length, i;
+    memset(t->length, 0, sizeof t->length);
+    for (length = 1; length <= BSN_LIMIT; length++) {
+        for (i = 0; i < row[length - 1]; i++) {
+            unsigned low = symbol & (0u - symbol), sum = symbol + low;
+            t->length[symbol] = (uint8_t)length;
+            if (j >= 16) symbol++;
+            else if (symbol == 0 || sum > 255) symbol = (1u << ++bits) - 1;
+            else symbol = sum | (((symbol ^ sum) >> 2) / low); /* the next with as many bits set (Gosper) */
+        }
+    }
+    t->length[256] = row[8];
+    t->escape_kind = row[8] ? BSN_ESCAPE_LIST : BSN_ESCAPE_NONE;
+    (void)bsn_tree_order(t, 0, 255);
+}
+
+/* ---- tables: the lengths on their way through a frame ---- */
+
+/* kinds of lists */
+enum {
+    BSN_LIST_RAW = 0,
+    BSN_LIST_CONST = 1,
+    BSN_LIST_TREE = 2,       /* no escape; | 0 */
+    BSN_LIST_TREE_RAW = 3,   /* | escape length << 4 */
+    BSN_LIST_TREE_LIST = 4,  /* | escape length << 4 */
+    BSN_LIST_SPLIT0 = 5,
+    BSN_LIST_SPLIT2 = 6,
+    BSN_LIST_BUILT_IN = 0xC0 /* + j, j < 32 */
+};
+
+/* Writes kind and table of a tree; returns the bytes, at most 132. */
+static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
+{
+    unsigned first = 0, last = 255, s, nibbles = 0, run, code;
+    while (!t->length[first]) first++;
+    while (!t->length[last]) last--;
+    to[0] = (uint8_t)((BSN_LIST_TREE + t->escape_kind) | t->length[256] << 4);
+    to[1] = (uint8_t)first;
+    to[2] = (uint8_t)(last - first);
+    for (s = first; s <= last;) {
+        if (t->length[s]) {
+            code = t->length[s++];
+        } else {
+            for (run = 1; !t->length[s + run];) run++;
+            run = bsn_log2(run); /* 1 absent symbol: 0; 2^run of them: 8 + run */
+            code = run ? 8 + run : 0;
+            s += 1u << run;
+        }
+        if (nibbles & 1) to[3 + nibbles / 2] = (uint8_t)(to[3 + nibbles / 2] | code << 4);
+        else to[3 + nibbles / 2] = (uint8_t)code;
+        nibbles++;
+    }
+    return 3 + (nibbles + 1) / 2;
+}
+
+/* Reads a table behind its kind byte; symbols are below 2^bits. Returns the bytes read, 0 and *rule for a
+ * bad one. */
+static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_t size, unsigned bits,
+                             unsigned *rule)
+{
+    unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
+    size_t used = 2;
+    *rule = 24;
+    if (size < 2) return 0;
+    first = p[0];
+    count = p[1] + 1u;
+    *rule = 25;
+    if (first + count > 1u << bits) return 0;
+    t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
+    memset(t->length, 0, sizeof t->length);
+    t->length[256] = (uint8_t)(kind >> 4);
+    while (s < count) {
+        if (nibble & 1) {
+            code = p[used++] >> 4;
+        } else {
+            *rule = 24;
+            if (used == size) return 0;
+            code = p[used] & 15u;
+        }
+        nibble++;
+        if (code >= 1 && code <= 8) {
+            t->length[first + s++] = (uint8_t)code;
+            previous = 256;
+            continue;
+        }
+        /* absent symbols: their runs must fall, so that there is one way to write them; and neither
+         * the first symbol nor the last is absent */
+        run = code ? 1u << (code - 8) : 1;
+        *rule = 26;
+        if (s == 0 || run >= previous || run >= count - s) return 0;
+        s += run;
+        previous = run;
+    }
+    *rule = 27;
+    if ((nibble & 1) && p[used++] >> 4) return 0;
+    *rule = 28;
+    return bsn_tree_order(t, first, first + count - 1) ? used : 0;
+}
+
+/* ---- kernels ---- */
+
+/* Slot s of a node with k planes is taken where every plane has the slot's bit: word i of the slot's mask. */
+BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3)
+{
+    uint64_t m = (slot >> (k - 1)) & 1 ? w0 : ~w0;
+    if (k > 1) m &= (slot >> (k - 2)) & 1 ? w1 : ~w1;
+    if (k > 2) m &= (slot >> (k - 3)) & 1 ? w2 : ~w2;
+    if (k > 3) m &= slot & 1 ? w3 : ~w3;
+    return m;
+}
+
+/* Eight elements at a time: the leaves are chosen by masks, the lists are expanded to their places. `k` and
+ * `lists` are constants where this is inlined, so that a node costs what it holds and no more. */
+BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
+                                      unsigned lists)
+{
+    const unsigned slots = 1u << k;
+    const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
+    const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
+    const uint8_t *l0 = node->list[0], *l1 = node->list[1], *l2 = node->list[2], *l3 = node->list[3];
+    uint64_t leaf[16];
+    size_t i, end = first + n;
+    unsigned j;
+    for (j = 0; j < slots; j++) leaf[j] = node->leaf[j] * BSN_ONES;
+    if (k == 2) { /* algebraic normal form: leaf = a ^ M1 b ^ M0 c ^ M0 M1 d */
+        leaf[3] ^= leaf[0] ^ leaf[1] ^ leaf[2];
+        leaf[1] ^= leaf[0];
+        leaf[2] ^= leaf[0];
+    }
+    for (i = first; i < end; i += 8, out += 8) {
+        const unsigned w0 = p0[i / 8], w1 = k > 1 ? p1[i / 8] : 0, w2 = k > 2 ? p2[i / 8] : 0,
+                       w3 = k > 3 ? p3[i / 8] : 0;
+        uint64_t x;
+        if (lists == slots) {
+            x = 0;
+        } else if (k == 1) {
+            x = leaf[0] ^ (bsn_spread[w0] & (leaf[0] ^ leaf[1]));
+        } else if (k == 2) {
+            const uint64_t m0 = bsn_spread[w0], m1 = bsn_spread[w1];
+            x = leaf[0] ^ (m1 & leaf[1]) ^ (m0 & (leaf[2] ^ (m1 & leaf[3])));
+        } else {
+            uint64_t m = bsn_spread[k > 3 ? w3 : w2], v[8];
+            for (j = 0; j < slots / 2; j++) v[j] = leaf[2 * j] ^ (m & (leaf[2 * j] ^ leaf[2 * j + 1]));
+            if (k > 3) {
+                m = bsn_spread[w2];
+                for (j = 0; j < 4; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
+            }
+            m = bsn_spread[w1];
+            v[0] ^= m & (v[0] ^ v[1]);
+            v[2] ^= m & (v[2] ^ v[3]);
+            x = v[0] ^ (bsn_spread[w0] & (v[0] ^ v[2]));
+        }
+#define BSN_LIST(j, l)                                                                                \
+    if (lists > j) {                                                                                  \
+        const unsigned m = (unsigned)bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & 0xFFu;     \
+        x |= bsn_expand8(bsn_load64(l), m);                                                           \
+        l += bsn_ones_in[m];                                                                          \
+    }
+        BSN_LIST(0, l0)
+        BSN_LIST(1, l1)
+        BSN_LIST(2, l2)
+        BSN_LIST(3, l3)
+#undef BSN_LIST
+        bsn_store64(out, x);
+    }
+    node->list[0] = l0;
+    node->list[1] = l1;
+    node->list[2] = l2;
+    node->list[3] = l3;
+}
+
+/* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
+BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                     unsigned lists)
+{
+    const unsigned slots = 1u << k;
+    const uint64_t kept = BSN_ONES * (0xFFu << k & 0xFFu);
+    uint8_t *p0 = fork->planes, *p1 = k > 1 ? p0 + fork->stride : p0;
+    uint8_t *p2 = k > 2 ? p1 + fork->stride : p0, *p3 = k > 3 ? p2 + fork->stride : p0;
+    uint8_t *l0 = fork->list[0], *l1 = fork->list[1], *l2 = fork->list[2], *l3 = fork->list[3];
+    size_t i, end = first + n;
+    for (i = first; i < end; i += 8, codes += 8) {
+        const unsigned live = end - i < 8 ? (1u << (end - i)) - 1 : 0xFFu;
+        uint64_t x = bsn_load64(codes);
+        const unsigned w0 = bsn_gather_bit(x, 7) & live, w1 = k > 1 ? bsn_gather_bit(x, 6) & live : 0;
+        const unsigned w2 = k > 2 ? bsn_gather_bit(x, 5) & live : 0, w3 = k > 3 ? bsn_gather_bit(x, 4) & live : 0;
+        p0[i / 8] = (uint8_t)w0;
+        if (k > 1) p1[i / 8] = (uint8_t)w1;
+        if (k > 2) p2[i / 8] = (uint8_t)w2;
+        if (k > 3) p3[i / 8] = (uint8_t)w3;
+        x = (x << k) & kept;
+#define BSN_LIST(j, l)                                                                                \
+    if (lists > j) {                                                                                  \
+        const unsigned m = (unsigned)bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & live;      \
+        bsn_store64(l, bsn_compress8(x, m));                                                          \
+        l += bsn_ones_in[m];                                                                          \
+    }
+        BSN_LIST(0, l0)
+        BSN_LIST(1, l1)
+        BSN_LIST(2, l2)
+        BSN_LIST(3, l3)
+#undef BSN_LIST
+    }
+    fork->list[0] = l0;
+    fork->list[1] = l1;
+    fork->list[2] = l2;
+    fork->list[3] = l3;
+}
+
+/* One copy of a kernel for each of the 18 kinds of nodes that there are. */
+#define BSN_NODES(NODE)                                                                               \
+    NODE(1, 0) NODE(1, 1) NODE(1, 2)                                                                  \
+    NODE(2, 0) NODE(2, 1) NODE(2, 2) NODE(2, 3) NODE(2, 4)                                            \
+    NODE(3, 0) NODE(3, 1) NODE(3, 2) NODE(3, 3) NODE(3, 4)                                            \
+    NODE(4, 0) NODE(4, 1) NODE(4, 2) NODE(4, 3) NODE(4, 4)
+
+static void bsn_scalar_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    switch (8 * node->bits + node->lists) {
+#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_merge_node(node, first, n, out, k, lists); break;
+        BSN_NODES(BSN_NODE)
+#undef BSN_NODE
+    default: break;
+    }
+}
+
+static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    switch (8 * fork->bits + fork->lists) {
+#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_node(fork, codes, first, n, k, lists); break;
+        BSN_NODES(BSN_NODE)
+#undef BSN_NODE
+    default: break;
+    }
+}
+
+/* How many elements go to each list. */
+static void bsn_scalar_node_counts(const bsn_node *node, size_t counts[4])
+{
+    const uint8_t *p0 = node->planes, *p1 = node->bits > 1 ? p0 + node->stride : p0;
+    const uint8_t *p2 = node->bits > 2 ? p1 + node->stride : p0, *p3 = node->bits > 3 ? p2 + node->stride : p0;
+    const unsigned k = node->bits, base = (1u << k) - node->lists;
+    size_t i;
+    unsigned j;
+    counts[0] = counts[1] = counts[2] = counts[3] = 0;
+    for (i = 0; i < node->count; i += 64) {
+        const uint64_t w0 = bsn_load64(p0 + i / 8), w1 = bsn_load64(p1 + i / 8), w2 = bsn_load64(p2 + i / 8),
+                       w3 = bsn_load64(p3 + i / 8);
+        const uint64_t live = node->count - i < 64 ? (UINT64_C(1) << (node->count - i)) - 1 : ~UINT64_C(0);
+        for (j = 0; j < node->lists; j++) counts[j] += bsn_popcount(bsn_slot_mask(k, base + j, w0, w1, w2, w3) & live);
+    }
+}
+
+/* eight tables, so that equal neighbours do not wait for each other */
+static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    uint32_t *t = scratch;
+    size_t i;
+    unsigned j;
+    if (n >= 1024) {
+        memset(t, 0, 8 * 256 * sizeof *t);
+        for (i = 0; i + 8 <= n; i += 8) {
+            const uint64_t x = bsn_load64(list + i);
+            t[x & 255]++;
+            t[256 + (x >> 8 & 255)]++;
+            t[512 + (x >> 16 & 255)]++;
+            t[768 + (x >> 24 & 255)]++;
+            t[1024 + (x >> 32 & 255)]++;
+            t[1280 + (x >> 40 & 255)]++;
+            t[1536 + (x >> 48 & 255)]++;
+            t[1792 + (x >> 56)]++;
+        }
+        for (j = 0; j < 256; j++)
+            h[j] += t[j] + t[256 + j] + t[512 + j] + t[768 + j] + t[1024 + j] + t[1280 + j] + t[1536 + j] + t[1792 + j];
+        list += i;
+        n -= i;
+    }
+    for (i = 0; i < n; i++) h[list[i]]++;
+}
+
+static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
+{
+    const uint64_t wanted = BSN_ONES * (escape & 255);
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i += 8) {
+        const uint64_t x = bsn_load64(list + i);
+        uint64_t y = (uint64_t)code[x & 255] | (uint64_t)code[x >> 8 & 255] << 8 | (uint64_t)code[x >> 16 & 255] << 16 |
+                     (uint64_t)code[x >> 24 & 255] << 24 | (uint64_t)code[x >> 32 & 255] << 32 |
+                     (uint64_t)code[x >> 40 & 255] << 40 | (uint64_t)code[x >> 48 & 255] << 48 |
+                     (uint64_t)code[x >> 56] << 56;
+        if (escape < 256) {
+            const uint64_t differ = y ^ wanted; /* has a zero byte? */
+            if (BSN_UNLIKELY((differ - BSN_ONES) & ~differ & (BSN_ONES << 7))) {
+                const unsigned live = (unsigned)bsn_min(8, n - i);
+                for (j = 0; j < live; j++) {
+                    *escapes = (uint8_t)(x >> (8 * j));
+                    escapes += (uint8_t)(y >> (8 * j)) == (uint8_t)escape;
+                }
+            }
+        }
+        bsn_store64(list + i, y);
+    }
+    return escapes;
+}
+
+/* ---- decoding a list ----
+ * Parsing goes forward through the stream and notes the nodes; merging then runs backwards over the notes, as
+ * children come behind their parents. Only the mask of a SPLIT is merged at once: without it nobody knows
+ * how long the lists behind it are. Lists are merged in place where they can: a node's longest child stands at
+ * the end of its parent's output. */
+
+#define BSN_MAX_NODES 512  /* of one list, with all that is inside it: part of the format */
+#define BSN_MAX_DEPTH 7    /* of masks, sides of splits and escapes inside each other: part of the format */
+#define BSN_MIN_TREE 16    /* elements of a list that may have a tree or a split: part of the format */
+#define BSN_STACK 96       /* 3 more for each of the 8 levels of two trees, 3 for each of 7 splits */
+#define BSN_TOP 0xFFFF     /* parent of the outermost list */
+
+enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_RAW, BSN_ITEM_SPLIT };
+
+/* A piece of a list that waits on the stack to be coded. */
+typedef struct bsn_item {
+    uint8_t *data;    /* decoding: where its elements go (null: the outermost); encoding: its elements */
+    uint8_t *scratch; /* free memory from here on */
+    uint32_t count;   /* elements */
+    uint16_t parent;  /* decoding: the node that it is a list of */
+    uint16_t mark;    /* decoding, SPLIT: the nodes there were before its mask */
+    uint8_t type;
+    uint8_t slot;     /* decoding: which list of the parent */
+    uint8_t kind;     /* decoding, SPLIT: SPLIT0 or SPLIT2 */
+    uint8_t bits;     /* of the alphabet */
+    uint8_t depth;    /* masks, sides of splits and escapes around it */
+    uint8_t level;    /* trees around it: 0, 1 (inside an escape) or 2 (the escape of an escape) */
+    uint8_t path;     /* NODE: bits of the path done */
+} bsn_item;
+
+typedef struct bsn_lists { /* scratch of both directions */
+    bsn_item stack[BSN_STACK];
+    bsn_tree tree[2];
+    bsn_node node[BSN_MAX_NODES];
+    uint32_t count[257];     /* of the list being planned */
+    uint32_t weight[257];    /* of the codes being weighed */
+    uint8_t length[257], inner[257];
+    bsn_package package;
+    uint32_t tables[8 * 256];
+} bsn_lists;
+
+typedef struct bsn_reader {
+    const bitsnap_kernels *kernels;
+    bsn_lists *lists;
+    const uint8_t *at, *end;    /* of the payload */
+    const uint8_t *input_end;   /* nothing may be read from here on */
+    uint8_t *scratch, *scratch_end; /* for lists */
+    uint8_t *kept, *kept_end;   /* for what stays until the list is done: masks, and copies of what lies so
+                                   near the end of the input that kernels would read past it */
+    const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
+    unsigned nodes, noted;      /* nodes noted now, and in all */
+    unsigned rule;              /* result: the reject condition, 0 if none */
+} bsn_reader;
+
+/* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
+ * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
+ * their own masks: less than 1.5 n in all; copies n and what is in the last 64 bytes. */
+#define BSN_PADS 16384u
+#define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + BSN_PADS)
+#define BSN_KEPT_SIZE(n) (5 * (size_t)(n) / 2 + 3 * BSN_PADS)
+
+static uint8_t *bsn_keep(bsn_reader *r, size_t size)
+{
+    uint8_t *p = r->kept;
+    if ((size_t)(r->kept_end - r->kept) < size + 64) {
+        r->rule = 31;
+        return NULL;
+    }
+    r->kept += size + 64;
+    return p;
+}
+
+/* The next `size` bytes of the payload, with 64 readable bytes behind them; null and rule at its end. */
+static const uint8_t *bsn_take(bsn_reader *r, size_t size)
+{
+    const uint8_t *p = r->at;
+    uint8_t *copy;
+    if ((size_t)(r->end - p) < size) {
+        r->rule = 24;
+        return NULL;
+    }
+    r->at += size;
+    if (BSN_LIKELY((size_t)(r->input_end - r->at) >= 64)) return p;
+    copy = bsn_keep(r, size);
+    if (copy) memcpy(copy, p, size);
+    return copy;
+}
+
+static void bsn_run_nodes(bsn_reader *r, unsigned from)
+{
+    while (r->nodes > from) {
+        bsn_node *node = &r->lists->node[--r->nodes];
+        if (node->bits) r->kernels->node_merge(node, 0, node->count, node->out);
+        else memset(node->out, node->leaf[0], node->count);
+    }
+}
+
+static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bits, unsigned lists)
+{
+    bsn_node *node = &r->lists->node[r->nodes];
+    if (r->noted == BSN_MAX_NODES) {
+        r->rule = 31;
+        return NULL;
+    }
+    r->noted++;
+    memset(node, 0, sizeof *node);
+    node->out = item->data;
+    node->count = item->count;
+    node->bits = (uint8_t)bits;
+    node->lists = (uint8_t)lists;
+    r->nodes++;
+    return node;
+}
+
+/* bits behind the last element of each plane must be 0: they would count as elements */
+static int bsn_planes_clear(const bsn_node *node)
+{
+    unsigned j, rest = node->count & 7;
+    if (rest)
+        for (j = 1; j <= node->bits; j++)
+            if (node->planes[j * node->stride - 1] >> rest) return 0;
+    return 1;
+}
+
+/* Puts a node's lists on the stack, the first on top, and gives them memory: the longest inside its output. */
+static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *like, bsn_node *node,
+                                const size_t counts[4])
+{
+    uint8_t *scratch = like->scratch;
+    unsigned j, longest = 0;
+    for (j = 1; j < node->lists; j++)
+        if (counts[j] > counts[longest]) longest = j;
+    /* merging runs backwards, so the last list is merged first and needs its memory the longest */
+    for (j = node->lists; j-- > 0; top++) {
+        *top = *like;
+        top->parent = (uint16_t)(node - r->lists->node);
+        top->slot = (uint8_t)j;
+        top->count = (uint32_t)counts[j];
+        if (node->out && j == longest) {
+            top->data = node->out + node->count - counts[j];
+        } else {
+            if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
+                r->rule = 31;
+                return top;
+            }
+            top->data = scratch;
+            scratch += counts[j] + 64;
+        }
+        top->scratch = scratch;
+        node->list[j] = top->data;
+    }
+    return top;
+}
+
+static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
+{
+    const uint64_t above = BSN_ONES * (0xFFu << bits & 0xFFu);
+    uint64_t any = 0;
+    size_t i;
+    if (bits == 8) return 1;
+    for (i = 0; i + 8 <= n; i += 8) any |= bsn_load64(list + i);
+    any |= bsn_load_some(list + i, n - i);
+    return (any & above) == 0;
+}
+
+/* A list that stands in the stream as it is. */
+static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
+{
+    const uint8_t *p = bsn_take(r, item->count);
+    if (!p) return;
+    if (!bsn_all_below(p, item->count, item->bits)) r->rule = 25;
+    if (item->parent == BSN_TOP) r->raw = p;
+    else r->lists->node[item->parent].list[item->slot] = p;
+}
+
+/* One list: its kind, and what follows from it. */
+static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *item)
+{
+    bsn_tree *t;
+    bsn_node *node;
+    unsigned kind, form, length;
+    if (r->at == r->end) {
+        r->rule = 24;
+        return top;
+    }
+    kind = *r->at++;
+    form = kind & 15;
+    length = kind >> 4;
+    if (kind == BSN_LIST_RAW) {
+        bsn_parse_raw(r, item);
+        return top;
+    }
+    if (kind == BSN_LIST_CONST) {
+        if (r->at == r->end) r->rule = 24;
+        else if (*r->at >> item->bits) r->rule = 25;
+        else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) node->leaf[0] = *r->at++;
+        return top;
+    }
+    if (item->count < BSN_MIN_TREE) {
+        r->rule = 29;
+        return top;
+    }
+    if (item->level == 2) { /* the escapes of an escape's tree are raw or constant */
+        r->rule = 30;
+        return top;
+    }
+    t = &r->lists->tree[item->level];
+    if (kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2) {
+        if (item->depth == BSN_MAX_DEPTH) {
+            r->rule = 30;
+            return top;
+        }
+        *top = *item; /* comes back when the mask is there */
+        top->type = BSN_ITEM_SPLIT;
+        top->kind = (uint8_t)kind;
+        top->mark = (uint16_t)r->nodes;
+        top++;
+        *top = *item;
+        top->count = (uint32_t)bsn_mask_bytes(item->count);
+        top->data = bsn_keep(r, top->count);
+        top->scratch = r->scratch; /* nothing else is being merged meanwhile */
+        top->parent = BSN_TOP;
+        top->bits = 8;
+        top->depth++;
+        return top + 1;
+    }
+    if (kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS) {
+        if (item->bits < 8) {
+            r->rule = 25;
+            return top;
+        }
+        bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
+    } else if ((form == BSN_LIST_TREE && !length) ||
+               ((form == BSN_LIST_TREE_RAW || form == BSN_LIST_TREE_LIST) && length && length <= BSN_LIMIT)) {
+        size_t used = bsn_table_read(t, kind, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
+        if (!used) return top;
+        r->rule = 0;
+        r->at += used;
+    } else {
+        r->rule = 23;
+        return top;
+    }
+    if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
+        r->rule = 30;
+        return top;
+    }
+    *top = *item;
+    top->type = BSN_ITEM_NODE;
+    top->path = 0;
+    return top + 1;
+}
+
+/* The next node of the tree around it. */
+static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *item)
+{
+    bsn_tree *t = &r->lists->tree[item->level];
+    const bsn_step step = bsn_tree_step(t, item->path);
+    bsn_item like = *item;
+    size_t counts[4] = { 0, 0, 0, 0 };
+    bsn_node *node;
+    like.path = (uint8_t)(item->path + step.bits);
+    if (item->count == 0) { /* nothing passes here: the walk goes on, the stream has nothing */
+        unsigned j;
+        for (j = (unsigned)step.escape; j < step.lists; j++) *top++ = like;
+        return top;
+    }
+    node = bsn_note_node(r, item, step.bits, step.lists);
+    if (!node) return top;
+    node->stride = bsn_mask_bytes(item->count);
+    node->planes = bsn_take(r, step.bits * node->stride);
+    if (!node->planes) return top;
+    if (!bsn_planes_clear(node)) {
+        r->rule = 32;
+        return top;
+    }
+    memcpy(node->leaf, t->symbol + step.place, step.leaves);
+    r->kernels->node_counts(node, counts);
+    top = bsn_push_lists(r, top, &like, node, counts);
+    if (step.escape && !r->rule) { /* the first list, on top of the stack */
+        top[-1].type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+        top[-1].depth++;
+        top[-1].level++;
+    }
+    return top;
+}
+
+/* The sides of a split whose mask has been parsed. */
+static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *item)
+{
+    bsn_item like = *item;
+    size_t counts[4] = { 0, 0, 0, 0 };
+    const uint8_t *mask = r->raw;
+    bsn_node *node;
+    if (!mask) {
+        mask = r->lists->node[item->mark].out;
+        bsn_run_nodes(r, item->mark);
+    }
+    r->raw = NULL;
+    node = bsn_note_node(r, item, 1, item->kind == BSN_LIST_SPLIT2 ? 2 : 1);
+    if (!node) return top;
+    node->planes = mask;
+    node->stride = bsn_mask_bytes(item->count);
+    if (!bsn_planes_clear(node)) {
+        r->rule = 32;
+        return top;
+    }
+    r->kernels->node_counts(node, counts);
+    like.type = BSN_ITEM_LIST;
+    like.depth++;
+    return bsn_push_lists(r, top, &like, node, counts);
+}
+
+/* Parses a list of n symbols below 2^bits at r->at. Afterwards r->rule says whether it is well formed; then
+ * r->raw or node[0] holds it, and of the other nodes all have been merged. */
+static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
+{
+    bsn_item *bottom = r->lists->stack, *top = bottom, item;
+    uint8_t *kept = r->kept;
+    r->raw = NULL;
+    r->rule = 0;
+    r->nodes = r->noted = 0;
+    if (n == 0) {
+        r->raw = r->at;
+        return;
+    }
+    memset(top, 0, sizeof *top);
+    top->scratch = r->scratch;
+    top->count = (uint32_t)n;
+    top->parent = BSN_TOP;
+    top->bits = (uint8_t)bits;
+    top++;
+    while (top > bottom && !r->rule) {
+        item = *--top;
+        if (item.type == BSN_ITEM_NODE) top = bsn_parse_node(r, top, &item);
+        else if (item.type == BSN_ITEM_SPLIT) top = bsn_parse_split(r, top, &item);
+        else if (item.count == 0) continue; /* no bytes */
+        else if (item.type == BSN_ITEM_RAW) bsn_parse_raw(r, &item);
+        else top = bsn_parse_list(r, top, &item);
+    }
+    if (!r->rule && !r->raw) bsn_run_nodes(r, 1);
+    r->nodes = 0;
+    r->kept = kept; /* stays readable until the next list is read */
+}
+
+/* Elements first .. first + n - 1 of the list read; called with ascending, adjoining ranges, each beginning at
+ * a multiple of 64. Returns where they are: at `out` (n + 64 bytes) or in the source. */
+BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t first, size_t n)
+{
+    bsn_node *node = &r->lists->node[0];
+    if (r->raw) return r->raw + first;
+    if (node->bits) r->kernels->node_merge(node, first, n, out);
+    else memset(out, node->leaf[0], n);
+    return out;
+}
+
+/* ---- encoding a list ----
+ * Planning chooses the kind from counts; writing deals the elements out from the root down, in the order of
+ * the stream. What the plan is does not matter to decoders, but is the same on every machine. */
+
+typedef struct bsn_writer {
+    const bitsnap_kernels *kernels;
+    bsn_lists *lists;
+    uint8_t *at, *end;  /* of the destination; nothing is written past the end */
+    uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
+    int level;
+    int full;           /* result: 1 where the destination was too small */
+} bsn_writer;
+
+/* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
+#define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
+#define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache */
+
+/* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
+static unsigned bsn_log2_fixed(uint32_t x)
+{
+    unsigned whole = bsn_log2(x), fraction = 0, i;
+    uint64_t y = (uint64_t)x << (31 - whole);
+    for (i = 0; i < 8; i++) {
+        y = (y * y) >> 31;
+        fraction <<= 1;
+        if (y >> 32) {
+            y >>= 1;
+            fraction |= 1;
+        }
+    }
+    return whole << 8 | fraction;
+}
+
+static uint64_t bsn_entropy_bits(const uint32_t count[256], uint32_t n)
+{
+    uint64_t sum = 0;
+    unsigned s, all = n ? bsn_log2_fixed(n) : 0;
+    for (s = 0; s < 256; s++)
+        if (count[s]) sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
+    return sum >> 8;
+}
+
+#define BSN_NEVER (~UINT64_C(0))
+
+/* Bits of a tree whose codes `length` belong to `weight`, with its table and padding: exact but for the last. */
+static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[257])
+{
+    uint64_t bits = 0;
+    unsigned s, first = 256, last = 0, codes = 0;
+    for (s = 0; s <= 256; s++) {
+        if (!length[s]) continue;
+        bits += (uint64_t)weight[s] * length[s];
+        codes++;
+        if (s < 256) {
+            last = s;
+            if (first == 256) first = s;
+        }
+    }
+    return bits + 24 + 4 * (last - first + 1) + 4 * codes;
+}
+
+/* What escapes cost: a raw byte each, or coded again where the list may nest. `dropped` holds their counts. */
+static uint64_t bsn_escape_bits(bsn_lists *x, const uint32_t dropped[257], uint32_t escapes, int nested)
+{
+    uint64_t raw = 8 * (uint64_t)escapes, coded;
+    if (!nested) return raw;
+    if (escapes < BSN_MIN_TREE) return raw + 8;
+    bsn_lengths(&x->package, x->inner, dropped);
+    coded = bsn_tree_bits(dropped, x->inner);
+    return coded < raw + 8 ? coded : raw + 8;
+}
+
+/* Chooses the codes: a symbol is kept where its count * 2^shift exceeds the total, the others escape; `lost` is
+ * the weight of elements that were not counted. Sets x->weight and x->length, returns the bits (BSN_NEVER where
+ * there is no such tree; without the escapes' own bits where some were not counted). */
+static uint64_t bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint32_t total, uint32_t lost,
+                                 unsigned shift, int nested)
+{
+    uint32_t dropped[257], escapes = lost;
+    unsigned s, kept = 0, rare = 0, last = 0;
+    memset(dropped, 0, sizeof dropped);
+    memset(x->weight, 0, sizeof x->weight);
+    for (s = 0; s < 256; s++) {
+        if (!count[s]) continue;
+        if ((uint64_t)count[s] << shift > total) {
+            x->weight[s] = count[s];
+            kept++;
+        } else {
+            dropped[s] = count[s];
+            escapes += count[s];
+            rare++;
+            last = s;
+        }
+    }
+    if (rare == 1 && !lost) { /* an escape would cost as much as a code */
+        x->weight[last] = count[last];
+        kept++;
+        escapes = 0;
+    }
+    if (!kept || kept + (escapes > 0) > 256 || kept + (escapes > 0) < 2) return BSN_NEVER;
+    x->weight[256] = escapes;
+    bsn_lengths(&x->package, x->length, x->weight);
+    if (lost) return bsn_tree_bits(x->weight, x->length);
+    return bsn_tree_bits(x->weight, x->length) + (escapes ? bsn_escape_bits(x, dropped, escapes, nested) : 0);
+}
+
+/* The 16 neighbouring symbols that hold the most of a sample of 64 places x 8: the lowest such window. */
+static unsigned bsn_window(const uint8_t *list, size_t n)
+{
+    uint32_t h[256];
+    unsigned i, j, sum = 0, most, base = 0;
+    memset(h, 0, sizeof h);
+    for (i = 0; i < 64; i++)
+        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
+    for (i = 0; i < 16; i++) sum += h[i];
+    most = sum;
+    for (i = 1; i <= 240; i++) {
+        sum += h[i + 15] - h[i - 1];
+        if (sum > most) {
+            most = sum;
+            base = i;
+        }
+    }
+    return base;
+}
+
+/* Byte k of a mask [symbol != 0]. */
+static void bsn_mask_nonzero(uint8_t *mask, const uint8_t *list, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i += 8) {
+        uint64_t x = bsn_load_some(list + i, n - i);
+        x |= x >> 4;
+        x |= x >> 2;
+        x |= x >> 1;
+        mask[i / 8] = (uint8_t)bsn_gather_bit(x, 0);
+    }
+}
+
+/* Bits of the list split by [symbol != 0]: the mask by its order-0 entropy, as its own masks will reach it. */
+static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256])
+{
+    bsn_lists *x = w->lists;
+    const uint32_t n = item->count, ones = n - count[0];
+    uint32_t h[257];
+    uint64_t bits;
+    size_t size = bsn_mask_bytes(n);
+    memset(h, 0, sizeof h);
+    bsn_mask_nonzero(item->scratch, item->data, n);
+    w->kernels->histogram(h, item->scratch, size, x->tables);
+    bits = bsn_entropy_bits(h, (uint32_t)size);
+    bits += bits / 32 + 64;
+    memcpy(h, count, 256 * sizeof *h);
+    h[0] = h[256] = 0;
+    bsn_lengths(&x->package, x->inner, h);
+    return bits + (ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, x->inner));
+}
+
+/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. */
+static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
+{
+    bsn_lists *x = w->lists;
+    bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
+    const uint32_t n = item->count;
+    const int sampled = n >= BSN_CHUNK && item->depth == 0 && w->level != BITSNAP_BEST;
+    uint32_t total = n, lost = 0, *h = x->count, most = 0;
+    uint64_t best = 8 * (uint64_t)n + 8, bits;
+    unsigned kind = BSN_LIST_RAW, s, shift, j;
+    size_t i;
+
+    memset(h, 0, 257 * sizeof *h);
+    if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
+        for (i = total = 0; i < n; i += 1024) {
+            const size_t line = bsn_min(64, n - i);
+            for (j = 0; j < line; j++) h[item->data[i + j]]++;
+            total += (uint32_t)line;
+        }
+        lost = (total >> 12) + 1;
+    } else {
+        w->kernels->histogram(h, item->data, n, x->tables);
+        if (sampled) { /* the window, where it holds 31 of 32 */
+            const unsigned base = bsn_window(item->data, n);
+            uint32_t inside = 0;
+            for (s = base; s < base + 16; s++) inside += h[s];
+            if (32 * (uint64_t)inside >= 31 * (uint64_t)n) {
+                memset(h, 0, base * sizeof *h);
+                memset(h + base + 16, 0, (240 - base) * sizeof *h);
+                lost = n - inside;
+            }
+        }
+    }
+    for (s = 0; s < 256; s++)
+        if (h[s] > most) most = h[s];
+    if (lost && 8 * (uint64_t)most > 5 * (uint64_t)total) { /* skewed: worth exact counts */
+        memset(h, 0, 257 * sizeof *h);
+        w->kernels->histogram(h, item->data, n, x->tables);
+        total = n;
+        lost = 0;
+        for (s = 0; s < 256; s++)
+            if (h[s] > most) most = h[s];
+    }
+    if (most == n) return BSN_LIST_CONST;
+    if (item->level == 2 || n < BSN_MIN_TREE) return BSN_LIST_RAW;
+
+    if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
+        const int nested = w->level != BITSNAP_FAST;
+        bits = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested);
+        if (bits != BSN_NEVER && bits / 8 < (uint64_t)total) {
+            memcpy(t->length, x->length, sizeof t->length);
+            kind = !t->length[256] ? BSN_LIST_TREE : nested ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
+        }
+        return kind;
+    }
+    /* exact counts: weigh the alternatives, but of an escape's list only one */
+    for (shift = item->level && w->level != BITSNAP_BEST ? 9 : 5; shift <= 9; shift++) {
+        for (j = 0; j < 2u - item->level; j++) {
+            bits = bsn_choose_codes(x, h, n, 0, shift, (int)j);
+            if (bits < best) {
+                best = bits;
+                memcpy(t->length, x->length, sizeof t->length);
+                kind = !t->length[256] ? BSN_LIST_TREE : j ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
+            }
+        }
+    }
+    if (item->depth > 0 && item->bits == 8) {
+        bsn_tree *b = &x->tree[1]; /* not in use: a tree at this level has not begun */
+        for (j = 0; j < BSN_BUILT_INS && item->level == 0; j++) {
+            bsn_tree_built_in(b, j);
+            bits = 8;
+            for (s = 0; s < 256 && bits < best; s++)
+                if (h[s]) bits += (uint64_t)h[s] * (b->length[s] ? b->length[s]
+                                                    : b->length[256] ? b->length[256] + 8u : 8 * n);
+            if (bits < best) {
+                best = bits;
+                kind = BSN_LIST_BUILT_IN + j;
+            }
+        }
+    }
+    if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && bsn_split_bits(w, item, h) < best)
+        kind = BSN_LIST_SPLIT0;
+    return kind;
+}
+
+static int bsn_room(bsn_writer *w, size_t size)
+{
+    if ((size_t)(w->end - w->at) < size) w->full = 1;
+    return !w->full;
+}
+
+/* Writes a node and puts its lists on the stack, the first on top. A tree's root has symbols, which `code` maps
+ * to codes on the way (those without a code are set aside); further down it is null. */
+static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item, const uint8_t *code)
+{
+    bsn_tree *t = &w->lists->tree[item->level];
+    const bsn_step step = bsn_tree_step(t, item->path);
+    const size_t n = item->count, stride = bsn_mask_bytes(n), room = n + 64;
+    uint8_t *scratch = item->scratch, *list = item->data;
+    bsn_item like = *item;
+    bsn_fork fork;
+    size_t i, count[4] = { 0, 0, 0, 0 };
+    unsigned j;
+    if (!bsn_room(w, step.bits * stride)) return top;
+    if (code && t->escape_kind) {
+        t->escapes = scratch;
+        scratch += room;
+    }
+    fork.planes = w->at;
+    fork.stride = stride;
+    fork.bits = (uint8_t)step.bits;
+    fork.lists = (uint8_t)step.lists;
+    for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
+    w->at += step.bits * stride;
+    if (code) {
+        uint8_t *escapes = t->escapes;
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            escapes = w->kernels->map(list + i, m, code, t->escape_kind ? t->escape_code : 256u, escapes);
+            w->kernels->node_fork(&fork, list + i, i, m);
+        }
+        if (t->escape_kind) like.scratch = escapes + 64;
+    } else {
+        w->kernels->node_fork(&fork, list, 0, n);
+    }
+    /* the lists together are no longer than the codes they came from: they move there */
+    for (j = 0; j < step.lists; j++) {
+        const uint8_t *from = scratch + j * room;
+        count[j] = (size_t)(fork.list[j] - from);
+        if (j == 0 && step.escape) continue;
+        memcpy(list, from, count[j]);
+        list += count[j];
+    }
+    like.path = (uint8_t)(item->path + step.bits);
+    for (j = step.lists; j-- > 0; top++) {
+        *top = like;
+        top->count = (uint32_t)count[j];
+        if (j == 0 && step.escape) {
+            top->data = t->escapes;
+            top->type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+            top->depth++;
+            top->level++;
+        } else {
+            list -= count[j];
+            top->data = list;
+            top->type = BSN_ITEM_NODE;
+        }
+    }
+    return top;
+}
+
+static void bsn_write_raw(bsn_writer *w, const bsn_item *item)
+{
+    if (!bsn_room(w, item->count)) return;
+    memcpy(w->at, item->data, item->count);
+    w->at += item->count;
+}
+
+static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *item)
+{
+    bsn_tree *t = &w->lists->tree[item->level < 2 ? item->level : 0];
+    unsigned kind = bsn_plan_list(w, item), i;
+    bsn_item like = *item;
+    uint8_t table[160], code[256];
+    size_t size = 1;
+    table[0] = (uint8_t)kind;
+    if (kind == BSN_LIST_CONST) {
+        table[size++] = item->data[0];
+    } else if (kind >= BSN_LIST_BUILT_IN) {
+        bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
+    } else if (kind >= BSN_LIST_TREE && kind <= BSN_LIST_TREE_LIST) {
+        t->escape_kind = (uint8_t)(kind - BSN_LIST_TREE);
+        (void)bsn_tree_order(t, 0, 255);
+        size = bsn_table_write(table, t);
+    }
+    if (!bsn_room(w, size)) return top;
+    memcpy(w->at, table, size);
+    w->at += size;
+    if (kind == BSN_LIST_RAW) {
+        bsn_write_raw(w, item);
+    } else if (kind == BSN_LIST_SPLIT0) {
+        const uint32_t mask_size = (uint32_t)bsn_mask_bytes(item->count);
+        uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
+        size_t set;
+        bsn_mask_nonzero(mask, item->data, item->count);
+        set = w->kernels->count(mask, item->count);
+        w->kernels->partition(1, item->data, item->count, mask, NULL, ones);
+        like.depth++;
+        like.scratch = ones + set + 64;
+        *top = like;
+        top->data = ones;
+        top->count = (uint32_t)set;
+        top++;
+        *top = like;
+        top->data = mask;
+        top->count = mask_size;
+        top->bits = 8;
+        top++;
+    } else if (kind != BSN_LIST_CONST) {
+        unsigned at = 0;
+        t->escape_code = 0;
+        for (i = 0; i < t->codes; i++) {
+            if (i == t->escape) t->escape_code = (uint8_t)at;
+            at += 256u >> t->length_at[i];
+        }
+        memset(code, t->escape_code, sizeof code);
+        for (i = at = 0; i < t->codes; i++) {
+            if (i != t->escape) code[t->symbol[i]] = (uint8_t)at;
+            at += 256u >> t->length_at[i];
+        }
+        like.path = 0;
+        top = bsn_write_node(w, top, &like, code);
+    }
+    return top;
+}
+
+/* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
+static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
+{
+    bsn_item *bottom = w->lists->stack, *top = bottom, item;
+    memset(top, 0, sizeof *top);
+    top->data = symbols;
+    top->scratch = w->scratch;
+    top->count = (uint32_t)n;
+    top->bits = (uint8_t)bits;
+    top++;
+    while (top > bottom && !w->full) {
+        item = *--top;
+        if (item.type == BSN_ITEM_NODE) top = bsn_write_node(w, top, &item, NULL);
+        else if (item.count == 0) continue;
+        else if (item.type == BSN_ITEM_RAW) bsn_write_raw(w, &item);
+        else top = bsn_write_list(w, top, &item);
+    }
+}
+
+BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
+                                                   void *workspace, size_t workspace_size)
+{
+    uint64_t sum = 0;
+    unsigned s, codes = 0;
+    if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
+    if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    for (s = 0; s <= 256; s++) {
+        sum += counts[s];
+        codes += counts[s] > 0;
+    }
+    if (codes > 256 || sum >> 28) return BITSNAP_E_ARGUMENT;
+    bsn_lengths((bsn_package *)bsn_align(workspace), lengths, counts);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257])
+{
+    unsigned length, s, at = 0;
+    if (!codes || !lengths) return BITSNAP_E_ARGUMENT;
+    memset(codes, 0, 257);
+    for (s = 0; s <= 256; s++)
+        if (lengths[s] > BSN_LIMIT) return BITSNAP_E_CORRUPT;
+    for (length = 1; length <= BSN_LIMIT; length++) {
+        for (s = 0; s <= 256; s++) {
+            if (lengths[s] != length) continue;
+            codes[s] = (uint8_t)at;
+            at += 256u >> length;
+            if (at > 256) return BITSNAP_E_CORRUPT;
+        }
+    }
+    return at == 256 ? BITSNAP_OK : BITSNAP_E_CORRUPT;
+}
+
+/* ================================================================================= BLOCK
+ * Up to 2^20 elements, coded for themselves: a head (form, stored size), a check, raw planes, lists. */
+
+/* forms */
+enum {
+    BSN_FORM_STORED = 0, /* the elements, little-endian */
+    BSN_FORM_CONST = 1,  /* one element, for a run of cells of the grid */
+    BSN_FORM_SPLIT = 2,  /* floats: raw planes and a list of symbols */
+    BSN_FORM_BYTES = 3,  /* a list for each byte plane */
+    BSN_FORM_SAME = 4,   /* known, and not for frames without a base: deltas and quantized blocks */
+    BSN_FORM_CLASSED = 5,
+    BSN_FORM_CAST = 6,
+    BSN_FORM_QUANTIZED = 7
+};
+
+#define BSN_HEAD_SIZE 4
+#define BSN_CHECK_SIZE 8
+#define BSN_LOG2_MIN 6
+#define BSN_LOG2_MAX 20
+#define BSN_LOG2_DEFAULT 16
+#define BSN_LEAF 65536u /* elements of a leaf of the content id */
+
+/* What is the same for all blocks of a frame. */
+typedef struct bsn_context {
+    const bitsnap_kernels *kernels;
+    unsigned dtype, width, block_log2;
+    int level;
+    int checks;            /* are there checks in the blocks? */
+    int ignore;            /* decoding: do not compute them */
+    int content;           /* form the hashes of the content id's leaves? */
+    uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
+} bsn_context;
+
+/* Scratch of one thread, followed by the memory for lists and planes. */
+typedef struct bsn_work {
+    bsn_lists lists;
+    bsn_hasher hasher[8];
+    uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
+    uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
+} bsn_work;
+
+#define BSN_ARENA_SIZE(n)                                                                             \
+    (8 * (size_t)(n) + 64 + (BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 64) /* decoding, the larger one */
+BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+
+/* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
+ * the rest in one piece, each while it passes through the cache. */
+typedef struct bsn_record {
+    uint8_t bytes[28 + 20 + 8 * 9];
+    size_t size;
+} bsn_record;
+
+static void bsn_record_begin(bsn_record *r, const bsn_context *c, uint64_t first, uint64_t n, uint32_t head)
+{
+    bsn_store64(r->bytes, c->header_check);
+    bsn_store64(r->bytes + 8, first);
+    bsn_store64(r->bytes + 16, n);
+    bsn_store32(r->bytes + 24, head);
+    r->size = 28;
+}
+
+static void bsn_record_hash(bsn_record *r, uint64_t hash)
+{
+    bsn_store64(r->bytes + r->size, hash);
+    r->size += 8;
+}
+
+static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
+{
+    memcpy(r->bytes + r->size, p, n);
+    r->size += n;
+}
+
+/* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
+ * plane, bit planes or nothing, then the list of symbols. */
+typedef struct bsn_layout {
+    bsn_field field;
+    unsigned planes;      /* bytes of an element that are not wholly symbol */
+    unsigned shift;       /* bits below the symbol in the top byte */
+    uint8_t varying[8];   /* bits that are stored, of each byte */
+    uint8_t value[8];     /* the bits that are not */
+    uint8_t descriptor[20];
+    size_t descriptor_size;
+    size_t at[9];         /* where each raw plane begins in the body; behind the last: the list */
+} bsn_layout;
+
+/* The bits of byte k of an element that belong neither to the symbol nor to F64's empty places. */
+static unsigned bsn_rest_bits(const bsn_layout *y, unsigned k)
+{
+    if (y->field.wide) return k == 0 ? 0xF8 : 0xFF;
+    return k + 1 == y->field.width ? (1u << y->shift) - 1 : 0xFF;
+}
+
+static void bsn_layout_begin(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base)
+{
+    unsigned k;
+    memset(y, 0, sizeof *y);
+    bsn_field_set(&y->field, dtype, symbol_bits, base);
+    y->shift = 8 - symbol_bits;
+    y->planes = y->field.width - (symbol_bits == 8);
+    for (k = 0; k < y->planes; k++) y->varying[k] = (uint8_t)bsn_rest_bits(y, k);
+}
+
+/* Where the planes are, once it is clear which bits vary. */
+static void bsn_layout_place(bsn_layout *y, size_t n)
+{
+    unsigned k;
+    y->at[0] = y->descriptor_size;
+    for (k = 0; k < y->planes; k++)
+        y->at[k + 1] = y->at[k] + (y->varying[k] == 0xFF ? n : bsn_bits_size(y->varying[k], n));
+}
+
+#define BSN_HAS_CONSTANTS 0x10u
+
+/* ---- encoding ---- */
+
+/* Which bits of the elements differ from the first element's? Stops as soon as all bits of `interest`, or for
+ * interest 0 any bit, are known to. */
+static uint64_t bsn_varying_bits(const uint8_t *elements, size_t n, unsigned width, uint64_t interest)
+{
+    const uint64_t first = bsn_element_load(elements, width);
+    uint64_t pattern[8], differ = 0, x;
+    size_t size = n * width, i, j;
+    unsigned k;
+    /* native words of repeated first elements: lanes compare with lanes whatever the byte order */
+    for (k = 0; k < 8 / width; k++) bsn_element_store((uint8_t *)pattern + k * width, first, width);
+    for (i = 0; i + 512 <= size; i += 512) {
+        uint64_t any = 0;
+        for (j = 0; j < 512; j += 8) {
+            memcpy(&x, elements + i + j, 8);
+            any |= x ^ pattern[0];
+        }
+        for (k = 0; k < 8 / width; k++) differ |= bsn_element_load((const uint8_t *)&any + k * width, width);
+        if (interest ? (differ & interest) == interest : differ != 0) return differ;
+    }
+    for (; i < size; i += width) differ |= bsn_element_load(elements + i, width) ^ first;
+    return differ;
+}
+
+/* Chooses the base of F64 exponents: the highest symbol is 255. Returns 0 where they lie too far apart. */
+static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
+{
+    unsigned lowest = 2048, highest = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned exponent = (unsigned)(bsn_element_load(elements + 8 * i, 8) >> 52) & 0x7FF;
+        if (exponent > highest) highest = exponent;
+        if (exponent && exponent < lowest) lowest = exponent;
+    }
+    *base = highest > 255 ? highest - 255 : 0;
+    return lowest > *base;
+}
+
+/* Level best weighs how many bits the symbol should have, by the exact counts of the bytes below the sign. */
+static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
+{
+    const unsigned usual = bsn_symbol_bits(c->dtype), most = c->width == 1 ? 7 : 8;
+    bsn_lists *x = &w->lists;
+    uint8_t *plane[8];
+    uint32_t *count = x->count, folded[256];
+    uint64_t best = BSN_NEVER;
+    unsigned bits, chosen = usual, s, k, top = c->width - 1;
+    bsn_field field;
+    size_t i;
+    if (c->level != BITSNAP_BEST || usual == 8) return usual;
+    memset(count, 0, 256 * sizeof *count);
+    bsn_field_set(&field, c->dtype, most, 0);
+    for (k = 0; k < 8; k++) plane[k] = w->plane[k];
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+        c->kernels->histogram(count, plane[top], m, x->tables);
+    }
+    for (bits = usual; bits <= most; bits++) {
+        uint64_t cost;
+        memset(folded, 0, sizeof folded);
+        for (s = 0; s < 256; s++) folded[s >> (8 - bits)] += count[s];
+        cost = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1);
+        if (cost == BSN_NEVER) continue;
+        cost += (8 - bits) * (uint64_t)n;
+        if (cost < best) {
+            best = cost;
+            chosen = bits;
+        }
+    }
+    return chosen;
+}
+
+static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end,
+                             uint8_t *scratch)
+{
+    wr->kernels = c->kernels;
+    wr->lists = &w->lists;
+    wr->at = at;
+    wr->end = end;
+    wr->scratch = scratch;
+    wr->level = c->level;
+    wr->full = 0;
+}
+
+/* Splits a block into raw planes, which go to the body, and symbols. */
+static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
+                             uint8_t *symbols, const uint8_t *elements, size_t n)
+{
+    const unsigned top = c->width - 1;
+    uint8_t *plane[8];
+    size_t i, j;
+    unsigned k;
+    for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        for (k = 0; k < 8; k++)
+            plane[k] = k < y->planes && y->varying[k] == 0xFF ? body + y->at[k] + i : w->plane[k];
+        if (y->planes == top) plane[top] = symbols + i;
+        bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
+        for (k = 0; k < y->planes; k++) {
+            if (y->varying[k] != 0xFF && y->varying[k])
+                bsn_bits_take(c->kernels, body + y->at[k] + bsn_bits_size(y->varying[k], i), plane[k],
+                              y->varying[k], m);
+            if (c->checks)
+                bsn_hash_feed(c->kernels, &w->hasher[k], body + y->at[k],
+                              y->varying[k] == 0xFF ? i + m : bsn_bits_size(y->varying[k], i + m));
+        }
+        if (y->planes > top)
+            for (j = 0; j < m; j++) symbols[i + j] = (uint8_t)(plane[top][j] >> y->shift);
+    }
+}
+
+/* The body of a SPLIT block; 0 where it has no room or would gain nothing. */
+static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                               const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
+{
+    uint8_t *symbols = (uint8_t *)(w + 1);
+    bsn_writer wr;
+    bsn_layout y;
+    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
+    bsn_layout_begin(&y, c->dtype, symbol_bits, base);
+    y.descriptor[0] = (uint8_t)symbol_bits;
+    y.descriptor_size = 1;
+    if (constant) {
+        const uint64_t value = bsn_field_split(&y.field, bsn_element_load(elements, c->width));
+        const uint64_t where = y.field.wide ? ((constant >> 63) << 55) | ((constant & UINT64_C(0xFFFFFFFFFFFFF)) << 3)
+                                            : (constant & y.field.low) | ((constant & y.field.sign) >> symbol_bits);
+        for (k = 0; k < y.planes; k++) {
+            const unsigned fixed = (unsigned)(where >> (8 * k)) & y.varying[k];
+            y.varying[k] = (uint8_t)(y.varying[k] & ~fixed);
+            y.value[k] = (uint8_t)((unsigned)(value >> (8 * k)) & fixed);
+            if (fixed) y.descriptor[0] |= BSN_HAS_CONSTANTS;
+        }
+        if (y.descriptor[0] & BSN_HAS_CONSTANTS) {
+            memcpy(y.descriptor + 1, y.varying, y.planes);
+            memcpy(y.descriptor + 1 + y.planes, y.value, y.planes);
+            y.descriptor_size += 2 * y.planes;
+        }
+    }
+    if (y.field.wide) {
+        y.descriptor[y.descriptor_size++] = (uint8_t)base;
+        y.descriptor[y.descriptor_size++] = (uint8_t)(base >> 8);
+    }
+    bsn_layout_place(&y, n);
+    if ((size_t)(end - body) <= y.at[y.planes]) return 0;
+    memcpy(body, y.descriptor, y.descriptor_size);
+    bsn_write_planes(w, c, &y, body, symbols, elements, n);
+    bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    bsn_list_write(&wr, symbols, n, symbol_bits);
+    if (wr.full) return 0;
+    if (c->checks) {
+        const uint8_t *list = body + y.at[y.planes];
+        bsn_record_bytes(record, y.descriptor, y.descriptor_size);
+        for (k = 0; k < y.planes; k++)
+            bsn_record_hash(record, bsn_hash_end(c->kernels, &w->hasher[k], body + y.at[k]));
+        bsn_record_hash(record, bsn_hash_of(c->kernels, list, (size_t)(wr.at - list)));
+    }
+    return (size_t)(wr.at - body);
+}
+
+/* The body of a BYTES block, likewise. */
+static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                               const uint8_t *elements, size_t n)
+{
+    uint8_t *symbols = (uint8_t *)(w + 1);
+    const unsigned width = c->width;
+    bsn_writer wr;
+    unsigned k;
+    size_t i;
+    bsn_writer_begin(&wr, w, c, body, end, symbols + n + 64);
+    for (k = 0; k < width && !wr.full; k++) {
+        if (width == 1) {
+            memcpy(symbols, elements, n);
+        } else {
+            const uint8_t *byte = elements + (BSN_BIG_ENDIAN ? width - 1 - k : k);
+            for (i = 0; i < n; i++) symbols[i] = byte[bsn_pair(i, n, width) * width];
+        }
+        bsn_list_write(&wr, symbols, n, 8);
+    }
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
+
+/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
+ * bytes, 0 where they do not fit. Whatever the elements are, head, check and n * width bytes are enough. */
+static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
+                               const uint8_t *elements, size_t n, uint64_t first)
+{
+    const size_t prefix = BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0), stored = n * c->width;
+    uint8_t *body = to + prefix, *end;
+    uint64_t interest = 0, varying;
+    size_t size;
+    unsigned form, base = 0;
+    bsn_record record;
+    if (capacity <= prefix) return 0;
+    end = body + bsn_min(capacity - prefix, stored - 1); /* coded forms must gain a byte */
+    if (bsn_symbol_bits(c->dtype)) {
+        bsn_field field;
+        bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
+        interest = c->dtype == BITSNAP_F64 ? UINT64_C(0x800FFFFFFFFFFFFF)
+                                           : (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+    }
+    varying = bsn_varying_bits(elements, n, c->width, interest);
+    bsn_record_begin(&record, c, first, n, 0);
+    if (!varying && stored > c->width + 4u) {
+        form = BSN_FORM_CONST;
+        size = c->width + 4u;
+        if (capacity < prefix + size) return 0;
+        bsn_copy_little_endian(body, elements, 1, c->width);
+        bsn_store32(body + c->width, 1);
+        if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
+    } else if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
+        form = BSN_FORM_SPLIT;
+        size = bsn_encode_split(w, c, &record, body, end, elements, n, interest & ~varying, base);
+    } else {
+        form = BSN_FORM_BYTES;
+        size = bsn_encode_bytes(w, c, &record, body, end, elements, n);
+    }
+    if (!size) {
+        form = BSN_FORM_STORED;
+        size = stored;
+        if (capacity < prefix + size) return 0;
+        bsn_copy_little_endian(body, elements, n, c->width);
+        if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
+    }
+    bsn_store32(to, (uint32_t)(form | size << 8));
+    if (c->checks) {
+        memcpy(record.bytes + 24, to, 4);
+        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+    }
+    return prefix + size;
+}
+
+/* ---- decoding ---- */
+
+/* Where decoded elements go. */
+typedef struct bsn_sink {
+    uint8_t *to;            /* elements from .. until - 1 of the block; null: nowhere */
+    const uint8_t *compare; /* or they are compared with these */
+    size_t from, until;
+    size_t differs;         /* result: the first that is not equal; until, if all are */
+} bsn_sink;
+
+/* The place for elements i .. i + m - 1: the caller's memory where all are wanted, else our own; null where
+ * none is. */
+BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
+{
+    if (i >= s->until || i + m <= s->from || (!s->to && !s->compare)) return NULL;
+    if (s->to && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    return w->elements;
+}
+
+static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+{
+    size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
+    if (place != w->elements) return;
+    if (s->to) {
+        memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
+    } else if (s->differs == s->until && memcmp(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
+        while (!memcmp(s->compare + (i + a - s->from) * width, place + a * width, width)) a++;
+        s->differs = i + a;
+    }
+}
+
+/* A block on its way through the decoder. */
+typedef struct bsn_decoding {
+    bsn_work *work;
+    const bsn_context *context;
+    const uint8_t *body, *end, *input_end;
+    size_t n;         /* elements */
+    bsn_sink *sink;
+    bsn_record *record;
+    const uint8_t *place; /* result: where a rule was broken */
+} bsn_decoding;
+
+static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, uint8_t *memory)
+{
+    r->kernels = d->context->kernels;
+    r->lists = &d->work->lists;
+    r->at = at;
+    r->end = d->end;
+    r->input_end = d->input_end;
+    r->scratch = memory;
+    r->scratch_end = r->kept = memory + BSN_LISTS_SIZE(d->n);
+    r->kept_end = r->kept + BSN_KEPT_SIZE(d->n);
+}
+
+/* Reads a descriptor; returns the rule it breaks, or 0. */
+static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
+{
+    const unsigned dtype = d->context->dtype, width = d->context->width;
+    const uint8_t *p = d->body;
+    unsigned bits, flags, k, some = 0, base = 0;
+    if (p == d->end) return 18;
+    bits = *p & 15;
+    flags = *p++ & 0xF0u;
+    if (!bsn_symbol_bits(dtype) || bits < 1 || bits > (width == 1 ? 7u : 8u) || (dtype == BITSNAP_F64 && bits != 8) ||
+        (flags & ~BSN_HAS_CONSTANTS))
+        return 19;
+    bsn_layout_begin(y, dtype, bits, 0);
+    if (flags) {
+        if ((size_t)(d->end - p) < 2 * y->planes) return 18;
+        for (k = 0; k < y->planes; k++) {
+            const unsigned all = y->varying[k], varying = p[k], value = p[y->planes + k];
+            if ((varying & ~all) || (value & ~(all & ~varying))) return 20;
+            some |= all & ~varying;
+            y->varying[k] = (uint8_t)varying;
+            y->value[k] = (uint8_t)value;
+        }
+        if (!some) return 20;
+        p += 2 * y->planes;
+    }
+    if (y->field.wide) {
+        if (d->end - p < 2) return 18;
+        base = p[0] | (unsigned)p[1] << 8;
+        if (base > 2047 - 255) return 21;
+        y->field.base = base;
+        p += 2;
+    }
+    y->descriptor_size = (size_t)(p - d->body);
+    bsn_layout_place(y, d->n);
+    if ((size_t)(d->end - d->body) < y->at[y->planes]) return 18;
+    for (k = 0; k < y->planes; k++)
+        if (y->varying[k] != 0xFF && !bsn_bits_tail_clear(d->body + y->at[k], y->varying[k], d->n)) return 22;
+    return 0;
+}
+
+static unsigned bsn_decode_split(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const unsigned top = c->width - 1;
+    const int hashing = c->checks && !c->ignore;
+    const uint8_t *plane[8], *symbols;
+    bsn_layout y;
+    bsn_reader r;
+    size_t i, j;
+    unsigned k, rule = bsn_layout_read(&y, d);
+    d->place = d->body;
+    if (rule) return rule;
+    bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
+    if (hashing) {
+        bsn_record_bytes(d->record, d->body, y.descriptor_size);
+        for (k = 0; k < y.planes; k++) bsn_hash_begin(&w->hasher[k], y.at[k + 1] - y.at[k]);
+    }
+    bsn_list_read(&r, d->n, y.field.symbol_bits);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    if (r.at != d->end) return 33;
+    for (k = 0; k < y.planes; k++) {
+        plane[k] = w->plane[k];
+        if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(BSN_CHUNK, d->n));
+    }
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
+        if (hashing)
+            for (k = 0; k < y.planes; k++)
+                bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
+                              y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
+        symbols = bsn_list_next(&r, w->plane[7], i, m);
+        if (!out) continue;
+        for (k = 0; k < y.planes; k++) {
+            if (y.varying[k] == 0xFF) {
+                plane[k] = d->body + y.at[k] + i;
+            } else if (y.varying[k]) {
+                memset(w->plane[k], y.value[k], m);
+                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
+                             y.varying[k], m);
+            }
+        }
+        if (y.planes > top) {
+            /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
+            uint8_t *both = w->plane[top];
+            if (!y.varying[top]) memset(both, y.value[top], m);
+            for (j = 0; j < m; j++) both[j] = (uint8_t)(both[j] | symbols[j] << y.shift);
+        } else {
+            plane[top] = symbols;
+        }
+        bsn_join(c->kernels, &y.field, out, plane, m);
+        bsn_sink_done(w, d->sink, c->width, i, m, out);
+    }
+    if (hashing) {
+        const uint8_t *list = d->body + y.at[y.planes];
+        for (k = 0; k < y.planes; k++)
+            bsn_record_hash(d->record, bsn_hash_end(c->kernels, &w->hasher[k], d->body + y.at[k]));
+        bsn_record_hash(d->record, bsn_hash_of(c->kernels, list, (size_t)(d->end - list)));
+    }
+    return 0;
+}
+
+static unsigned bsn_decode_bytes(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    uint8_t *memory = (uint8_t *)(w + 1);
+    const uint8_t *plane[8], *at = d->body;
+    bsn_field field;
+    size_t i;
+    unsigned k;
+    for (k = 0; k < c->width; k++, memory += d->n + 8) {
+        bsn_reader r;
+        bsn_reader_begin(&r, d, at, (uint8_t *)(w + 1) + c->width * (d->n + 8));
+        bsn_list_read(&r, d->n, 8);
+        d->place = at = r.at;
+        if (r.rule) return r.rule;
+        plane[k] = memory;
+        for (i = 0; i < d->n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+            memcpy(memory + i, bsn_list_next(&r, w->plane[0], i, m), m);
+        }
+    }
+    if (at != d->end) return 33;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
+        if (out) {
+            bsn_join(c->kernels, &field, out, plane, m);
+            bsn_sink_done(w, d->sink, c->width, i, m, out);
+        }
+        for (k = 0; k < c->width; k++) plane[k] += m;
+    }
+    return 0;
+}
+
+/* Elements that stand in the source as they are, or one that is repeated. */
+static void bsn_decode_plain(bsn_decoding *d, int constant)
+{
+    const unsigned width = d->context->width;
+    const uint8_t *from = d->body;
+    size_t i, j;
+    if (!d->sink->to && !d->sink->compare) return; /* a run may be very long */
+    for (i = d->sink->from & ~(size_t)(BSN_CHUNK - 1); i < d->sink->until; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(d->work, d->sink, width, i, m);
+        if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
+        else for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, from, 1, width);
+        bsn_sink_done(d->work, d->sink, width, i, m, out);
+    }
+}
+
+/* The smallest and largest body of each form is known before anything of it is read. */
+static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n, bitsnap_status *status)
+{
+    const unsigned form = head & 255;
+    const uint64_t size = head >> 8, stored = n * c->width;
+    *status = BITSNAP_E_CORRUPT;
+    if (form >= BSN_FORM_SAME && form <= BSN_FORM_QUANTIZED) {
+        *status = BITSNAP_E_UNSUPPORTED;
+        return 5;
+    }
+    if (form > BSN_FORM_QUANTIZED) return 15;
+    if (form == BSN_FORM_STORED && size != stored) return 16;
+    if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
+    if (size == 0 || (form != BSN_FORM_CONST && size > stored)) return 16;
+    return 0;
+}
+
+/* Decodes the block at p, of which all bytes are there and whose head has been checked; n elements (of a run:
+ * any number of them), of which d says where they go. `total` elements of the frame belong to it. */
+static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const uint8_t *p, const uint8_t *input_end,
+                                       size_t n, uint64_t first, uint64_t total, bsn_sink *sink, bitsnap_error *error)
+{
+    const uint32_t head = bsn_load32(p);
+    const unsigned form = head & 255;
+    const size_t size = head >> 8;
+    bsn_record record;
+    bsn_decoding d;
+    unsigned rule = 0;
+    d.work = w;
+    d.context = c;
+    d.body = p + BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0);
+    d.end = d.body + size;
+    d.input_end = input_end;
+    d.n = n;
+    d.sink = sink;
+    d.record = &record;
+    d.place = d.body;
+    sink->differs = sink->until;
+    bsn_record_begin(&record, c, first, total, head);
+    if (form == BSN_FORM_SPLIT) {
+        rule = bsn_decode_split(&d);
+    } else {
+        if (c->checks && !c->ignore) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
+        if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
+        else bsn_decode_plain(&d, form == BSN_FORM_CONST);
+    }
+    error->element = first;
+    if (!rule && c->checks && !c->ignore &&
+        bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE)) {
+        error->status = BITSNAP_E_CHECK;
+        error->rule = 9;
+        error->offset = 0;
+        return BITSNAP_E_CHECK;
+    }
+    if (rule) {
+        error->status = BITSNAP_E_CORRUPT;
+        error->rule = rule;
+        error->offset = (uint64_t)(d.place - p);
+        return BITSNAP_E_CORRUPT;
+    }
+    if (sink->differs != sink->until) {
+        error->status = BITSNAP_E_DIFFERENT;
+        error->rule = 0;
+        error->offset = 0;
+        error->element = first + sink->differs;
+        return BITSNAP_E_DIFFERENT;
+    }
+    return BITSNAP_OK;
+}
+
+/* ================================================================================= FRAME
+ * header | blocks | footer. Everything in the header is known at the start; the footer (frames of more than
+ * one cell, or with a content id) holds what is known at the end: the content id, a hash over the checks of
+ * all blocks, the index. */
+
+#define BSN_COUNT_MAX (UINT64_C(1) << 48)
+#define BSN_VERSION 0
+#define BSN_HEADER_SIZE 24 /* without extensions */
+#define BSN_TAIL_SIZE 28   /* the end of a footer: index size, frame size, check, magic */
+
+enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
+enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_CRITICAL = 0x80 };
+
+static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
+static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
+
+static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule, uint64_t offset, uint64_t element)
+{
+    b->error.status = status;
+    b->error.rule = rule;
+    b->error.offset = offset;
+    b->error.element = element;
+    return status;
+}
+
+/* What a header says. */
+typedef struct bsn_header {
+    uint64_t count, cells, check;
+    size_t size;
+    unsigned dtype, width, block_log2, flags;
+} bsn_header;
+
+static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
+{
+    return (count >> block_log2) + ((count & ((UINT64_C(1) << block_log2) - 1)) != 0);
+}
+
+static int bsn_has_footer(const bsn_header *h) { return h->cells > 1 || (h->flags & BSN_FLAG_CONTENT); }
+
+/* Extensions: type, length, value, one behind the other. A critical type that is not known makes the frame
+ * unreadable, others are passed over. */
+static bitsnap_status bsn_read_extensions(bitsnap *b, const uint8_t *p, size_t size)
+{
+    const uint8_t *end = p + size;
+    uint64_t offset = 18;
+    while (p < end) {
+        const unsigned type = p[0];
+        if (end - p < 2 || (size_t)(end - p) < 2u + p[1]) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
+        if (type == BSN_EXTENSION_BASE || type == BSN_EXTENSION_QUANTIZED)
+            return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+        if (type & BSN_EXTENSION_CRITICAL) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
+        offset += 2u + p[1];
+        p += 2u + p[1];
+    }
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *p, size_t size)
+{
+    size_t extensions = 0;
+    bitsnap_status status;
+    if (memcmp(p, bsn_magic, bsn_min(size, 4))) return bsn_fail(b, BITSNAP_E_MAGIC, 1, 0, 0);
+    if (size < 5) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    if (p[4] != BSN_VERSION) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 2, 4, 0);
+    if (size < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    h->dtype = p[5];
+    h->block_log2 = p[6];
+    h->flags = p[7];
+    h->count = bsn_load64(p + 8);
+    if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2u + p[16] + 256u * p[17];
+    h->size = BSN_HEADER_SIZE + extensions;
+    if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    h->check = bsn_load64(p + h->size - 8);
+    if (bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check) return bsn_fail(b, BITSNAP_E_CHECK, 8, h->size - 8, 0);
+    if (!bsn_is_dtype(h->dtype)) return bsn_fail(b, BITSNAP_E_CORRUPT, 13, 5, 0);
+    if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 14, 6, 0);
+    if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
+    if (h->flags & BSN_FLAG_LOSSY) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, 7, 0);
+    if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
+    if (extensions && (status = bsn_read_extensions(b, p + 18, extensions - 2)) != BITSNAP_OK) return status;
+    h->width = bsn_dtypes[h->dtype].width;
+    h->cells = bsn_cells(h->count, h->block_log2);
+    return BITSNAP_OK;
+}
+
+/* What a footer says: the source's last bytes, where the source is exactly the frame. */
+typedef struct bsn_footer {
+    const uint8_t *index, *index_end;
+    uint64_t content_id, chain;
+    uint64_t start; /* where it begins in the frame */
+} bsn_footer;
+
+static size_t bsn_footer_prefix(unsigned flags)
+{
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
+}
+
+/* The footer at the end of `size` bytes, whose first is the frame's byte `offset`. */
+static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_header *h, const uint8_t *p, size_t size,
+                                      uint64_t offset)
+{
+    const size_t prefix = bsn_footer_prefix(h->flags);
+    const uint8_t *tail = p + size - BSN_TAIL_SIZE;
+    uint64_t index_size;
+    if (size < BSN_TAIL_SIZE + prefix || memcmp(tail + 24, bsn_end_magic, 4))
+        return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
+    index_size = bsn_load64(tail);
+    if (index_size > size - BSN_TAIL_SIZE - prefix || index_size % 4)
+        return bsn_fail(b, BITSNAP_E_CORRUPT, 39, offset + size - BSN_TAIL_SIZE, 0);
+    f->index_end = tail;
+    f->index = tail - index_size;
+    p = f->index - prefix;
+    f->start = offset + size - BSN_TAIL_SIZE - index_size - prefix;
+    if (bsn_hash_of(bsn_kernels_best(), p, (size_t)(tail + 16 - p)) != bsn_load64(tail + 16))
+        return bsn_fail(b, BITSNAP_E_CHECK, 10, offset + size - 12, 0);
+    if (bsn_load64(tail + 8) != offset + size) return bsn_fail(b, BITSNAP_E_CORRUPT, 38, offset + size - 20, 0);
+    f->content_id = h->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
+    f->chain = h->flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
+    return BITSNAP_OK;
+}
+
+/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
+static uint64_t bsn_chain(uint64_t h, uint64_t word)
+{
+    uint8_t both[16];
+    bsn_store64(both, h);
+    bsn_store64(both + 8, word);
+    return bsn_hash_short(both, 16);
+}
+
+/* The content id of elements that come in order, in pieces. */
+static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
+{
+    bsn_pieces_begin(root, 8 * bsn_cells(count, 16) + 16);
+}
+
+static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root,
+                            const uint8_t *elements, uint64_t position, uint64_t n, uint64_t count, unsigned width)
+{
+    uint8_t swapped[512];
+    while (n) {
+        const uint64_t begin = position & ~(uint64_t)(BSN_LEAF - 1);
+        const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
+        const size_t m = (size_t)(n < end - position ? n : end - position);
+        size_t i;
+        if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
+        if (!BSN_BIG_ENDIAN) {
+            bsn_pieces_add(kernels, leaf, elements, m * width);
+        } else {
+            for (i = 0; i < m; i += 64) {
+                const size_t some = bsn_min(64, m - i);
+                bsn_copy_little_endian(swapped, elements + i * width, some, width);
+                bsn_pieces_add(kernels, leaf, swapped, some * width);
+            }
+        }
+        position += m;
+        elements += m * width;
+        n -= m;
+        if (position == end) {
+            uint8_t hash[8];
+            bsn_store64(hash, bsn_pieces_end(leaf));
+            bsn_pieces_add(kernels, root, hash, 8);
+        }
+    }
+}
+
+static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *root, unsigned dtype, uint64_t count)
+{
+    uint8_t last[16];
+    bsn_store64(last, dtype);
+    bsn_store64(last + 8, count);
+    bsn_pieces_add(kernels, root, last, 16);
+    return bsn_pieces_end(root);
+}
+
+BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size)
+{
+    return bsn_hash_of(bsn_kernels_best(), data, size);
+}
+
+BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    const bitsnap_kernels *kernels = bsn_kernels_best();
+    bitsnap_pieces leaf, root;
+    if (!bsn_is_dtype((unsigned)dtype)) return 0;
+    bsn_content_begin(&root, count);
+    bsn_content_add(kernels, &leaf, &root, (const uint8_t *)elements, 0, count, count, bsn_dtypes[dtype].width);
+    return bsn_content_end(kernels, &root, (unsigned)dtype, count);
+}
+
+BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
+{
+    uint64_t size;
+    if (!bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX) return 0;
+    size = count * bsn_dtypes[dtype].width + 16 * bsn_cells(count, BSN_LOG2_DEFAULT) + 96;
+    return size <= SIZE_MAX ? (size_t)size : 0;
+}
+
+/* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
+#define BSN_JOBS 128
+
+typedef struct bsn_job {
+    const uint8_t *source;
+    uint8_t *target;
+    size_t n, size;       /* elements, bytes: encoding's result */
+    uint64_t first, total;
+    uint64_t offset;      /* of the block in the frame */
+    bsn_sink sink;
+    bitsnap_error error;
+} bsn_job;
+
+static size_t bsn_worker_size(unsigned block_log2)
+{
+    return ((sizeof(bsn_work) + BSN_ARENA_SIZE((size_t)1 << block_log2)) + 63) & ~(size_t)63;
+}
+
+static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << block_log2) + 64 + 63) & ~(size_t)63; }
+
+BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers)
+{
+    const size_t shared = 64 + BSN_JOBS * sizeof(bsn_job);
+    size_t each;
+    if (block_log2 == 0) block_log2 = BSN_LOG2_DEFAULT;
+    if (block_log2 > BSN_LOG2_MAX) return 0;
+    if (workers <= 1) return shared + bsn_worker_size(block_log2);
+    each = bsn_worker_size(block_log2) + bsn_staging_size(block_log2);
+    return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
+}
+
+BSN_ASSERT(workspace, 64 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) + 64 <= BITSNAP_WORKSPACE);
+BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
+
+BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)source;
+    bitsnap dummy;
+    bsn_header h;
+    bsn_footer f;
+    bitsnap_status status;
+    if (!info || (!source && size)) return BITSNAP_E_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    memset(&dummy, 0, sizeof dummy);
+    if (size == 0) return BITSNAP_E_TRUNCATED;
+    status = bsn_read_header(&dummy, &h, p, size);
+    if (status) return status;
+    info->dtype = (bitsnap_dtype)h.dtype;
+    info->width = h.width;
+    info->count = h.count;
+    info->elements_size = h.count * h.width;
+    info->blocks = h.cells;
+    info->block_log2 = h.block_log2;
+    info->version = BSN_VERSION;
+    info->checks = (h.flags & BSN_FLAG_CHECKS) != 0;
+    info->has_content_id = (h.flags & BSN_FLAG_CONTENT) != 0;
+    info->header_size = h.size;
+    info->workspace_size = bitsnap_workspace(h.block_log2, 1);
+    if (!bsn_has_footer(&h)) {
+        if (h.cells == 0) {
+            info->frame_size = h.size;
+        } else if (size - h.size >= BSN_HEAD_SIZE) {
+            const uint64_t whole = h.size + BSN_HEAD_SIZE + (info->checks ? BSN_CHECK_SIZE : 0) +
+                                   (bsn_load32(p + h.size) >> 8);
+            if (size >= whole) info->frame_size = whole;
+        }
+    } else if (bsn_read_footer(&dummy, &f, &h, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
+        info->frame_size = size;
+        info->content_id = f.content_id;
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
+{
+    switch (status) {
+    case BITSNAP_OK: return "no error";
+    case BITSNAP_E_ARGUMENT: return "wrong argument";
+    case BITSNAP_E_WORKSPACE: return "workspace too small";
+    case BITSNAP_E_CAPACITY: return "destination too small";
+    case BITSNAP_E_MAGIC: return "not a bitsnap frame";
+    case BITSNAP_E_UNSUPPORTED: return "a frame of a version, extension or form that this build does not read";
+    case BITSNAP_E_TRUNCATED: return "truncated";
+    case BITSNAP_E_TRAILING: return "bytes behind the end of the frame";
+    case BITSNAP_E_CHECK: return "a check does not match: the data is damaged";
+    case BITSNAP_E_CORRUPT: return "the data breaks the format";
+    case BITSNAP_E_MISMATCH: return "the frame has another dtype or count than asked for";
+    case BITSNAP_E_BASE: return "wrong or missing base";
+    case BITSNAP_E_CANCELLED: return "cancelled";
+    case BITSNAP_E_DIFFERENT: return "the frame decodes to other elements";
+    default: return "unknown status";
+    }
+}
+
+BITSNAP_API const char *bitsnap_message(const bitsnap *b)
+{
+    static const char *const rules[42] = {
+        NULL, NULL, "a frame of an unknown version of the format", "a frame with an extension that is not known",
+        "a frame with an extension that this build does not read", "a block of a form that this build does not read",
+        "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
+        "damaged: the check of a block does not match", "damaged: the check of the footer does not match",
+        "damaged: a block was replaced by one of another frame", "damaged: the elements do not have the content id",
+        "unknown dtype", "block size out of range", "unknown form of block", "wrong size of a block",
+        "a run past the end of the frame", "raw planes longer than their block", "wrong symbol size",
+        "wrong constant bits", "wrong base of exponents", "bits behind the end of a bit plane", "unknown kind of list",
+        "a list that does not end inside its block", "a symbol outside its alphabet", "a table that is not canonical",
+        "bits behind the end of a table", "code lengths that are no complete code", "a tree for fewer than 16 elements",
+        "lists nested too deeply", "a list with too many nodes", "bits behind the end of a mask",
+        "bytes left behind the last list of a block", "more than 2^48 elements", "reserved flags set",
+        "extensions that do not fit the header", NULL, "wrong frame size in the footer", "wrong index size",
+        "the index does not match the blocks", "the index does not cover the frame"
+    };
+    const unsigned rule = b->error.rule;
+    if (rule < 42 && rules[rule]) return rules[rule];
+    return bitsnap_status_message(b->error.status);
+}
+
+/* ================================================================================= STREAM
+ * Blocks are coded in batches: one after the other, or side by side where the caller gives threads. */
+
+typedef struct bsn_call {
+    bitsnap *b;
+    bsn_context context;
+    bsn_job *jobs;
+    uint8_t *work;         /* of worker 0; the others' follow */
+    size_t work_size;
+    uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
+    size_t staging_size;
+    unsigned workers;
+} bsn_call;
+
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, unsigned dtype, unsigned block_log2, unsigned flags,
+                                     uint64_t header_check)
+{
+    const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
+    const size_t needed = bitsnap_workspace(block_log2, workers);
+    uint8_t *memory;
+    memset(&b->error, 0, sizeof b->error);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
+    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    memory = (uint8_t *)bsn_align(b->workspace);
+    call->b = b;
+    call->workers = workers;
+    call->jobs = (bsn_job *)(void *)memory;
+    call->work = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
+    call->work_size = bsn_worker_size(block_log2);
+    call->staging = call->work + workers * call->work_size;
+    call->staging_size = workers > 1 ? workers * bsn_staging_size(block_log2) : 0;
+    call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    call->context.dtype = dtype;
+    call->context.width = bsn_dtypes[dtype].width;
+    call->context.block_log2 = block_log2;
+    call->context.level = b->level;
+    call->context.checks = (flags & BSN_FLAG_CHECKS) != 0;
+    call->context.ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    call->context.header_check = header_check;
+    return BITSNAP_OK;
+}
+
+BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
+{
+    return (bsn_work *)(void *)(call->work + worker * call->work_size);
+}
+
+static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
+{
+    size_t i;
+    if (call->workers > 1 && count > 1) call->b->run(call->b->run_context, task, call, count);
+    else for (i = 0; i < count; i++) task(call, i, 0);
+}
+
+static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
+{
+    return call->b->progress && call->b->progress(call->b->progress_context, done, total);
+}
+
+BSN_INLINE size_t bsn_block_prefix(const bsn_context *c) { return BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0); }
+
+/* ---- push ---- */
+
+BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                              size_t *size, uint64_t count, bitsnap_dtype dtype)
+{
+    uint8_t *p = (uint8_t *)destination;
+    unsigned log2;
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    log2 = b->block_log2 ? b->block_log2 : BSN_LOG2_DEFAULT;
+    if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
+        log2 < BSN_LOG2_MIN || log2 > BSN_LOG2_MAX)
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (capacity < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+    memset(s, 0, sizeof *s);
+    s->dtype = dtype;
+    s->width = bsn_dtypes[dtype].width;
+    s->block_log2 = log2;
+    s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : BSN_FLAG_CHECKS) |
+               (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
+    s->count = count;
+    memcpy(p, bsn_magic, 4);
+    p[4] = BSN_VERSION;
+    p[5] = (uint8_t)dtype;
+    p[6] = (uint8_t)log2;
+    p[7] = (uint8_t)s->flags;
+    bsn_store64(p + 8, count);
+    s->state.header_check = bsn_hash_short(p, 16);
+    s->state.chain = s->state.header_check;
+    bsn_store64(p + 16, s->state.header_check);
+    bsn_content_begin(&s->state.root, count);
+    s->stored = *size = BSN_HEADER_SIZE;
+    return BITSNAP_OK;
+}
+
+static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
+{
+    const bsn_call *call = (const bsn_call *)argument;
+    bsn_job *job = &call->jobs[index];
+    bsn_work *w = bsn_work_of(call, worker);
+    job->error.status = BITSNAP_OK;
+    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first);
+    if (!job->size) {
+        job->error.status = BITSNAP_E_CAPACITY;
+    } else if (call->b->flags & BITSNAP_VERIFY) {
+        bsn_sink sink;
+        memset(&sink, 0, sizeof sink);
+        sink.compare = job->source;
+        sink.until = job->n;
+        (void)bsn_decode_block(w, &call->context, job->target, job->target + job->size, job->n, job->first, job->n,
+                               &sink, &job->error);
+    }
+}
+
+static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
+{
+    const bsn_job *job = &((const bsn_call *)argument)->jobs[index];
+    (void)worker;
+    memcpy(job->target, job->source, job->size);
+}
+
+/* The blocks of one batch are in place: what the stream knows of them. */
+static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block, size_t size,
+                                    const uint8_t *elements, size_t n)
+{
+    if (s->index) {
+        if (s->index_capacity - s->index_size < 4) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+        memcpy((uint8_t *)s->index + s->index_size, block, 4);
+    }
+    s->index_size += 4;
+    if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
+    if (s->flags & BSN_FLAG_CONTENT)
+        bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root, elements, s->position, n, s->count, s->width);
+    s->position += n;
+    s->stored += size;
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                        size_t *size, const void *elements, size_t n)
+{
+    const uint8_t *from = (const uint8_t *)elements;
+    uint8_t *to = (uint8_t *)destination, *end = to + capacity;
+    bsn_call call;
+    size_t block, slot, slots, batch, i, left = n;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!s || !size || (n && (!elements || !destination)) || n > s->count - s->position)
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    block = (size_t)1 << s->block_log2;
+    if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
+    if (status) return status;
+    slot = block * s->width + bsn_block_prefix(&call.context);
+    slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
+    while (left) {
+        uint64_t first = s->position;
+        for (batch = 0; batch < slots && left; batch++) {
+            bsn_job *job = &call.jobs[batch];
+            job->n = bsn_min(block, left);
+            job->source = from;
+            job->target = call.workers > 1 ? call.staging + batch * slot : to;
+            job->size = call.workers > 1 ? slot : (size_t)(end - to);
+            job->first = first;
+            first += job->n;
+            from += job->n * s->width;
+            left -= job->n;
+        }
+        bsn_run(&call, bsn_encode_task, batch);
+        for (i = 0; i < batch; i++) {
+            bsn_job *job = &call.jobs[i];
+            if (job->error.status == BITSNAP_OK && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
+            if (job->error.status)
+                return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
+            status = bsn_push_note(&call, s, job->target, job->size, job->source, job->n);
+            if (status) return status;
+            job->source = job->target;
+            job->target = to;
+            to += job->size;
+        }
+        if (call.workers > 1) bsn_run(&call, bsn_place_task, batch);
+        if (bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+    }
+    *size = (size_t)(to - (uint8_t *)destination);
+    return BITSNAP_OK;
+}
+
+/* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
+static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
+                                       const uint8_t *blocks)
+{
+    const size_t prefix = bsn_footer_prefix(s->flags), block_prefix = BSN_HEAD_SIZE + (s->flags & BSN_FLAG_CHECKS ? 8u : 0u);
+    const size_t whole = prefix + s->index_size + BSN_TAIL_SIZE;
+    uint8_t *p = to;
+    size_t i;
+    if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
+    if (s->flags & BSN_FLAG_CONTENT) {
+        bsn_store64(p, bsn_content_end(b->kernels ? b->kernels : bsn_kernels_best(), &s->state.root,
+                                       (unsigned)s->dtype, s->count));
+        p += 8;
+    }
+    if (s->flags & BSN_FLAG_CHECKS) {
+        bsn_store64(p, s->state.chain);
+        p += 8;
+    }
+    if (blocks) {
+        for (i = 0; i < s->index_size; i += 4) {
+            memcpy(p + i, blocks, 4);
+            blocks += block_prefix + (bsn_load32(blocks) >> 8);
+        }
+    } else if (s->index_size) {
+        memcpy(p, s->index, s->index_size);
+    }
+    p += s->index_size;
+    bsn_store64(p, s->index_size);
+    bsn_store64(p + 8, s->stored + whole);
+    bsn_store64(p + 16, bsn_hash_of(b->kernels ? b->kernels : bsn_kernels_best(), to, whole - 12));
+    memcpy(p + 24, bsn_end_magic, 4);
+    s->stored += whole;
+    *size = whole;
+    return BITSNAP_OK;
+}
+
+static int bsn_stream_has_footer(const bitsnap_stream *s)
+{
+    return (s->count >> s->block_log2) > 1 || bsn_cells(s->count, s->block_log2) > 1 || (s->flags & BSN_FLAG_CONTENT);
+}
+
+BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                            size_t *size)
+{
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!s || !size || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
+    if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    return bsn_write_footer(b, s, (uint8_t *)destination, capacity, size, NULL);
+}
+
+/* ---- pull ---- */
+
+BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+                                              size_t *used)
+{
+    bsn_header h;
+    bitsnap_status status;
+    if (used) *used = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    memset(s, 0, sizeof *s);
+    s->need = BSN_HEADER_SIZE;
+    if (!source_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
+    if (status) {
+        if (status == BITSNAP_E_TRUNCATED && source_size >= BSN_HEADER_SIZE) s->need = h.size;
+        return status;
+    }
+    s->dtype = (bitsnap_dtype)h.dtype;
+    s->width = h.width;
+    s->block_log2 = h.block_log2;
+    s->flags = h.flags;
+    s->count = h.count;
+    s->stored = h.size;
+    s->state.header_check = s->state.chain = h.check;
+    bsn_content_begin(&s->state.root, h.count);
+    *used = h.size;
+    return BITSNAP_OK;
+}
+
+static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
+{
+    const bsn_call *call = (const bsn_call *)argument;
+    bsn_job *job = &call->jobs[index];
+    job->error.status = BITSNAP_OK;
+    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, job->source, job->source + job->size, job->n,
+                           job->first, job->total, &job->sink, &job->error);
+}
+
+/* A block's head at p, `size` bytes being there: its whole size, 0 and s->need where they are too few; for
+ * runs how many elements it stands for. Elements first .. count - 1 are still to come. */
+static bitsnap_status bsn_look(const bsn_call *call, const bitsnap_stream *s, const uint8_t *p, size_t size,
+                               uint64_t first, uint64_t offset, size_t *whole, size_t *need, uint64_t *elements)
+{
+    const bsn_context *c = &call->context;
+    const size_t prefix = bsn_block_prefix(c);
+    const uint64_t left = s->count - first, block = UINT64_C(1) << s->block_log2;
+    bitsnap_status status;
+    unsigned rule;
+    uint32_t head;
+    *whole = 0;
+    *need = prefix;
+    *elements = left < block ? left : block;
+    if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
+    head = bsn_load32(p);
+    rule = bsn_check_head(c, head, *elements, &status);
+    if (rule) return bsn_fail(call->b, status, rule, offset, first);
+    *need = prefix + (head >> 8);
+    if (size < *need) return BITSNAP_OK;
+    if ((head & 255) == BSN_FORM_CONST) {
+        const uint64_t run = bsn_load32(p + prefix + c->width);
+        if (run == 0 || run > bsn_cells(left, s->block_log2))
+            return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + prefix + c->width, first);
+        *elements = run << s->block_log2 < left ? run << s->block_log2 : left;
+    }
+    *whole = *need;
+    return BITSNAP_OK;
+}
+
+/* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. */
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t *to, const uint8_t *compare,
+                                      uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
+                                      size_t *used)
+{
+    const unsigned width = s->width;
+    const uint8_t *end = source + source_size;
+    const uint8_t *at = source;
+    bitsnap_status status;
+    int more = 1;
+    *done = 0;
+    *used = 0;
+    while (more && s->position < s->count) {
+        const size_t jobs = call->workers > 1 ? BSN_JOBS : 1;
+        uint64_t first = s->position - s->state.run, queued = 0;
+        const uint8_t *next = at;
+        size_t batch, i, need = 0;
+        for (batch = 0; batch < jobs && first < s->count; batch++) {
+            bsn_job *job = &call->jobs[batch];
+            const uint64_t skip = batch ? 0 : s->state.run;
+            uint64_t total, wanted, room = capacity - *done - queued;
+            size_t whole;
+            status = bsn_look(call, s, next, (size_t)(end - next), first, s->stored + (uint64_t)(next - at), &whole, &need, &total);
+            if (status) return status;
+            wanted = total - skip;
+            if (!whole || room == 0 || (room < wanted && (bsn_load32(next) & 255) != BSN_FORM_CONST)) {
+                more = 0;
+                break;
+            }
+            if (room < wanted) wanted = room;
+            memset(job, 0, sizeof *job);
+            job->source = next;
+            job->size = (size_t)(end - next);
+            job->n = (size_t)wanted;
+            job->first = first;
+            job->total = total;
+            job->offset = s->stored + (uint64_t)(next - at);
+            job->sink.to = to ? to + (*done + queued) * width : NULL;
+            job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
+            job->sink.until = (size_t)wanted;
+            queued += wanted;
+            if (wanted < total - skip) { /* the rest of the run comes with the next call */
+                batch++;
+                more = 0;
+                break;
+            }
+            next += whole;
+            first += total;
+        }
+        bsn_run(call, bsn_decode_task, batch);
+        for (i = 0; i < batch; i++) {
+            const bsn_job *job = &call->jobs[i];
+            const uint32_t head = bsn_load32(job->source);
+            if (job->error.status)
+                return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+            if ((s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
+                bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root,
+                                to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
+            s->position += job->n;
+            *done += job->n;
+            if (s->position < job->first + job->total) {
+                s->state.run = s->position - job->first;
+                continue;
+            }
+            s->state.run = 0;
+            if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
+            s->state.index_hash = bsn_chain(s->state.index_hash, head);
+            s->index_size += 4;
+            if ((head & 255) == BSN_FORM_CONST) {
+                s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(job->source + bsn_block_prefix(&call->context) + width));
+                s->index_size += 4;
+            }
+            s->stored += bsn_block_prefix(&call->context) + (head >> 8);
+            *used += bsn_block_prefix(&call->context) + (head >> 8);
+        }
+        at = source + *used;
+        s->need = more ? 0 : need;
+        if (batch && bsn_cancelled(call, s->position, s->count))
+            return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity, size_t *n,
+                                        const void *source, size_t source_size, size_t *used)
+{
+    bsn_call call;
+    bitsnap_status status;
+    uint64_t done;
+    if (n) *n = 0;
+    if (used) *used = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!s || !n || !used || !s->width || (!elements && capacity) || (!source && source_size))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
+    if (status) return status;
+    status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    *n = (size_t)done;
+    if (status || done || s->position == s->count) return status;
+    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+    return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
+}
+
+/* The footer at `source`, and whether it agrees with the blocks that were pulled. */
+BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+                                            size_t *used)
+{
+    const uint8_t *p = (const uint8_t *)source;
+    bsn_header h;
+    bsn_footer f;
+    uint64_t whole, hash = 0;
+    bitsnap_status status;
+    if (used) *used = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!s || !used || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    s->need = 0;
+    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
+    whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
+    s->need = (size_t)whole;
+    if (source_size < whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->count);
+    memset(&h, 0, sizeof h);
+    h.flags = s->flags;
+    if (memcmp(p + whole - 4, bsn_end_magic, 4)) return bsn_fail(b, BITSNAP_E_CHECK, 10, s->stored, s->count);
+    status = bsn_read_footer(b, &f, &h, p, (size_t)whole, s->stored);
+    if (status) return status;
+    if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);
+    for (; f.index < f.index_end; f.index += 4) hash = bsn_chain(hash, bsn_load32(f.index));
+    if (hash != s->state.index_hash) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, s->stored, s->count);
+    if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != s->state.chain)
+        return bsn_fail(b, BITSNAP_E_CHECK, 11, s->stored, s->count);
+    if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
+        bitsnap_pieces root = s->state.root;
+        if (root.got + 16 == root.total &&
+            bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
+            return bsn_fail(b, BITSNAP_E_CHECK, 12, s->stored, s->count);
+    }
+    s->stored += whole;
+    *used = (size_t)whole;
+    return BITSNAP_OK;
+}
+
+/* ================================================================================= ENTRY */
+
+BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                          const void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    uint8_t *to = (uint8_t *)destination;
+    bitsnap_stream s;
+    bitsnap_status status;
+    size_t header = 0, blocks = 0, footer = 0;
+    status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
+    if (status) return status;
+    header = *size;
+    if (count > SIZE_MAX / s.width) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!status) status = bitsnap_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
+    if (!status && bsn_stream_has_footer(&s))
+        status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    *size = status ? 0 : header + blocks + footer;
+    return status;
+}
+
+/* A whole frame: decoded, compared or only looked through. */
+static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint8_t *compare, int any, uint64_t count,
+                                       unsigned dtype, const uint8_t *source, size_t source_size)
+{
+    bitsnap_stream s;
+    bsn_call call;
+    bitsnap_status status;
+    uint64_t done;
+    size_t at, used;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    status = bitsnap_pull_begin(b, &s, source, source_size, &at);
+    if (status) return status;
+    if (!any && (s.count != count || (unsigned)s.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (!any && (s.count > SIZE_MAX / s.width || (count && !elements && !compare)))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
+    if (status) return status;
+    status = bsn_pull_blocks(&call, &s, elements, compare, s.count, &done, source + at, source_size - at, &used);
+    if (status) return status;
+    at += used;
+    if (s.position < s.count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s.position);
+    status = bitsnap_pull_end(b, &s, source + at, source_size - at, &used);
+    if (status) return status;
+    at += used;
+    return at == source_size ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_TRAILING, 7, at, s.count);
+}
+
+BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size)
+{
+    return bsn_decode_frame(b, (uint8_t *)elements, NULL, 0, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size)
+{
+    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, 0, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
+{
+    return bsn_decode_frame(b, NULL, NULL, 1, 0, 0, (const uint8_t *)source, source_size);
+}
+
+/* The blocks of a range, found by the index: walks it from the start, but touches only the blocks it needs. */
+BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
+                                                bitsnap_dtype dtype, const void *source, size_t source_size)
+{
+    const uint8_t *p = (const uint8_t *)source, *entry = NULL;
+    uint8_t *to = (uint8_t *)elements;
+    bitsnap_stream s;
+    bsn_call call;
+    bsn_footer f;
+    bsn_header h;
+    bitsnap_status status;
+    uint64_t position = 0, offset, end;
+    size_t used, batch = 0, i, blocks_end = source_size;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    status = bitsnap_pull_begin(b, &s, source, source_size, &used);
+    if (status) return status;
+    offset = used;
+    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
+    if (status) return status;
+    if (bsn_stream_has_footer(&s)) {
+        memset(&h, 0, sizeof h);
+        h.flags = s.flags;
+        status = bsn_read_footer(b, &f, &h, p + offset, source_size - (size_t)offset, offset);
+        if (status) return status;
+        entry = f.index;
+        blocks_end = (size_t)f.start;
+    }
+    end = first + count;
+    while (position < end || batch) {
+        if (position < end) {
+            const size_t prefix = bsn_block_prefix(&call.context);
+            bsn_job *job = &call.jobs[batch];
+            size_t whole, need;
+            uint64_t total, run = 1;
+            uint32_t head;
+            if (entry) {
+                bitsnap_status bad;
+                if (f.index_end - entry < 4) return bsn_fail(b, BITSNAP_E_CORRUPT, 41, f.start, position);
+                head = bsn_load32(entry);
+                total = s.count - position < (UINT64_C(1) << s.block_log2) ? s.count - position : UINT64_C(1) << s.block_log2;
+                i = bsn_check_head(&call.context, head, total, &bad);
+                if (i) return bsn_fail(b, bad, (unsigned)i, offset, position);
+                entry += 4;
+                if ((head & 255) == BSN_FORM_CONST) {
+                    if (f.index_end - entry < 4) return bsn_fail(b, BITSNAP_E_CORRUPT, 41, f.start, position);
+                    run = bsn_load32(entry);
+                    entry += 4;
+                    if (run == 0 || run > bsn_cells(s.count - position, s.block_log2))
+                        return bsn_fail(b, BITSNAP_E_CORRUPT, 17, f.start, position);
+                    if (run << s.block_log2 < s.count - position) total = run << s.block_log2;
+                    else total = s.count - position;
+                }
+                whole = prefix + (head >> 8);
+                if (whole > blocks_end - offset) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (position + total <= first) { /* before the range */
+                    position += total;
+                    offset += whole;
+                    continue;
+                }
+                if (bsn_load32(p + offset) != head) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            }
+            status = bsn_look(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &whole, &need, &total);
+            if (status) return status;
+            if (!whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+            if ((head = bsn_load32(p + offset), (head & 255) == BSN_FORM_CONST) && entry &&
+                bsn_load32(p + offset + prefix + s.width) != run)
+                return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            memset(job, 0, sizeof *job);
+            job->source = p + offset;
+            job->size = source_size - (size_t)offset;
+            job->first = position;
+            job->total = total;
+            job->offset = offset;
+            job->sink.from = position < first ? (size_t)(first - position) : 0;
+            job->sink.until = (size_t)((end < position + total ? end : position + total) - position);
+            job->n = (head & 255) == BSN_FORM_CONST ? job->sink.until : (size_t)total;
+            job->sink.to = to + (position + job->sink.from - first) * s.width;
+            position += total;
+            offset += whole;
+            batch++;
+        }
+        if (batch == (call.workers > 1 ? BSN_JOBS : 1) || position >= end) {
+            bsn_run(&call, bsn_decode_task, batch);
+            for (i = 0; i < batch; i++)
+                if (call.jobs[i].error.status)
+                    return bsn_fail(b, call.jobs[i].error.status, call.jobs[i].error.rule,
+                                    call.jobs[i].offset + call.jobs[i].error.offset, call.jobs[i].error.element);
+            batch = 0;
+        }
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                               const void *symbols, size_t n)
+{
+    bsn_call call;
+    bsn_writer wr;
+    bsn_work *w;
+    uint8_t *copy;
+    bitsnap_status status;
+    const unsigned log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!size || n >> BSN_LOG2_MAX > 1 || (n >> BSN_LOG2_MAX && n != (size_t)1 << BSN_LOG2_MAX) || (n && (!symbols || !destination)))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, BITSNAP_I8, log2, 0, 0);
+    if (status || n == 0) return status;
+    w = bsn_work_of(&call, 0);
+    copy = (uint8_t *)(w + 1);
+    memcpy(copy, symbols, n);
+    bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
+    bsn_list_write(&wr, copy, n, 8);
+    if (wr.full) { /* raw: never longer than one byte more */
+        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+        *(uint8_t *)destination = BSN_LIST_RAW;
+        memcpy((uint8_t *)destination + 1, symbols, n);
+        wr.at = (uint8_t *)destination + n + 1;
+    }
+    *size = (size_t)(wr.at - (uint8_t *)destination);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
+                                               size_t source_size)
+{
+    bsn_call call;
+    bsn_reader r;
+    bsn_decoding d;
+    bitsnap_status status;
+    size_t i;
+    const unsigned log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_call_begin(&call, b, BITSNAP_I8, log2, 0, 0);
+    if (status) return status;
+    memset(&d, 0, sizeof d);
+    d.work = bsn_work_of(&call, 0);
+    d.context = &call.context;
+    d.end = d.input_end = (const uint8_t *)source + source_size;
+    d.n = n;
+    bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
+    bsn_list_read(&r, n, 8);
+    if (r.rule)
+        return bsn_fail(b, r.rule == 24 ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
+                        (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (r.at != d.end) return bsn_fail(b, BITSNAP_E_TRAILING, 7, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        memcpy((uint8_t *)symbols + i, bsn_list_next(&r, d.work->plane[0], i, m), m);
+    }
+    return BITSNAP_OK;
+}
+
+/* ---- tables of kernels ---- */
+
+static const bitsnap_kernels bsn_kernels_scalar = {
+    "scalar",
+    bsn_scalar_hash,
+    bsn_scalar_count,
+    bsn_scalar_partition,
+    bsn_scalar_merge,
+    bsn_scalar_split,
+    bsn_scalar_join,
+    bsn_scalar_bits_take,
+    bsn_scalar_bits_put,
+    bsn_scalar_histogram,
+    bsn_scalar_map,
+    bsn_scalar_node_merge,
+    bsn_scalar_node_fork,
+    bsn_scalar_node_counts
+};
+
+#ifdef BITSNAP_SIMD
+static const bitsnap_kernels *bsn_simd_kernels(unsigned index); /* in bitsnap_simd.h */
+#endif
+
+BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index)
+{
+    if (index == 0) return &bsn_kernels_scalar;
+#ifdef BITSNAP_SIMD
+    return bsn_simd_kernels(index - 1);
+#else
+    return NULL;
+#endif
+}
+
+BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels) { return kernels->name; }
+
+static const bitsnap_kernels *bsn_kernels_best(void)
+{
+    const bitsnap_kernels *best = &bsn_kernels_scalar, *next;
+    unsigned i;
+    for (i = 1; (next = bitsnap_kernels_get(i)) != NULL; i++) best = next;
+    return best;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITSNAP_IMPLEMENTATION */
