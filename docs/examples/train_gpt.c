@@ -1,0 +1,1183 @@
+/* train_gpt.c - trains a small GPT on text files, to have real checkpoints to compress.
+ * Part of bitsnap; MIT licence, see bitsnap.h.
+ *
+ *     cc -std=c99 -O3 -o train_gpt train_gpt.c -lm -lpthread
+ *     ./train_gpt --out checkpoints *.c *.md
+ *
+ * Random numbers are a poor test of a checkpoint codec: weights, and the moments of the optimizer even
+ * more, get their statistics from training. So this program trains, as large models are trained: a
+ * byte-level GPT-2 (pre-LayerNorm, causal attention, GELU, tied head), AdamW, mixed precision with float32
+ * master weights of which forward and backward pass see the bfloat16 rounding. At chosen steps it writes
+ *
+ *     gpt-00100-model.safetensors         BF16: the master weights, rounded to nearest even
+ *     gpt-00100-master.safetensors        F32
+ *     gpt-00100-exp_avg.safetensors       F32: first moment
+ *     gpt-00100-exp_avg_sq.safetensors    F32: second moment
+ *
+ * The last three are the whole state: --resume goes on from them, and where the options and the text are
+ * the same, it ends at the same bits as the run that was never interrupted.
+ *
+ * The bits depend on the options and the text, not on --threads: a thread takes whole pieces of work
+ * (sequences of the batch, tensors of the model), each piece owns what it writes, and sums over pieces are
+ * taken in a fixed order. Between compilers and machines they may differ, where these round sums otherwise.
+ * Needs C99 and POSIX (threads, fsync).
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* a * b + c is rounded twice, whatever the processor could do. GCC does so with -std=c99, and warns of the
+ * pragma. */
+#if defined(__clang__) || !defined(__GNUC__)
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+enum {
+    VOCABULARY = 256,  /* bytes: no tokenizer */
+    MAX_LAYERS = 48,
+    MAX_LANES = 8,     /* sequences worked on at one time; more threads would find nothing to do */
+    MAX_SAVES = 64,
+    MAX_PATH = 4096
+};
+
+/* Ends the program: 1 is a failure, 2 wrong usage. */
+static void stop(int status, const char *format, ...)
+{
+    va_list arguments;
+    fputs("train_gpt: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputs(status == 2 ? "\nTry train_gpt --help.\n" : "\n", stderr);
+    exit(status);
+}
+
+/* ================================================================================= NUMBERS */
+
+/* splitmix64: hash() is its output function, so hash(seed + i) are independent streams to start from. */
+static uint64_t hash(uint64_t x)
+{
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+/* Mean 0, variance 1: a sum of twelve uniform numbers is close enough to normal for weights, and unlike
+ * Box-Muller it is exact arithmetic, the same with every libm. */
+static float normal(uint64_t *state)
+{
+    double sum = -6.0;
+    for (int i = 0; i < 12; i++) {
+        *state += UINT64_C(0x9E3779B97F4A7C15);
+        sum += (double)(hash(*state) >> 11) * 0x1p-53;
+    }
+    return (float)sum;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Round to nearest, ties to even. Adding could carry a NaN into infinity: NaNs are cut, and kept quiet. */
+static uint16_t to_bfloat16(float x)
+{
+    const uint32_t bits = bits_of(x);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* e^x with a relative error under 2^-22, for |x| up to 87 and as if 87 beyond. Written out because loops
+ * with expf stay scalar; so would the limit, were it not put on the bits, where floats compare as integers. */
+static inline float exponential(float x)
+{
+    const int32_t size = (int32_t)(bits_of(x) & 0x7FFFFFFFu), limit = 0x42AE0000; /* 87.0f */
+    x = float_of((bits_of(x) & 0x80000000u) | (uint32_t)(size < limit ? size : limit));
+    const float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the integer part is now the low bits */
+    const float n = shifted - 12582912.0f, r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return (p * r * r + r + 1.0f) * float_of((bits_of(shifted) + 127u) << 23);
+}
+
+/* ================================================================================= THREADS */
+
+typedef void (*task)(void *argument, size_t index);
+
+typedef struct pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t work, done;
+    pthread_t threads[MAX_LANES];
+    size_t workers;   /* threads beside the main one */
+    task run;
+    void *argument;
+    size_t next, finished, count;
+    int quit;
+} pool;
+
+/* Takes tasks while there are any. Called and left with the mutex held. */
+static void pool_drain(pool *p)
+{
+    while (p->next < p->count) {
+        size_t index = p->next++;
+        pthread_mutex_unlock(&p->mutex);
+        p->run(p->argument, index);
+        pthread_mutex_lock(&p->mutex);
+        if (++p->finished == p->count)
+            pthread_cond_signal(&p->done);
+    }
+}
+
+static void *pool_worker(void *argument)
+{
+    pool *p = argument;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->quit) {
+        pool_drain(p);
+        pthread_cond_wait(&p->work, &p->mutex);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+/* Calls run(argument, i) for each i < count, on all threads, and returns when all calls have. Which thread
+ * gets which i is chance: a task must write only what belongs to its i. */
+static void pool_run(pool *p, task run, void *argument, size_t count)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->run = run;
+    p->argument = argument;
+    p->next = p->finished = 0;
+    p->count = count;
+    pthread_cond_broadcast(&p->work);
+    pool_drain(p);
+    while (p->finished < count)
+        pthread_cond_wait(&p->done, &p->mutex);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void pool_start(pool *p, size_t threads)
+{
+    for (; p->workers + 1 < threads; p->workers++) {
+        const int error = pthread_create(&p->threads[p->workers], NULL, pool_worker, p);
+        if (error)
+            stop(1, "cannot start a thread: %s", strerror(error));
+    }
+}
+
+static void pool_stop(pool *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->quit = 1;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->mutex);
+    while (p->workers)
+        pthread_join(p->threads[--p->workers], NULL);
+}
+
+/* ================================================================================= MODEL */
+
+/* The tensors of a layer, in the order of the table. Matrices are [in, out], as in GPT-2. */
+enum { LN1_W, LN1_B, QKV_W, QKV_B, MIX_W, MIX_B, LN2_W, LN2_B, UP_W, UP_B, DOWN_W, DOWN_B, PER_LAYER };
+enum { WTE, WPE, FIRST_LAYER, MAX_TENSORS = FIRST_LAYER + MAX_LAYERS * PER_LAYER + 2 };
+
+typedef struct tensor {
+    char name[48];
+    size_t rows, columns; /* rows == 0: a vector */
+    size_t offset, count; /* in each of the model's arrays */
+    float init;           /* below 0: normal with that deviation; else the constant */
+} tensor;
+
+typedef struct model {
+    size_t layers, dim, heads, context;
+    size_t tensors, parameters;
+    tensor table[MAX_TENSORS];
+    /* The state. With the number of the step, this is all that a run needs to go on. */
+    float *master, *exp_avg, *exp_avg_sq;
+    /* Derived from it after each step: the bfloat16 values, and each matrix of them transposed. */
+    float *weights, *transposed;
+} model;
+
+static void add_tensor(model *m, const char *prefix, const char *name, size_t rows, size_t columns, float init)
+{
+    tensor *t = &m->table[m->tensors++];
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+    t->rows = rows;
+    t->columns = columns;
+    t->offset = m->parameters;
+    t->count = (rows ? rows : 1) * columns;
+    t->init = init;
+    m->parameters += t->count;
+}
+
+static void describe(model *m)
+{
+    const size_t d = m->dim;
+    /* GPT-2: what is added to the residual stream is made smaller by the number of additions. */
+    const float plain = -0.02f, residual = plain / sqrtf(2.0f * (float)m->layers);
+    add_tensor(m, "", "wte.weight", VOCABULARY, d, plain);
+    add_tensor(m, "", "wpe.weight", m->context, d, plain);
+    for (size_t i = 0; i < m->layers; i++) {
+        char prefix[16];
+        snprintf(prefix, sizeof prefix, "h.%u.", (unsigned)i);
+        add_tensor(m, prefix, "ln_1.weight", 0, d, 1.0f);
+        add_tensor(m, prefix, "ln_1.bias", 0, d, 0.0f);
+        add_tensor(m, prefix, "attn.c_attn.weight", d, 3 * d, plain);
+        add_tensor(m, prefix, "attn.c_attn.bias", 0, 3 * d, 0.0f);
+        add_tensor(m, prefix, "attn.c_proj.weight", d, d, residual);
+        add_tensor(m, prefix, "attn.c_proj.bias", 0, d, 0.0f);
+        add_tensor(m, prefix, "ln_2.weight", 0, d, 1.0f);
+        add_tensor(m, prefix, "ln_2.bias", 0, d, 0.0f);
+        add_tensor(m, prefix, "mlp.c_fc.weight", d, 4 * d, plain);
+        add_tensor(m, prefix, "mlp.c_fc.bias", 0, 4 * d, 0.0f);
+        add_tensor(m, prefix, "mlp.c_proj.weight", 4 * d, d, residual);
+        add_tensor(m, prefix, "mlp.c_proj.bias", 0, d, 0.0f);
+    }
+    add_tensor(m, "", "ln_f.weight", 0, d, 1.0f);
+    add_tensor(m, "", "ln_f.bias", 0, d, 0.0f);
+}
+
+/* Where a tensor lies in the arrays. The final norm is LN1_W and LN1_B of the layer behind the last. */
+static size_t at(const model *m, size_t layer, size_t role)
+{
+    return m->table[FIRST_LAYER + layer * PER_LAYER + role].offset;
+}
+
+static void initialize(model *m, uint64_t seed)
+{
+    for (size_t i = 0; i < m->tensors; i++) {
+        const tensor *t = &m->table[i];
+        uint64_t state = hash(hash(seed) + i);
+        for (size_t j = 0; j < t->count; j++)
+            m->master[t->offset + j] = t->init < 0 ? -t->init * normal(&state) : t->init;
+    }
+}
+
+/* to[columns][rows] = from[rows][columns] transposed, the rows of `from` being `stride` apart. */
+static void transpose(float *to, const float *from, size_t rows, size_t columns, size_t stride)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            to[j * rows + i] = from[i * stride + j];
+}
+
+static void round_weights(model *m, const tensor *t)
+{
+    for (size_t i = t->offset; i < t->offset + t->count; i++)
+        m->weights[i] = float_of((uint32_t)to_bfloat16(m->master[i]) << 16);
+    transpose(m->transposed + t->offset, m->weights + t->offset, t->rows, t->columns, t->columns);
+}
+
+/* ================================================================================= KERNELS */
+
+/* c += a * b for c[m][n], a[m][k], b[k][n]. Rows of b and c are ldb and ldc apart; the steps from row to row
+ * and from column to column of a are free, so that it can be read transposed. All sizes of the model are
+ * multiples of 4 (the options see to that): no loop needs a remainder.
+ *
+ * The innermost loop goes along rows of b and c: compilers vectorize it for every processor without leave
+ * to reorder sums. Two rows of c and four of b at a time make 8 multiplications and additions of 6 loads and
+ * 2 stores; a strip of b, 64 x 128 floats (32 KiB), stays in the first cache while all rows of c go by. */
+static void multiply_add(float *restrict c, size_t ldc, const float *restrict a, size_t row, size_t column,
+                         const float *restrict b, size_t ldb, size_t m, size_t n, size_t k)
+{
+    enum { DEPTH = 64, WIDTH = 128 };
+    for (size_t first = 0; first < k; first += DEPTH) {
+        const size_t end = k - first < DEPTH ? k : first + DEPTH;
+        for (size_t left = 0; left < n; left += WIDTH) {
+            const size_t width = n - left < WIDTH ? n - left : WIDTH;
+            for (size_t i = 0; i < m; i += 2) {
+                float *restrict c0 = c + i * ldc + left, *restrict c1 = c0 + ldc;
+                for (size_t p = first; p < end; p += 4) {
+                    const float *a0 = a + i * row + p * column, *a1 = a0 + row;
+                    const float a00 = a0[0], a01 = a0[column], a02 = a0[2 * column], a03 = a0[3 * column];
+                    const float a10 = a1[0], a11 = a1[column], a12 = a1[2 * column], a13 = a1[3 * column];
+                    const float *restrict b0 = b + p * ldb + left, *restrict b1 = b0 + ldb;
+                    const float *restrict b2 = b1 + ldb, *restrict b3 = b2 + ldb;
+                    for (size_t j = 0; j < width; j++) {
+                        const float x0 = b0[j], x1 = b1[j], x2 = b2[j], x3 = b3[j];
+                        c0[j] = c0[j] + a00 * x0 + a01 * x1 + a02 * x2 + a03 * x3;
+                        c1[j] = c1[j] + a10 * x0 + a11 * x1 + a12 * x2 + a13 * x3;
+                    }
+                }
+            }
+        }
+    }
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    float sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static float total(const float *a, size_t n)
+{
+    float sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += a[i];
+    return sum;
+}
+
+static void zero(float *a, size_t n)
+{
+    memset(a, 0, n * sizeof *a);
+}
+
+/* y += x * w + bias, for `rows` rows. */
+static void linear(float *y, const float *x, const float *w, const float *bias, size_t rows, size_t in,
+                   size_t out)
+{
+    for (size_t t = 0; t < rows; t++)
+        for (size_t j = 0; j < out; j++)
+            y[t * out + j] += bias[j];
+    multiply_add(y, out, x, in, 1, w, out, rows, out, in);
+}
+
+/* From dy: dx = dy * w^T, and the sums dw += x^T * dy, dbias += dy. */
+static void linear_backward(float *dx, float *dw, float *dbias, const float *dy, const float *x,
+                            const float *transposed, size_t rows, size_t in, size_t out)
+{
+    for (size_t t = 0; t < rows; t++)
+        for (size_t j = 0; j < out; j++)
+            dbias[j] += dy[t * out + j];
+    multiply_add(dw, out, x, 1, in, dy, out, in, out, rows);
+    zero(dx, rows * in);
+    multiply_add(dx, in, dy, out, 1, transposed, in, rows, in, out);
+}
+
+/* LayerNorm: hat = (x - mean) * scale, with scale = 1 / deviation of each row; out = hat * gain + bias. */
+typedef struct norm {
+    float *hat, *scale, *out;
+} norm;
+
+static void normalize(const norm *n, const float *x, const float *gain, const float *bias, size_t rows,
+                      size_t dim)
+{
+    for (size_t t = 0; t < rows; t++) {
+        float *hat = n->hat + t * dim, *out = n->out + t * dim;
+        const float mean = total(x + t * dim, dim) / (float)dim;
+        for (size_t j = 0; j < dim; j++)
+            hat[j] = x[t * dim + j] - mean;
+        const float scale = 1.0f / sqrtf(dot(hat, hat, dim) / (float)dim + 1e-5f);
+        n->scale[t] = scale;
+        for (size_t j = 0; j < dim; j++) {
+            hat[j] *= scale;
+            out[j] = hat[j] * gain[j] + bias[j];
+        }
+    }
+}
+
+/* dx += the gradient through the norm, dgain and dbias += theirs. dy is used up. */
+static void normalize_backward(float *dx, float *dgain, float *dbias, float *dy, const norm *n,
+                               const float *gain, size_t rows, size_t dim)
+{
+    for (size_t t = 0; t < rows; t++, dy += dim, dx += dim) {
+        const float *hat = n->hat + t * dim;
+        for (size_t j = 0; j < dim; j++) {
+            dgain[j] += dy[j] * hat[j];
+            dbias[j] += dy[j];
+            dy[j] *= gain[j];
+        }
+        const float mean = total(dy, dim) / (float)dim, slope = dot(dy, hat, dim) / (float)dim;
+        for (size_t j = 0; j < dim; j++)
+            dx[j] += (dy[j] - mean - hat[j] * slope) * n->scale[t];
+    }
+}
+
+/* GELU, GPT-2's approximation by tanh, here in the equal form x * sigmoid(2 * ...). */
+static void gelu(float *restrict y, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float u = x[i] * (1.59576912f + 0.0713548163f * x[i] * x[i]);
+        y[i] = x[i] / (1.0f + exponential(-u));
+    }
+}
+
+static void gelu_backward(float *restrict dy, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float square = x[i] * x[i];
+        const float s = 1.0f / (1.0f + exponential(-x[i] * (1.59576912f + 0.0713548163f * square)));
+        dy[i] *= s + x[i] * s * (1.0f - s) * (1.59576912f + 0.214064449f * square);
+    }
+}
+
+/* x = e^(scale * x - greatest), where *greatest is the largest scale * x; returns the sum. */
+static float softmax_terms(float *x, size_t n, float scale, float *greatest)
+{
+    float most = x[0];
+    for (size_t i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    for (size_t i = 0; i < n; i++)
+        x[i] = exponential((x[i] - most) * scale);
+    *greatest = most * scale;
+    return total(x, n);
+}
+
+/* ================================================================================= PASSES */
+
+typedef struct layer {
+    norm ln1, ln2;
+    float *qkv;       /* [context][3 * dim] */
+    float *attention; /* [heads][context][context]: softmax, 0 where a position would look ahead */
+    float *mix;       /* [context][dim] */
+    float *up, *act;  /* [context][4 * dim]: before and behind GELU */
+} layer;
+
+/* What one sequence needs at work: activations kept for the backward pass, and gradients. A lane takes the
+ * sequences lane, lane + lanes, ... of the batch one after the other and adds up their gradients. */
+typedef struct lane {
+    layer layers[MAX_LAYERS];
+    norm final;
+    float *stream;              /* [context][dim]: the residual stream */
+    float *logits;              /* [context][VOCABULARY] */
+    float *dstream, *dnorm, *dmix;
+    float *dqkv, *dup;
+    float *flip, *dscore;       /* of one head: keys or values transposed; a tile of gradients */
+    float *gradients;           /* laid out as the model's arrays */
+    double loss;
+} lane;
+
+/* Attention goes by tiles of rows: a tile needs only the columns up to its own end. */
+enum { TILE = 32 };
+
+static void attend(const model *m, lane *l, const layer *y)
+{
+    const size_t T = m->context, d = m->dim, width = d / m->heads, s = 3 * d;
+    const float scale = 1.0f / sqrtf((float)width);
+    zero(y->attention, m->heads * T * T);
+    zero(y->mix, T * d);
+    for (size_t h = 0; h < m->heads; h++) {
+        const float *q = y->qkv + h * width, *k = q + d, *v = k + d;
+        transpose(l->flip, k, T, width, s);
+        for (size_t top = 0; top < T; top += TILE) {
+            const size_t end = T - top < TILE ? T : top + TILE;
+            float *score = y->attention + (h * T + top) * T;
+            multiply_add(score, T, q + top * s, s, 1, l->flip, T, end - top, end, width);
+            for (size_t t = top; t < end; t++) {
+                float *row = score + (t - top) * T, greatest;
+                const float sum = softmax_terms(row, t + 1, scale, &greatest);
+                for (size_t j = 0; j <= t; j++)
+                    row[j] /= sum;
+                zero(row + t + 1, end - t - 1);
+            }
+            multiply_add(y->mix + top * d + h * width, d, score, T, 1, v, s, end - top, width, end);
+        }
+    }
+}
+
+static void attend_backward(const model *m, lane *l, const layer *y)
+{
+    const size_t T = m->context, d = m->dim, width = d / m->heads, s = 3 * d;
+    const float scale = 1.0f / sqrtf((float)width);
+    zero(l->dqkv, T * s);
+    for (size_t h = 0; h < m->heads; h++) {
+        const float *q = y->qkv + h * width, *k = q + d, *v = k + d;
+        float *dq = l->dqkv + h * width, *dk = dq + d, *dv = dk + d;
+        transpose(l->flip, v, T, width, s);
+        for (size_t top = 0; top < T; top += TILE) {
+            const size_t end = T - top < TILE ? T : top + TILE, rows = end - top;
+            const float *p = y->attention + (h * T + top) * T, *dmix = l->dmix + top * d + h * width;
+            multiply_add(dv, s, p, 1, T, dmix, d, end, width, rows);
+            zero(l->dscore, TILE * T);
+            multiply_add(l->dscore, T, dmix, d, 1, l->flip, T, rows, end, width);
+            for (size_t t = 0; t < rows; t++) {
+                float *ds = l->dscore + t * T;
+                const float mean = dot(ds, p + t * T, end);
+                for (size_t j = 0; j < end; j++)
+                    ds[j] = p[t * T + j] * (ds[j] - mean) * scale;
+            }
+            multiply_add(dq + top * s, s, l->dscore, T, 1, k, s, rows, width, end);
+            multiply_add(dk, s, l->dscore, 1, T, q + top * s, s, end, width, rows);
+        }
+    }
+}
+
+static void forward(const model *m, lane *l, const unsigned char *text)
+{
+    const size_t T = m->context, d = m->dim;
+    const float *w = m->weights, *wte = w + m->table[WTE].offset, *wpe = w + m->table[WPE].offset;
+    for (size_t t = 0; t < T; t++)
+        for (size_t j = 0; j < d; j++)
+            l->stream[t * d + j] = wte[text[t] * d + j] + wpe[t * d + j];
+    for (size_t i = 0; i < m->layers; i++) {
+        const layer *y = &l->layers[i];
+        normalize(&y->ln1, l->stream, w + at(m, i, LN1_W), w + at(m, i, LN1_B), T, d);
+        zero(y->qkv, T * 3 * d);
+        linear(y->qkv, y->ln1.out, w + at(m, i, QKV_W), w + at(m, i, QKV_B), T, d, 3 * d);
+        attend(m, l, y);
+        linear(l->stream, y->mix, w + at(m, i, MIX_W), w + at(m, i, MIX_B), T, d, d);
+        normalize(&y->ln2, l->stream, w + at(m, i, LN2_W), w + at(m, i, LN2_B), T, d);
+        zero(y->up, T * 4 * d);
+        linear(y->up, y->ln2.out, w + at(m, i, UP_W), w + at(m, i, UP_B), T, d, 4 * d);
+        gelu(y->act, y->up, T * 4 * d);
+        linear(l->stream, y->act, w + at(m, i, DOWN_W), w + at(m, i, DOWN_B), T, 4 * d, d);
+    }
+    normalize(&l->final, l->stream, w + at(m, m->layers, LN1_W), w + at(m, m->layers, LN1_B), T, d);
+    zero(l->logits, T * VOCABULARY);
+    multiply_add(l->logits, VOCABULARY, l->final.out, d, 1, m->transposed + m->table[WTE].offset, VOCABULARY,
+                 T, VOCABULARY, d);
+}
+
+/* Adds the cross entropy of each position and the byte behind it to the lane's loss, and turns the logits
+ * into their gradients, for a loss that is the mean over `positions`. */
+static void score(lane *l, const unsigned char *text, size_t context, size_t positions)
+{
+    for (size_t t = 0; t < context; t++) {
+        float *row = l->logits + t * VOCABULARY, greatest;
+        const unsigned char next = text[t + 1];
+        const float logit = row[next], sum = softmax_terms(row, VOCABULARY, 1.0f, &greatest);
+        l->loss += log((double)sum) - ((double)logit - (double)greatest);
+        const float factor = 1.0f / (sum * (float)positions);
+        for (size_t j = 0; j < VOCABULARY; j++)
+            row[j] *= factor;
+        row[next] -= 1.0f / (float)positions;
+    }
+}
+
+static void backward(const model *m, lane *l, const unsigned char *text)
+{
+    const size_t T = m->context, d = m->dim;
+    const float *w = m->weights, *wt = m->transposed;
+    float *g = l->gradients, *dwte = g + m->table[WTE].offset, *dwpe = g + m->table[WPE].offset;
+
+    multiply_add(dwte, d, l->logits, 1, VOCABULARY, l->final.out, d, VOCABULARY, d, T);
+    zero(l->dnorm, T * d);
+    multiply_add(l->dnorm, d, l->logits, VOCABULARY, 1, w + m->table[WTE].offset, d, T, d, VOCABULARY);
+    zero(l->dstream, T * d);
+    normalize_backward(l->dstream, g + at(m, m->layers, LN1_W), g + at(m, m->layers, LN1_B), l->dnorm,
+                       &l->final, w + at(m, m->layers, LN1_W), T, d);
+
+    for (size_t i = m->layers; i-- > 0;) {
+        const layer *y = &l->layers[i];
+        linear_backward(l->dup, g + at(m, i, DOWN_W), g + at(m, i, DOWN_B), l->dstream, y->act,
+                        wt + at(m, i, DOWN_W), T, 4 * d, d);
+        gelu_backward(l->dup, y->up, T * 4 * d);
+        linear_backward(l->dnorm, g + at(m, i, UP_W), g + at(m, i, UP_B), l->dup, y->ln2.out,
+                        wt + at(m, i, UP_W), T, d, 4 * d);
+        normalize_backward(l->dstream, g + at(m, i, LN2_W), g + at(m, i, LN2_B), l->dnorm, &y->ln2,
+                           w + at(m, i, LN2_W), T, d);
+        linear_backward(l->dmix, g + at(m, i, MIX_W), g + at(m, i, MIX_B), l->dstream, y->mix,
+                        wt + at(m, i, MIX_W), T, d, d);
+        attend_backward(m, l, y);
+        linear_backward(l->dnorm, g + at(m, i, QKV_W), g + at(m, i, QKV_B), l->dqkv, y->ln1.out,
+                        wt + at(m, i, QKV_W), T, d, 3 * d);
+        normalize_backward(l->dstream, g + at(m, i, LN1_W), g + at(m, i, LN1_B), l->dnorm, &y->ln1,
+                           w + at(m, i, LN1_W), T, d);
+    }
+
+    for (size_t t = 0; t < T; t++)
+        for (size_t j = 0; j < d; j++) {
+            dwte[text[t] * d + j] += l->dstream[t * d + j];
+            dwpe[t * d + j] += l->dstream[t * d + j];
+        }
+}
+
+/* ================================================================================= TRAINING */
+
+typedef struct options {
+    const char *out, *log, *resume;
+    uint64_t steps, seed, layers, dim, heads, context, batch, warmup, threads;
+    uint64_t saves[MAX_SAVES];
+    size_t save_count;
+    double lr;
+    int quiet;
+} options;
+
+typedef struct trainer {
+    options o;
+    model m;
+    pool workers;
+    size_t lane_count;
+    lane lanes[MAX_LANES];
+    unsigned char *text;
+    size_t text_size;
+    uint64_t step;                /* updates done */
+    double squares[MAX_TENSORS];  /* of the gradients of each tensor */
+    float rate, clip;             /* of the current step: learning rate, factor of the gradients */
+    float correction1, correction2;
+} trainer;
+
+/* A task for each lane: forward and backward of its sequences. Which text a sequence shows is a function of
+ * seed, step and its number alone, so that a resumed run sees what the first one would have seen. */
+static void lane_task(void *argument, size_t index)
+{
+    trainer *t = argument;
+    lane *l = &t->lanes[index];
+    const size_t context = t->m.context, batch = (size_t)t->o.batch;
+    zero(l->gradients, t->m.parameters);
+    l->loss = 0;
+    for (size_t i = index; i < batch; i += t->lane_count) {
+        const uint64_t random = hash(hash(hash(~t->o.seed) + t->step) + i);
+        const unsigned char *text = t->text + random % (t->text_size - context);
+        forward(&t->m, l, text);
+        score(l, text, context, batch * context);
+        backward(&t->m, l, text);
+    }
+}
+
+/* A task for each tensor: adds up the gradients of all lanes, in the first one. */
+static void reduce_task(void *argument, size_t index)
+{
+    trainer *t = argument;
+    const tensor *x = &t->m.table[index];
+    float *g = t->lanes[0].gradients + x->offset;
+    double squares = 0;
+    for (size_t l = 1; l < t->lane_count; l++) {
+        const float *other = t->lanes[l].gradients + x->offset;
+        for (size_t i = 0; i < x->count; i++)
+            g[i] += other[i];
+    }
+    for (size_t i = 0; i < x->count; i++)
+        squares += (double)g[i] * (double)g[i];
+    t->squares[index] = squares;
+}
+
+/* A task for each tensor: AdamW on the master weights, and the rounded copies anew. */
+static void update_task(void *argument, size_t index)
+{
+    trainer *t = argument;
+    const tensor *x = &t->m.table[index];
+    const float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, decay = x->rows ? 0.1f : 0.0f;
+    const float *g = t->lanes[0].gradients + x->offset;
+    float *master = t->m.master + x->offset;
+    float *m = t->m.exp_avg + x->offset, *v = t->m.exp_avg_sq + x->offset;
+    for (size_t i = 0; i < x->count; i++) {
+        const float gradient = g[i] * t->clip;
+        m[i] = beta1 * m[i] + (1.0f - beta1) * gradient;
+        v[i] = beta2 * v[i] + (1.0f - beta2) * gradient * gradient;
+        const float direction = m[i] * t->correction1 / (sqrtf(v[i] * t->correction2) + epsilon);
+        master[i] -= t->rate * (direction + decay * master[i]);
+    }
+    round_weights(&t->m, x);
+}
+
+/* Linear warm-up, then half a cosine down to a tenth. */
+static double learning_rate(const options *o, uint64_t step)
+{
+    if (step < o->warmup)
+        return o->lr * (double)(step + 1) / (double)o->warmup;
+    const double progress = (double)(step - o->warmup) / (double)(o->steps - o->warmup);
+    return o->lr * (0.55 + 0.45 * cos(3.14159265358979324 * progress));
+}
+
+/* One step. Returns the loss before it; *size is the norm of the gradient before clipping. */
+static double train(trainer *t, double *size)
+{
+    double loss = 0, squares = 0;
+    pool_run(&t->workers, lane_task, t, t->lane_count);
+    pool_run(&t->workers, reduce_task, t, t->m.tensors);
+    for (size_t i = 0; i < t->lane_count; i++)
+        loss += t->lanes[i].loss;
+    for (size_t i = 0; i < t->m.tensors; i++)
+        squares += t->squares[i];
+    *size = sqrt(squares);
+    t->clip = *size > 1.0 ? (float)(1.0 / *size) : 1.0f;
+    t->rate = (float)learning_rate(&t->o, t->step);
+    t->correction1 = (float)(1.0 / (1.0 - pow(0.9, (double)(t->step + 1))));
+    t->correction2 = (float)(1.0 / (1.0 - pow(0.95, (double)(t->step + 1))));
+    pool_run(&t->workers, update_task, t, t->m.tensors);
+    t->step++;
+    return loss / (double)(t->o.batch * t->o.context);
+}
+
+/* Memory for the whole run, zeroed: it is never given back. */
+static float *floats(size_t count)
+{
+    float *memory = calloc(count, sizeof *memory);
+    if (!memory)
+        stop(1, "no memory for a model of this size");
+    return memory;
+}
+
+static void make_norm(norm *n, size_t rows, size_t dim)
+{
+    n->hat = floats(rows * dim);
+    n->scale = floats(rows);
+    n->out = floats(rows * dim);
+}
+
+static void allocate(trainer *t)
+{
+    model *m = &t->m;
+    const size_t T = m->context, d = m->dim;
+    m->master = floats(m->parameters);
+    m->exp_avg = floats(m->parameters);
+    m->exp_avg_sq = floats(m->parameters);
+    m->weights = floats(m->parameters);
+    m->transposed = floats(m->parameters);
+    for (size_t i = 0; i < t->lane_count; i++) {
+        lane *l = &t->lanes[i];
+        for (size_t j = 0; j < m->layers; j++) {
+            layer *y = &l->layers[j];
+            make_norm(&y->ln1, T, d);
+            make_norm(&y->ln2, T, d);
+            y->qkv = floats(T * 3 * d);
+            y->attention = floats(m->heads * T * T);
+            y->mix = floats(T * d);
+            y->up = floats(T * 4 * d);
+            y->act = floats(T * 4 * d);
+        }
+        make_norm(&l->final, T, d);
+        l->stream = floats(T * d);
+        l->logits = floats(T * VOCABULARY);
+        l->dstream = floats(T * d);
+        l->dnorm = floats(T * d);
+        l->dmix = floats(T * d);
+        l->dqkv = floats(T * 3 * d);
+        l->dup = floats(T * 4 * d);
+        l->flip = floats(T * (d / m->heads));
+        l->dscore = floats(TILE * T);
+        l->gradients = floats(m->parameters);
+    }
+}
+
+/* ================================================================================= FILES */
+
+/* Puts the bytes of a file behind those that the buffer has. */
+static void append_file(unsigned char **buffer, size_t *size, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        stop(1, "%s: %s", path, strerror(errno));
+    for (size_t got = 1, step = 65536; got; step *= 2) {
+        unsigned char *more = step < SIZE_MAX / 4 - *size ? realloc(*buffer, *size + step) : NULL;
+        if (!more)
+            stop(1, "%s: no memory to read it", path);
+        *buffer = more;
+        got = fread(more + *size, 1, step, file);
+        *size += got;
+        if (ferror(file))
+            stop(1, "%s: %s", path, strerror(errno));
+    }
+    fclose(file);
+}
+
+static int put_values(FILE *file, const float *values, size_t n, int half)
+{
+    unsigned char buffer[16384];
+    while (n) {
+        size_t size = 0;
+        for (; n && size < sizeof buffer; n--, values++) {
+            const uint32_t bits = half ? to_bfloat16(*values) : bits_of(*values);
+            for (int i = 0; i < (half ? 2 : 4); i++)
+                buffer[size++] = (unsigned char)(bits >> 8 * i);
+        }
+        if (fwrite(buffer, 1, size, file) != size)
+            return 0;
+    }
+    return 1;
+}
+
+/* The entry of a tensor in the JSON header, up to its offsets: as the safetensors library writes it, too. */
+static size_t put_entry(char *text, size_t capacity, const tensor *x, const char *dtype)
+{
+    char rows[24] = "";
+    if (x->rows)
+        snprintf(rows, sizeof rows, "%zu,", x->rows);
+    return (size_t)snprintf(text, capacity, "\"%s\":{\"dtype\":\"%s\",\"shape\":[%s%zu],\"data_offsets\":[",
+                            x->name, dtype, rows, x->columns);
+}
+
+/* The header: its length, JSON, and spaces, so that the data is aligned to 8. */
+static int put_header(FILE *file, const trainer *t, int half)
+{
+    const size_t capacity = 256 + t->m.tensors * 192, width = half ? 2 : 4;
+    char *json = malloc(capacity);
+    unsigned char length[8];
+    if (!json)
+        return 0;
+    size_t n = (size_t)snprintf(json, capacity, "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"%" PRIu64
+                                "\",\"heads\":\"%zu\"}", t->step, t->m.heads);
+    for (size_t i = 0; i < t->m.tensors; i++) {
+        const tensor *x = &t->m.table[i];
+        json[n++] = ',';
+        n += put_entry(json + n, capacity - n, x, half ? "BF16" : "F32");
+        n += (size_t)snprintf(json + n, capacity - n, "%zu,%zu]}", x->offset * width,
+                              (x->offset + x->count) * width);
+    }
+    json[n++] = '}';
+    while (n % 8)
+        json[n++] = ' ';
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    const int good = fwrite(length, 1, 8, file) == 8 && fwrite(json, 1, n, file) == n;
+    free(json);
+    return good;
+}
+
+/* Writes one file of a checkpoint. It gets its name only when it is complete and on the disk, so that
+ * whatever has that name is whole. */
+static void save_file(const trainer *t, const char *kind, const float *values, int half)
+{
+    char path[MAX_PATH + 64], temporary[MAX_PATH + 72];
+    snprintf(path, sizeof path, "%s/gpt-%05" PRIu64 "-%s.safetensors", t->o.out, t->step, kind);
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    FILE *file = fopen(temporary, "wb");
+    if (!file || !put_header(file, t, half) || !put_values(file, values, t->m.parameters, half) ||
+        fflush(file) != 0 || fsync(fileno(file)) != 0 || fclose(file) != 0 || rename(temporary, path) != 0) {
+        const int error = errno;
+        remove(temporary);
+        stop(1, "%s: %s", path, strerror(error));
+    }
+}
+
+static void save(const trainer *t)
+{
+    save_file(t, "model", t->m.master, 1);
+    save_file(t, "master", t->m.master, 0);
+    save_file(t, "exp_avg", t->m.exp_avg, 0);
+    save_file(t, "exp_avg_sq", t->m.exp_avg_sq, 0);
+    /* The new names, too, are to outlive a power failure; some file systems refuse, and need it not. */
+    const int directory = open(t->o.out, O_RDONLY);
+    if (directory >= 0) {
+        fsync(directory);
+        close(directory);
+    }
+    if (!t->o.quiet)
+        printf("saved %s/gpt-%05" PRIu64 "-{model,master,exp_avg,exp_avg_sq}.safetensors\n", t->o.out, t->step);
+}
+
+/* The number at p, which must be followed by `end`; 0 where it is not one. */
+static int get_number(const char *p, char end, uint64_t *number)
+{
+    char *stopped;
+    if (*p < '0' || *p > '9')
+        return 0;
+    *number = strtoull(p, &stopped, 10);
+    return *stopped == end;
+}
+
+/* Reads one file of a checkpoint into `values`, and returns its step. Tensors are looked for by the text of
+ * their entries, so their order is free, and name, type and shape are checked at once. */
+static uint64_t load_file(const model *m, const char *prefix, const char *kind, float *values)
+{
+    char path[MAX_PATH + 64], entry[192];
+    unsigned char *data = NULL;
+    size_t size = 0;
+    uint64_t length = 0, step = 0, heads = m->heads;
+    snprintf(path, sizeof path, "%s-%s.safetensors", prefix, kind);
+    append_file(&data, &size, path);
+    for (size_t i = 0; i < 8 && size >= 8; i++)
+        length |= (uint64_t)data[i] << 8 * i;
+    if (length < 2 || length > size - 8)
+        stop(1, "%s: not a safetensors file", path);
+    const unsigned char *start = data + 8 + length;
+    size -= 8 + (size_t)length;
+    char *json = memmove(data, data + 8, (size_t)length);
+    json[length] = 0;
+
+    const char *found = strstr(json, "\"step\":\"");
+    if (!found || !get_number(found + 8, '"', &step))
+        stop(1, "%s: its header does not tell the step", path);
+    found = strstr(json, "\"heads\":\"");
+    if (found && (!get_number(found + 9, '"', &heads) || heads != m->heads))
+        stop(1, "%s: of a model with another number of heads than --heads %zu", path, m->heads);
+    for (size_t i = 0; i < m->tensors; i++) {
+        const tensor *x = &m->table[i];
+        uint64_t first, end;
+        const size_t n = put_entry(entry, sizeof entry, x, "F32");
+        found = strstr(json, entry);
+        if (!found)
+            stop(1, "%s: has no %s as this model needs it (another --layers, --dim or --context?)", path,
+                 x->name);
+        found += n;
+        if (!get_number(found, ',', &first) || !get_number(strchr(found, ',') + 1, ']', &end) || end > size ||
+            first > end || end - first != (uint64_t)x->count * 4)
+            stop(1, "%s: the data of %s is not where its header says", path, x->name);
+        for (size_t j = 0; j < x->count; j++) {
+            const unsigned char *from = start + first + 4 * j;
+            values[x->offset + j] = float_of((uint32_t)from[0] | (uint32_t)from[1] << 8 |
+                                             (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
+        }
+    }
+    free(data);
+    return step;
+}
+
+static void load(trainer *t)
+{
+    const char *prefix = t->o.resume;
+    t->step = load_file(&t->m, prefix, "master", t->m.master);
+    if (load_file(&t->m, prefix, "exp_avg", t->m.exp_avg) != t->step ||
+        load_file(&t->m, prefix, "exp_avg_sq", t->m.exp_avg_sq) != t->step)
+        stop(1, "%s: the files are of different steps", prefix);
+    if (t->step >= t->o.steps)
+        stop(1, "%s is of step %" PRIu64 ": nothing is left of --steps %" PRIu64, prefix, t->step, t->o.steps);
+}
+
+/* ================================================================================= OPTIONS */
+
+static const char help[] =
+    "train_gpt - trains a small GPT on text files and writes its checkpoints as safetensors\n"
+    "\n"
+    "usage: train_gpt [options] FILE...\n"
+    "\n"
+    "  --text FILE...   the text, file behind file; the word --text may be left out\n"
+    "  --out DIR        where checkpoints go; created if missing     [checkpoints]\n"
+    "  --steps N        length of the run                            [250]\n"
+    "  --save N,N,...   steps to write, 0 being the start            [a tenth, half and all of --steps]\n"
+    "  --resume PREFIX  go on from PREFIX-master.safetensors, PREFIX-exp_avg.safetensors and\n"
+    "                   PREFIX-exp_avg_sq.safetensors; with the same options and text, the run ends\n"
+    "                   at the same bits as one that was not interrupted\n"
+    "  --seed N         of the first weights and the order of the text [1]\n"
+    "  --layers N       1 to 48                                      [4]\n"
+    "  --dim N          width, a multiple of 4 * heads               [128]\n"
+    "  --heads N        1 to 64                                      [4]\n"
+    "  --context N      bytes of a sequence, a multiple of 4         [128]\n"
+    "  --batch N        sequences of a step                          [8]\n"
+    "  --lr X           highest learning rate                        [0.002]\n"
+    "  --warmup N       steps until it is reached                    [a tenth of --steps]\n"
+    "  --threads N      1 to 8; the results do not depend on it      [one a processor]\n"
+    "  --log FILE       a CSV line each step: step,loss,lr,grad_norm; --resume appends\n"
+    "  --quiet          print errors only\n"
+    "  --help           print this\n"
+    "\n"
+    "A checkpoint is four files, here of step 125: gpt-00125-model.safetensors (BF16), and, as F32,\n"
+    "gpt-00125-master, gpt-00125-exp_avg and gpt-00125-exp_avg_sq.\n"
+    "\n"
+    "examples:\n"
+    "  train_gpt --out checkpoints *.c *.md\n"
+    "  train_gpt --steps 500 --save 100,499,500 --log loss.csv --text book.txt\n"
+    "  train_gpt --steps 500 --save 500 --resume checkpoints/gpt-00100 --text book.txt\n"
+    "\n"
+    "exit status: 0 done, 1 something failed, 2 wrong usage\n";
+
+/* The number at the front of an option's value, which ends there or, for lists, at a comma. */
+static uint64_t parse_number(const char *name, const char **value, int list, uint64_t least, uint64_t most)
+{
+    const char *text = *value;
+    char *end = NULL;
+    errno = 0;
+    const uint64_t number = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+    if (!end || errno || (*end && !(list && *end == ',')) || number < least || number > most)
+        stop(2, "--%s: '%s' should be a number from %" PRIu64 " to %" PRIu64, name, text, least, most);
+    *value = end;
+    return number;
+}
+
+/* Fills in the options and moves the names of the text files to the front of argv; returns how many. */
+static size_t parse(options *o, int argc, char **argv)
+{
+    const struct {
+        const char *name;
+        uint64_t *number, least, most;
+        const char **string;
+    } table[] = {
+        {"steps", &o->steps, 1, 99999, NULL},
+        {"seed", &o->seed, 0, UINT64_MAX, NULL},
+        {"layers", &o->layers, 1, MAX_LAYERS, NULL},
+        {"dim", &o->dim, 4, 4096, NULL},
+        {"heads", &o->heads, 1, 64, NULL},
+        {"context", &o->context, 4, 4096, NULL},
+        {"batch", &o->batch, 1, 4096, NULL},
+        {"warmup", &o->warmup, 0, 99999, NULL},
+        {"threads", &o->threads, 1, MAX_LANES, NULL},
+        {"out", NULL, 0, 0, &o->out},
+        {"log", NULL, 0, 0, &o->log},
+        {"resume", NULL, 0, 0, &o->resume},
+    };
+    const size_t known = sizeof table / sizeof *table;
+    size_t files = 0;
+    int literal = 0;
+    for (int i = 1; i < argc; i++) {
+        if (literal || argv[i][0] != '-' || !argv[i][1]) {
+            argv[files++] = argv[i];
+        } else if (strcmp(argv[i], "--") == 0) {
+            literal = 1;
+        } else if (strcmp(argv[i], "--quiet") == 0) {
+            o->quiet = 1;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(help, stdout);
+            exit(fflush(stdout) != 0);
+        } else if (strncmp(argv[i], "--text=", 7) == 0) {
+            argv[files++] = argv[i] + 7;
+        } else if (strcmp(argv[i], "--text") != 0) {
+            char *name = argv[i] + (argv[i][1] == '-' ? 2 : 1), *equals = strchr(name, '=');
+            const char *value = equals ? equals + 1 : i + 1 < argc ? argv[i + 1] : "";
+            size_t j = 0;
+            if (equals)
+                *equals = 0;
+            while (j < known && strcmp(name, table[j].name) != 0)
+                j++;
+            if (argv[i][1] != '-' || (j == known && strcmp(name, "lr") != 0 && strcmp(name, "save") != 0))
+                stop(2, "unknown option %s", argv[i]);
+            if (!*value || strlen(value) >= MAX_PATH)
+                stop(2, "--%s wants a value, and not a very long one", name);
+            i += !equals;
+            if (j < known && table[j].string) {
+                *table[j].string = value;
+            } else if (j < known) {
+                *table[j].number = parse_number(name, &value, 0, table[j].least, table[j].most);
+            } else if (strcmp(name, "lr") == 0) {
+                char *end;
+                o->lr = strtod(value, &end);
+                if (*end || !(o->lr > 0 && o->lr <= 1))
+                    stop(2, "--lr: '%s' should be a number above 0, at most 1", value);
+            } else {
+                do {
+                    if (o->save_count == MAX_SAVES)
+                        stop(2, "--save takes at most %d steps", MAX_SAVES);
+                    o->saves[o->save_count++] = parse_number(name, &value, 1, 0, 99999);
+                } while (*value++);
+            }
+        }
+    }
+    return files;
+}
+
+/* What was not given, and what must fit together. */
+static void complete(options *o)
+{
+    if (o->dim % (4 * o->heads))
+        stop(2, "--dim must be a multiple of 4 * heads, here %" PRIu64, 4 * o->heads);
+    if (o->context % 4)
+        stop(2, "--context must be a multiple of 4");
+    if (o->warmup == UINT64_MAX)
+        o->warmup = o->steps / 10;
+    if (o->warmup > o->steps)
+        stop(2, "--warmup is longer than --steps");
+    if (!o->save_count) {
+        o->saves[o->save_count++] = (o->steps + 9) / 10;
+        o->saves[o->save_count++] = (o->steps + 1) / 2;
+        o->saves[o->save_count++] = o->steps;
+    }
+    for (size_t i = 0; i < o->save_count; i++)
+        if (o->saves[i] > o->steps)
+            stop(2, "--save %" PRIu64 " is behind the last step, %" PRIu64, o->saves[i], o->steps);
+    if (!o->threads) {
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+        o->threads = online < 1 ? 1 : online > MAX_LANES ? MAX_LANES : (uint64_t)online;
+    }
+}
+
+/* ================================================================================= MAIN */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int is_saved(const options *o, uint64_t step)
+{
+    for (size_t i = 0; i < o->save_count; i++)
+        if (o->saves[i] == step)
+            return 1;
+    return 0;
+}
+
+/* All steps. A terminal gets one line, written over and over; anything else a line now and then. */
+static void train_all(trainer *t)
+{
+    const options *o = &t->o;
+    const int terminal = isatty(STDOUT_FILENO);
+    const uint64_t first = t->step;
+    FILE *log = o->log ? fopen(o->log, first ? "a" : "w") : NULL;
+    if (o->log && (!log || (!first && fputs("step,loss,lr,grad_norm\n", log) < 0)))
+        stop(1, "%s: %s", o->log, strerror(errno));
+    if (first == 0 && is_saved(o, 0))
+        save(t);
+
+    double smooth = 0, seconds = 0;
+    while (t->step < o->steps) {
+        double size;
+        const double start = now(), loss = train(t, &size);
+        seconds += now() - start;
+        const uint64_t step = t->step, done = step - first;
+        const int good = isfinite(loss) && isfinite(size), saving = is_saved(o, step);
+        const int final = saving || !good || step == o->steps;
+        smooth = done == 1 ? loss : smooth + 0.1 * (loss - smooth); /* a batch is small, its loss noisy */
+        if (log && fprintf(log, "%" PRIu64 ",%.6f,%.6g,%.6g\n", step, loss, (double)t->rate, size) < 0)
+            stop(1, "%s: %s", o->log, strerror(errno));
+        if (!o->quiet && (terminal || final || done == 1 || step % 10 == 0)) {
+            const double each = seconds / (double)done;
+            const unsigned left = (unsigned)(each * (double)(o->steps - step) + 0.5);
+            printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.3f  %.1f k tokens/s  %u:%02u left%s",
+                   terminal ? "\r" : "", step, o->steps, smooth, 1e-3 * (double)(o->batch * o->context) / each,
+                   left / 60, left % 60, terminal ? "\033[K" : "");
+            if (!terminal || final)
+                putchar('\n');
+            fflush(stdout);
+        }
+        if (!good)
+            stop(1, "training diverged at step %" PRIu64 ": try a lower --lr", step);
+        if (saving)
+            save(t);
+    }
+    if (log && fclose(log) != 0)
+        stop(1, "%s: %s", o->log, strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    static trainer t = {.workers = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,
+                                    .done = PTHREAD_COND_INITIALIZER}};
+    t.o = (options){.out = "checkpoints", .steps = 250, .seed = 1, .layers = 4, .dim = 128, .heads = 4,
+                    .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002};
+    const size_t files = parse(&t.o, argc, argv);
+    complete(&t.o);
+    if (!files)
+        stop(2, "no text files given");
+
+    t.m.layers = (size_t)t.o.layers;
+    t.m.dim = (size_t)t.o.dim;
+    t.m.heads = (size_t)t.o.heads;
+    t.m.context = (size_t)t.o.context;
+    t.lane_count = t.o.batch < MAX_LANES ? (size_t)t.o.batch : MAX_LANES;
+    for (size_t i = 0; i < files; i++)
+        append_file(&t.text, &t.text_size, argv[i]);
+    if (t.text_size < t.m.context + 2)
+        stop(1, "the text has %zu bytes, --context %zu needs %zu", t.text_size, t.m.context, t.m.context + 2);
+
+    describe(&t.m);
+    allocate(&t);
+    if (t.o.resume)
+        load(&t);
+    else
+        initialize(&t.m, t.o.seed);
+    for (size_t i = 0; i < t.m.tensors; i++)
+        round_weights(&t.m, &t.m.table[i]);
+    struct stat found;
+    if (mkdir(t.o.out, 0777) != 0 && (errno != EEXIST || stat(t.o.out, &found) != 0 || !S_ISDIR(found.st_mode)))
+        stop(1, "cannot create %s: %s", t.o.out, strerror(errno));
+    pool_start(&t.workers, (size_t)t.o.threads);
+    if (!t.o.quiet)
+        printf("%zu parameters, %zu bytes of text, %u thread%s\n", t.m.parameters, t.text_size,
+               (unsigned)t.o.threads, t.o.threads == 1 ? "" : "s");
+    train_all(&t);
+    pool_stop(&t.workers);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        stop(1, "cannot write to standard output");
+    return 0;
+}

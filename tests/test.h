@@ -1,0 +1,91 @@
+/* What the test programs share: cases that report a line each, reproducible random numbers, and memory whose
+ * last (or first) byte lies at a page that must not be touched. */
+#ifndef BITSNAP_TEST_H
+#define BITSNAP_TEST_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int test_failures, test_failures_before;
+static const char *test_program = "";
+
+/* CHECK(condition, format, ...): on failure one line with place and message; the test goes on, but after 20
+ * failures the program ends. */
+#define CHECK(condition, ...)                                                                         \
+    do {                                                                                              \
+        if (!(condition)) {                                                                           \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                           \
+            fprintf(stderr, "" __VA_ARGS__);                                                          \
+            fprintf(stderr, "\n");                                                                    \
+            if (++test_failures >= 20) {                                                              \
+                printf("not ok - %s: more than 20 failures\n", test_program);                         \
+                exit(1);                                                                              \
+            }                                                                                         \
+        }                                                                                             \
+    } while (0)
+
+/* RUN(function): one case; its line says "ok" or "not ok". */
+#define RUN(function)                                                                                 \
+    do {                                                                                              \
+        test_failures_before = test_failures;                                                         \
+        function();                                                                                   \
+        printf("%s - %s %s\n", test_failures == test_failures_before ? "ok" : "not ok", test_program, #function); \
+        fflush(stdout);                                                                               \
+    } while (0)
+
+#define SKIP(name, reason) printf("skip - %s %s: %s\n", test_program, name, reason)
+
+static uint64_t test_state = 1;
+
+/* splitmix64 */
+static inline uint64_t test_random(void)
+{
+    uint64_t x = test_state += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static inline size_t test_below(size_t n) { return n ? (size_t)(test_random() % n) : 0; }
+
+static inline void test_fill(void *p, size_t n)
+{
+    uint8_t *b = (uint8_t *)p;
+    size_t i;
+    for (i = 0; i < n; i++) b[i] = (uint8_t)test_random();
+}
+
+/* A buffer of n bytes whose end lies against a page that cannot be read or written (and whose start, apart from
+ * the rest of its page, lies behind another one). guarded_front: its start lies against the page before. */
+typedef struct guarded {
+    uint8_t *p;
+    void *map;
+    size_t map_size;
+} guarded;
+
+static inline guarded guarded_alloc(size_t n, int front)
+{
+    guarded g;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
+    if (body == 0) body = page;
+    g.map_size = body + 2 * page;
+    g.map = mmap(NULL, g.map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.map == MAP_FAILED || mprotect(g.map, page, PROT_NONE) ||
+        mprotect((uint8_t *)g.map + page + body, page, PROT_NONE)) {
+        perror("guarded_alloc");
+        exit(1);
+    }
+    g.p = (uint8_t *)g.map + page + (front ? 0 : body - n);
+    return g;
+}
+
+static inline void guarded_free(guarded g) { munmap(g.map, g.map_size); }
+
+#endif
