@@ -292,8 +292,8 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
  *
  * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block) is collected in s->index, which the caller sets after begin, with at least 4 * blocks
- *   bytes, and may move and enlarge between calls. The capacities of begin and end: 64, and
+ *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
+ *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
  *   64 + s->index_size; of push: n * width and 16 bytes a block.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
@@ -717,14 +717,18 @@ static void bsn_hash_scramble(uint64_t state[8])
         state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
 
-/* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled */
+/* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled. They are copied, so that the
+ * compiler knows that the input does not overlap them. */
 static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
+    uint64_t local[8];
     size_t i;
+    memcpy(local, state, sizeof local);
     for (i = first; i < first + count; i++, p += 64) {
-        bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
-        if ((i & 15) == 15) bsn_hash_scramble(state);
+        bsn_hash_stripe(local, p, bsn_secret + 8 * (i & 15));
+        if ((i & 15) == 15) bsn_hash_scramble(local);
     }
+    memcpy(state, local, sizeof local);
 }
 
 /* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
@@ -2564,19 +2568,18 @@ static void bsn_write_raw(bsn_writer *w, const bsn_item *item)
     w->at += item->count;
 }
 
-static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *item)
+/* Writes kind, table and root of a tree whose lengths and kind of escape stand in tree[level]. */
+static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item, unsigned kind)
 {
-    bsn_tree *t = &w->lists->tree[item->level < 2 ? item->level : 0];
-    unsigned kind = bsn_plan_list(w, item), i;
+    bsn_tree *t = &w->lists->tree[item->level];
     bsn_item like = *item;
     uint8_t table[160], code[256];
     size_t size = 1;
+    unsigned i, at = 0;
     table[0] = (uint8_t)kind;
-    if (kind == BSN_LIST_CONST) {
-        table[size++] = item->data[0];
-    } else if (kind >= BSN_LIST_BUILT_IN) {
+    if (kind >= BSN_LIST_BUILT_IN) {
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
-    } else if (kind >= BSN_LIST_TREE && kind <= BSN_LIST_TREE_LIST) {
+    } else {
         t->escape_kind = (uint8_t)(kind - BSN_LIST_TREE);
         (void)bsn_tree_order(t, 0, 255);
         size = bsn_table_write(table, t);
@@ -2584,12 +2587,34 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (!bsn_room(w, size)) return top;
     memcpy(w->at, table, size);
     w->at += size;
+    if (t->escape_kind) {
+        for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
+        t->escape_code = (uint8_t)at;
+        memset(code, (int)at, sizeof code);
+    }
+    for (i = at = 0; i < t->codes; i++) {
+        if (i != t->escape) code[t->symbol[i]] = (uint8_t)at;
+        at += 256u >> t->length_at[i];
+    }
+    like.path = 0;
+    return bsn_write_node(w, top, &like, code);
+}
+
+static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *item)
+{
+    const unsigned kind = bsn_plan_list(w, item);
+    const uint32_t mask_size = (uint32_t)bsn_mask_bytes(item->count);
+    uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
+    bsn_item like = *item;
+    size_t set;
+    if (kind >= BSN_LIST_TREE && kind != BSN_LIST_SPLIT0) return bsn_write_tree(w, top, item, kind);
+    if (!bsn_room(w, 1)) return top;
+    *w->at++ = (uint8_t)kind;
     if (kind == BSN_LIST_RAW) {
         bsn_write_raw(w, item);
-    } else if (kind == BSN_LIST_SPLIT0) {
-        const uint32_t mask_size = (uint32_t)bsn_mask_bytes(item->count);
-        uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
-        size_t set;
+    } else if (kind == BSN_LIST_CONST) {
+        if (bsn_room(w, 1)) *w->at++ = item->data[0];
+    } else {
         bsn_mask_nonzero(mask, item->data, item->count);
         set = w->kernels->count(mask, item->count);
         w->kernels->partition(1, item->data, item->count, mask, NULL, ones);
@@ -2604,41 +2629,39 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         top->count = mask_size;
         top->bits = 8;
         top++;
-    } else if (kind != BSN_LIST_CONST) {
-        unsigned at = 0;
-        t->escape_code = 0;
-        for (i = 0; i < t->codes; i++) {
-            if (i == t->escape) t->escape_code = (uint8_t)at;
-            at += 256u >> t->length_at[i];
-        }
-        memset(code, t->escape_code, sizeof code);
-        for (i = at = 0; i < t->codes; i++) {
-            if (i != t->escape) code[t->symbol[i]] = (uint8_t)at;
-            at += 256u >> t->length_at[i];
-        }
-        like.path = 0;
-        top = bsn_write_node(w, top, &like, code);
     }
     return top;
 }
 
-/* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
-static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
+/* Writes what is on the stack. */
+static void bsn_write_items(bsn_writer *w, bsn_item *top)
 {
-    bsn_item *bottom = w->lists->stack, *top = bottom, item;
-    memset(top, 0, sizeof *top);
-    top->data = symbols;
-    top->scratch = w->scratch;
-    top->count = (uint32_t)n;
-    top->bits = (uint8_t)bits;
-    top++;
-    while (top > bottom && !w->full) {
+    bsn_item item;
+    while (top > w->lists->stack && !w->full) {
         item = *--top;
         if (item.type == BSN_ITEM_NODE) top = bsn_write_node(w, top, &item, NULL);
         else if (item.count == 0) continue;
         else if (item.type == BSN_ITEM_RAW) bsn_write_raw(w, &item);
         else top = bsn_write_list(w, top, &item);
     }
+}
+
+static bsn_item bsn_outermost(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
+{
+    bsn_item item;
+    memset(&item, 0, sizeof item);
+    item.data = symbols;
+    item.scratch = w->scratch;
+    item.count = (uint32_t)n;
+    item.bits = (uint8_t)bits;
+    return item;
+}
+
+/* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
+static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
+{
+    w->lists->stack[0] = bsn_outermost(w, symbols, n, bits);
+    bsn_write_items(w, w->lists->stack + 1);
 }
 
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
@@ -3228,6 +3251,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     for (i = d->sink->from & ~(size_t)(BSN_CHUNK - 1); i < d->sink->until; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(d->work, d->sink, width, i, m);
+        if (!out) continue;
         if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
         else for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, from, 1, width);
         bsn_sink_done(d->work, d->sink, width, i, m, out);
@@ -3742,15 +3766,27 @@ static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
     memcpy(job->target, job->source, job->size);
 }
 
-/* The blocks of one batch are in place: what the stream knows of them. */
+/* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
+static size_t bsn_index_entry(uint8_t entry[8], const uint8_t *block, size_t prefix, unsigned width)
+{
+    memcpy(entry, block, 4);
+    if (block[0] != BSN_FORM_CONST) return 4;
+    memcpy(entry + 4, block + prefix + width, 4);
+    return 8;
+}
+
+/* A block is done: what the stream knows of it. */
 static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block, size_t size,
                                     const uint8_t *elements, size_t n)
 {
+    uint8_t entry[8];
+    const size_t entry_size = bsn_index_entry(entry, block, bsn_block_prefix(&call->context), s->width);
     if (s->index) {
-        if (s->index_capacity - s->index_size < 4) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
-        memcpy((uint8_t *)s->index + s->index_size, block, 4);
+        if (s->index_capacity - s->index_size < entry_size)
+            return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+        memcpy((uint8_t *)s->index + s->index_size, entry, entry_size);
     }
-    s->index_size += 4;
+    s->index_size += entry_size;
     if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
     if (s->flags & BSN_FLAG_CONTENT)
         bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root, elements, s->position, n, s->count, s->width);
@@ -3828,8 +3864,8 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
         p += 8;
     }
     if (blocks) {
-        for (i = 0; i < s->index_size; i += 4) {
-            memcpy(p + i, blocks, 4);
+        for (i = 0; i < s->index_size;) {
+            i += bsn_index_entry(p + i, blocks, block_prefix, s->width);
             blocks += block_prefix + (bsn_load32(blocks) >> 8);
         }
     } else if (s->index_size) {
@@ -3985,6 +4021,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = bsn_load32(job->source);
+            uint8_t entry[8];
+            size_t entry_size, part;
             if (job->error.status)
                 return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
             if ((s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
@@ -3998,12 +4036,10 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             }
             s->state.run = 0;
             if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
-            s->state.index_hash = bsn_chain(s->state.index_hash, head);
-            s->index_size += 4;
-            if ((head & 255) == BSN_FORM_CONST) {
-                s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(job->source + bsn_block_prefix(&call->context) + width));
-                s->index_size += 4;
-            }
+            entry_size = bsn_index_entry(entry, job->source, bsn_block_prefix(&call->context), width);
+            for (part = 0; part < entry_size; part += 4)
+                s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(entry + part));
+            s->index_size += entry_size;
             s->stored += bsn_block_prefix(&call->context) + (head >> 8);
             *used += bsn_block_prefix(&call->context) + (head >> 8);
         }
@@ -4168,7 +4204,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
         entry = f.index;
         blocks_end = (size_t)f.start;
     }
-    end = first + count;
+    end = count ? first + count : 0;
     while (position < end || batch) {
         if (position < end) {
             const size_t prefix = bsn_block_prefix(&call.context);

@@ -21,8 +21,8 @@ static const char *test_program = "";
 #define CHECK(condition, ...)                                                                         \
     do {                                                                                              \
         if (!(condition)) {                                                                           \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                           \
-            fprintf(stderr, "" __VA_ARGS__);                                                          \
+            fprintf(stderr, "%s:%d: %s:", __FILE__, __LINE__, #condition);                           \
+            fprintf(stderr, " " __VA_ARGS__);                                                         \
             fprintf(stderr, "\n");                                                                    \
             if (++test_failures >= 20) {                                                              \
                 printf("not ok - %s: more than 20 failures\n", test_program);                         \

@@ -1,0 +1,740 @@
+/* BLOCK, FRAME, STREAM, ENTRY: what goes in comes out, on every table, in every way; what is damaged does not. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "data.h"
+#include <pthread.h>
+#include <time.h>
+
+static uint8_t workspace[BITSNAP_WORKSPACE];
+
+static bitsnap fresh(void)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    return b;
+}
+
+/* bound for any block size */
+static size_t bound(size_t n, unsigned dtype, unsigned log2)
+{
+    return n * bitsnap_width((bitsnap_dtype)dtype) + 16 * (n / ((size_t)1 << (log2 ? log2 : 16)) + 1) + 96;
+}
+
+static const char *name(unsigned dtype) { return bitsnap_dtype_name((bitsnap_dtype)dtype); }
+
+/* ---- round trips ---- */
+
+static void round_trip(unsigned dtype, size_t n, int shape, int level, unsigned flags, unsigned log2)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)dtype);
+    const int front = (int)test_below(2);
+    guarded from = guarded_alloc(n * w, front), back = guarded_alloc(n * w, front), frame;
+    uint8_t *first = (uint8_t *)malloc(bound(n, dtype, log2)), *other = (uint8_t *)malloc(bound(n, dtype, log2));
+    const bitsnap_kernels *k;
+    bitsnap b = fresh();
+    size_t size = 0, size2;
+    unsigned t;
+    data_fill(from.p, n, dtype, shape);
+    b.level = level;
+    b.flags = flags;
+    b.block_log2 = log2;
+    b.kernels = bitsnap_kernels_get(0);
+    CHECK(bitsnap_encode(&b, first, bound(n, dtype, log2), &size, from.p, n, (bitsnap_dtype)dtype) == BITSNAP_OK, "%s %zu", name(dtype), n);
+    if (!log2) CHECK(size <= bitsnap_bound(n, (bitsnap_dtype)dtype));
+    CHECK(size <= n * w + 24 + ((n >> (log2 ? log2 : 16)) + 1) * 16 + 44 + 8, "%zu bytes of %zu", size, n * w);
+    frame = guarded_alloc(size, front);
+    memcpy(frame.p, first, size);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        b.kernels = k;
+        memset(workspace, t & 1 ? 0xFF : 0xA5, t < 2 ? sizeof workspace : 100000); /* must not matter */
+        CHECK(bitsnap_encode(&b, other, bound(n, dtype, log2), &size2, from.p, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        CHECK(size == size2 && !memcmp(first, other, size), "%s: other bytes: %s %zu shape %d level %d", bitsnap_kernels_name(k), name(dtype), n, shape, level);
+        memset(back.p, 0x77, n * w);
+        CHECK(bitsnap_decode(&b, back.p, n, (bitsnap_dtype)dtype, frame.p, size) == BITSNAP_OK, "%s: %s: %s %zu shape %d level %d flags %u log2 %u, rule %u at %llu",
+              bitsnap_kernels_name(k), bitsnap_message(&b), name(dtype), n, shape, level, flags, log2, b.error.rule, (unsigned long long)b.error.offset);
+        CHECK(!n || !memcmp(back.p, from.p, n * w), "%s: %s %zu shape %d level %d flags %u log2 %u", bitsnap_kernels_name(k), name(dtype), n, shape, level, flags, log2);
+    }
+    CHECK(bitsnap_test(&b, frame.p, size) == BITSNAP_OK);
+    CHECK(bitsnap_verify(&b, from.p, n, (bitsnap_dtype)dtype, frame.p, size) == BITSNAP_OK);
+    guarded_free(from);
+    guarded_free(back);
+    guarded_free(frame);
+    free(first);
+    free(other);
+}
+
+static void every_length(void)
+{
+    unsigned dtype;
+    size_t n;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (n = 0; n <= 1100; n += n < 300 ? 1 : 7)
+            round_trip(dtype, n, (int)((n + dtype) % DATA_SHAPES), (int)(n % 3), n % 5 == 0 ? BITSNAP_NO_CHECKS : n % 7 == 0 ? BITSNAP_CONTENT_ID : 0, 0);
+}
+
+static void every_shape(void)
+{
+    static const size_t sizes[] = { 64, 4095, 4096, 4097, 5000, 65535, 65536, 65537, 70000, 131072 + 63 };
+    unsigned dtype, i;
+    int shape, level;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (shape = 0; shape < DATA_SHAPES; shape++)
+            for (level = 0; level < 3; level++) {
+                i = (unsigned)test_below(sizeof sizes / sizeof *sizes);
+                round_trip(dtype, sizes[i], shape, level, BITSNAP_CONTENT_ID * (shape & 1), 0);
+            }
+}
+
+static void block_borders(void)
+{
+    static const unsigned logs[] = { 6, 7, 9, 12 };
+    unsigned dtype, l;
+    int d;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (l = 0; l < 4; l++)
+            for (d = -2; d <= 2; d++) {
+                const size_t block = (size_t)1 << logs[l];
+                round_trip(dtype, block + (size_t)d, DATA_WEIGHTS, d & 1, 0, logs[l]);
+                round_trip(dtype, 3 * block + (size_t)d, DATA_SPARSE, 2, BITSNAP_CONTENT_ID, logs[l]);
+            }
+}
+
+/* ---- capacity ---- */
+
+static void destination_too_small(void)
+{
+    unsigned dtype;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++) {
+        int shape;
+        for (shape = 0; shape < DATA_SHAPES; shape++) {
+            const unsigned w = bitsnap_width((bitsnap_dtype)dtype);
+            const size_t n = 150 + test_below(100);
+            uint8_t *from = (uint8_t *)malloc(n * w), *whole = (uint8_t *)malloc(bound(n, dtype, 6));
+            bitsnap b = fresh();
+            size_t size, size2, cap;
+            data_fill(from, n, dtype, shape);
+            b.block_log2 = 6;
+            b.flags = BITSNAP_CONTENT_ID;
+            CHECK(bitsnap_encode(&b, whole, bound(n, dtype, 6), &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+            for (cap = 0; cap <= size; cap++) {
+                guarded to = guarded_alloc(cap, 0);
+                const bitsnap_status s = bitsnap_encode(&b, to.p, cap, &size2, from, n, (bitsnap_dtype)dtype);
+                if (cap < size) CHECK(s == (cap ? BITSNAP_E_CAPACITY : s) && s != BITSNAP_OK && size2 == 0, "%s: %d at %zu of %zu", name(dtype), s, cap, size);
+                else CHECK(s == BITSNAP_OK && size2 == size && !memcmp(to.p, whole, size), "exactly enough");
+                guarded_free(to);
+            }
+            free(from);
+            free(whole);
+        }
+    }
+}
+
+/* ---- errors ---- */
+
+static void callers_mistakes(void)
+{
+    uint8_t frame[4096], elements[1024], out[1024];
+    bitsnap b = fresh();
+    bitsnap_info info;
+    size_t size;
+    data_fill(elements, 512, BITSNAP_BF16, DATA_WEIGHTS);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_decode(&b, out, 511, BITSNAP_BF16, frame, size) == BITSNAP_E_MISMATCH);
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_F16, frame, size) == BITSNAP_E_MISMATCH);
+    CHECK(bitsnap_decode(&b, NULL, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size + 1) == BITSNAP_E_TRAILING && b.error.rule == 7);
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, NULL, 0) == BITSNAP_E_TRUNCATED);
+    CHECK(bitsnap_decode(NULL, out, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, (bitsnap_dtype)12) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, NULL, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_encode(&b, NULL, 0, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, UINT64_C(1) << 49, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    b.block_log2 = 5;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    b.block_log2 = 21;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    b.block_log2 = 20;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
+    b.block_log2 = 0;
+    b.level = 3;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    b.level = 0;
+    b.workspace_size = bitsnap_workspace(16, 1) - 1;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
+    b.workspace_size++;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_OK);
+    b.workspace = NULL;
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_WORKSPACE);
+    CHECK(bitsnap_bound(10, (bitsnap_dtype)0) == 0 && bitsnap_bound((UINT64_C(1) << 48) + 1, BITSNAP_I8) == 0);
+    CHECK(bitsnap_workspace(21, 1) == 0 && bitsnap_workspace(0, 1) <= BITSNAP_WORKSPACE);
+    CHECK(bitsnap_workspace(16, 7) <= BITSNAP_WORKSPACE_FOR(7) && bitsnap_workspace(20, 1) > BITSNAP_WORKSPACE);
+    CHECK(bitsnap_read_info(&info, frame, 10) == BITSNAP_E_TRUNCATED && bitsnap_read_info(&info, "abcd", 4) == BITSNAP_E_MAGIC);
+    CHECK(strlen(bitsnap_message(&b)) > 3 && strlen(bitsnap_status_message((bitsnap_status)99)) > 3);
+}
+
+static void info_tells(void)
+{
+    static uint8_t frame[300000], elements[200000];
+    bitsnap b = fresh();
+    bitsnap_info info;
+    size_t size;
+    data_fill(elements, 100000, BITSNAP_BF16, DATA_WEIGHTS);
+    b.flags = BITSNAP_CONTENT_ID;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100000, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK);
+    CHECK(info.dtype == BITSNAP_BF16 && info.width == 2 && info.count == 100000 && info.elements_size == 200000 && info.blocks == 2);
+    CHECK(info.block_log2 == 16 && info.version == 0 && info.checks && info.has_content_id && info.header_size == 24);
+    CHECK(info.frame_size == size && info.content_id == bitsnap_content_id(elements, 100000, BITSNAP_BF16));
+    CHECK(info.workspace_size <= BITSNAP_WORKSPACE);
+    CHECK(bitsnap_read_info(&info, frame, size - 1) == BITSNAP_OK && info.frame_size == 0);
+    b.flags = 0;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 1000, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_read_info(&info, frame, size + 100) == BITSNAP_OK && info.frame_size == size && !info.has_content_id);
+}
+
+/* Everything that is cut off or changed by a bit is found; what is found has a place. */
+static void truncations_and_flips(void)
+{
+    static const struct {
+        unsigned dtype, n, log2, flags;
+        int shape, level;
+    } frames[] = { { BITSNAP_BF16, 300, 7, BITSNAP_CONTENT_ID, DATA_WEIGHTS, 0 }, { BITSNAP_F32, 200, 6, 0, DATA_POSITIVE, 0 },
+                   { BITSNAP_F16, 256, 0, 0, DATA_WEIGHTS, 2 },                    { BITSNAP_I32, 130, 6, BITSNAP_CONTENT_ID, DATA_STEPS, 1 },
+                   { BITSNAP_F64, 70, 6, 0, DATA_WIDE, 0 },                        { BITSNAP_I8, 400, 0, 0, DATA_SPARSE, 0 },
+                   { BITSNAP_BOOL, 500, 8, BITSNAP_CONTENT_ID, DATA_ZERO, 0 },     { BITSNAP_F8_E4M3, 300, 0, 0, DATA_WEIGHTS, 0 },
+                   { BITSNAP_BF16, 0, 0, BITSNAP_CONTENT_ID, DATA_ZERO, 0 },       { BITSNAP_F64, 200, 0, 0, DATA_TRUNCATED, 0 } };
+    size_t f;
+    for (f = 0; f < sizeof frames / sizeof *frames; f++) {
+        const unsigned w = bitsnap_width((bitsnap_dtype)frames[f].dtype), n = frames[f].n;
+        uint8_t *from = (uint8_t *)malloc(n * w + 1), *out = (uint8_t *)malloc(n * w + 1), *frame = (uint8_t *)malloc(bound(n, frames[f].dtype, 6) + 64);
+        bitsnap b = fresh();
+        size_t size, i;
+        unsigned bit, t;
+        b.block_log2 = frames[f].log2;
+        b.level = frames[f].level;
+        b.flags = frames[f].flags;
+        data_fill(from, n, frames[f].dtype, frames[f].shape);
+        CHECK(bitsnap_encode(&b, frame, bound(n, frames[f].dtype, 6), &size, from, n, (bitsnap_dtype)frames[f].dtype) == BITSNAP_OK);
+        for (i = 0; i < size; i++) {
+            guarded cut = guarded_alloc(i, 0);
+            memcpy(cut.p, frame, i);
+            for (t = 0; bitsnap_kernels_get(t); t++) {
+                b.kernels = bitsnap_kernels_get(t);
+                CHECK(bitsnap_decode(&b, out, n, (bitsnap_dtype)frames[f].dtype, cut.p, i) == BITSNAP_E_TRUNCATED, "frame %zu cut at %zu of %zu: %s", f, i, size, bitsnap_message(&b));
+                CHECK(b.error.offset <= i, "offset %llu", (unsigned long long)b.error.offset);
+                CHECK(bitsnap_test(&b, cut.p, i) == BITSNAP_E_TRUNCATED);
+                CHECK(bitsnap_decode_range(&b, out, 0, n, (bitsnap_dtype)frames[f].dtype, cut.p, i) != BITSNAP_OK || n == 0);
+            }
+            guarded_free(cut);
+        }
+        for (i = 0; i < size; i++)
+            for (bit = 0; bit < 8; bit++) {
+                bitsnap_status s;
+                frame[i] ^= (uint8_t)(1u << bit);
+                for (t = 0; bitsnap_kernels_get(t); t++) {
+                    b.kernels = bitsnap_kernels_get(t);
+                    s = bitsnap_decode(&b, out, n, (bitsnap_dtype)frames[f].dtype, frame, size);
+                    CHECK(s != BITSNAP_OK && s != BITSNAP_E_ARGUMENT && s != BITSNAP_E_WORKSPACE, "frame %zu: bit %u of byte %zu is not noticed", f, bit, i);
+                    CHECK(b.error.offset <= size);
+                    if (t) continue;
+                    s = bitsnap_decode_range(&b, out, 0, n, (bitsnap_dtype)frames[f].dtype, frame, size);
+                    /* a range decode does not need the chain and the content id: their own bits alone are covered by the footer's check */
+                    CHECK(s != BITSNAP_OK || (n == 0 && i >= 24), "range: bit %u of byte %zu", bit, i);
+                    b.flags |= BITSNAP_IGNORE_CHECKS; /* anything may come out, but nothing may go wrong */
+                    (void)bitsnap_decode(&b, out, n, (bitsnap_dtype)frames[f].dtype, frame, size);
+                    b.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
+                }
+                frame[i] ^= (uint8_t)(1u << bit);
+            }
+        free(from);
+        free(out);
+        free(frame);
+    }
+}
+
+/* A block moved, repeated, or put in from another frame. */
+static void blocks_out_of_place(void)
+{
+    enum { N = 4 * 64 };
+    uint16_t a[N], c[N], out[N];
+    uint8_t first[2048], second[2048], mixed[2048];
+    bitsnap b = fresh();
+    size_t size, size2, at[5], i, length;
+    b.block_log2 = 6;
+    data_fill(a, N, BITSNAP_BF16, DATA_NOISE); /* noise is stored: all blocks have one size */
+    memcpy(c, a, sizeof c);
+    c[100] ^= 1;
+    CHECK(bitsnap_encode(&b, first, sizeof first, &size, a, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_encode(&b, second, sizeof second, &size2, c, N, BITSNAP_BF16) == BITSNAP_OK && size == size2);
+    for (i = 0, at[0] = 24; i < 4; i++) at[i + 1] = at[i] + 12 + (bsn_load32(first + at[i]) >> 8);
+    length = at[1] - at[0];
+    CHECK(at[4] - at[3] == length);
+    memcpy(mixed, first, size); /* swapped */
+    memcpy(mixed + at[0], first + at[1], length);
+    memcpy(mixed + at[1], first + at[0], length);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 9);
+    CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK);
+    memcpy(mixed, first, size); /* repeated */
+    memcpy(mixed + at[2], first + at[1], length);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 9);
+    CHECK(b.error.offset == at[2] && b.error.element == 128, "at %llu", (unsigned long long)b.error.offset);
+    memcpy(mixed, first, size); /* of another frame, with equal header, at its place */
+    memcpy(mixed + at[1], second + at[1], length);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 11);
+}
+
+/* ---- ranges ---- */
+
+static void ranges(void)
+{
+    unsigned dtype;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++) {
+        const unsigned w = bitsnap_width((bitsnap_dtype)dtype);
+        const size_t n = 500 + test_below(300);
+        uint8_t *from = (uint8_t *)malloc(n * w), *frame = (uint8_t *)malloc(bound(n, dtype, 7));
+        bitsnap b = fresh();
+        size_t size, first, count;
+        int shape;
+        for (shape = 0; shape < DATA_SHAPES; shape++) {
+            b.block_log2 = shape & 1 ? 7 : 16;
+            b.flags = shape & 2 ? BITSNAP_CONTENT_ID : 0;
+            data_fill(from, n, dtype, shape);
+            CHECK(bitsnap_encode(&b, frame, bound(n, dtype, 7), &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+            for (first = 0; first <= n; first += 1 + test_below(60))
+                for (count = 0; first + count <= n; count += 1 + test_below(120)) {
+                    guarded out = guarded_alloc(count * w, 0);
+                    CHECK(bitsnap_decode_range(&b, out.p, first, count, (bitsnap_dtype)dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                    CHECK(!count || !memcmp(out.p, from + first * w, count * w), "%s: %zu from %zu of %zu", name(dtype), count, first, n);
+                    guarded_free(out);
+                }
+            CHECK(bitsnap_decode_range(&b, from, 0, n + 1, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_ARGUMENT);
+            CHECK(bitsnap_decode_range(&b, from, n + 1, 0, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_ARGUMENT);
+            CHECK(bitsnap_decode_range(&b, from, UINT64_MAX, 2, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_ARGUMENT);
+            CHECK(bitsnap_decode_range(&b, from, 0, n, (bitsnap_dtype)(dtype == 1 ? 2 : 1), frame, size) == BITSNAP_E_MISMATCH);
+        }
+        free(from);
+        free(frame);
+    }
+}
+
+/* a range reads only the blocks it needs: the others may be damaged */
+static void range_touches_its_blocks_only(void)
+{
+    enum { N = 10 * 128 };
+    uint16_t a[N], out[N];
+    uint8_t frame[4096];
+    bitsnap b = fresh();
+    size_t size, at = 24, i;
+    b.block_log2 = 7;
+    data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, a, N, BITSNAP_BF16) == BITSNAP_OK);
+    for (i = 0; i < 10; i++) {
+        const size_t length = 12 + (bsn_load32(frame + at) >> 8);
+        if (i != 4) frame[at + 20] ^= 8;
+        at += length;
+    }
+    CHECK(bitsnap_decode_range(&b, out, 4 * 128, 128, BITSNAP_BF16, frame, size) == BITSNAP_OK);
+    CHECK(!memcmp(out, a + 4 * 128, 256));
+    CHECK(bitsnap_decode_range(&b, out, 4 * 128 - 1, 2, BITSNAP_BF16, frame, size) == BITSNAP_E_CHECK);
+    CHECK(b.error.element == 3 * 128);
+}
+
+/* ---- streams ---- */
+
+static void streams(void)
+{
+    int round;
+    for (round = 0; round < 600; round++) {
+        const unsigned dtype = 1 + (unsigned)test_below(11), w = bitsnap_width((bitsnap_dtype)dtype), log2 = 6 + (unsigned)test_below(3);
+        const size_t n = round < 40 ? (size_t)round : test_below(2000), block = (size_t)1 << log2, cap = bound(n, dtype, log2);
+        uint8_t *from = (uint8_t *)malloc(n * w + 1), *whole = (uint8_t *)malloc(cap), *pieces = (uint8_t *)malloc(cap), *out = (uint8_t *)malloc(n * w + 1);
+        uint8_t index[8 * 64];
+        bitsnap b = fresh();
+        bitsnap_stream s;
+        size_t size, at, part, used, i, shown, got;
+        bitsnap_status status;
+        b.block_log2 = log2;
+        b.flags = (round & 1 ? (unsigned)BITSNAP_CONTENT_ID : 0) | (round % 5 == 0 ? (unsigned)BITSNAP_NO_CHECKS : 0);
+        b.level = round % 3;
+        data_fill(from, n, dtype, (int)test_below(DATA_SHAPES));
+        CHECK(bitsnap_encode(&b, whole, cap, &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        /* push */
+        CHECK(bitsnap_push_begin(&b, &s, pieces, cap, &at, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        s.index = index;
+        s.index_capacity = sizeof index;
+        for (i = 0; i < n; i += got) {
+            got = block * (1 + test_below(4));
+            if (got > n - i) got = n - i;
+            CHECK(bitsnap_push(&b, &s, pieces + at, cap - at, &part, from + i * w, got) == BITSNAP_OK);
+            at += part;
+        }
+        if (n > block) CHECK(bitsnap_push(&b, &s, pieces + at, cap - at, &part, from, 1) == BITSNAP_E_ARGUMENT, "more than announced");
+        CHECK(bitsnap_push_end(&b, &s, pieces + at, cap - at, &part) == BITSNAP_OK);
+        at += part;
+        CHECK(at == size && !memcmp(whole, pieces, size), "pushed bytes differ");
+        CHECK(s.stored == size && s.position == n);
+        /* pull: the source comes in pieces, the destination has room for some blocks */
+        at = shown = 0;
+        do {
+            shown = at + (shown > at ? shown - at + 1 + test_below(40) : test_below(30));
+            if (shown > size) shown = size;
+            status = bitsnap_pull_begin(&b, &s, whole + at, shown - at, &used);
+        } while (status == BITSNAP_E_TRUNCATED && shown < size);
+        CHECK(status == BITSNAP_OK && s.count == n && (unsigned)s.dtype == dtype);
+        at += used;
+        for (i = 0; i < n;) {
+            size_t room = block * (1 + test_below(3));
+            if (room > n - i) room = n - i;
+            status = bitsnap_pull(&b, &s, out + i * w, room, &got, whole + at, shown - at, &used);
+            if (status == BITSNAP_E_TRUNCATED) {
+                CHECK(got == 0 && used == 0 && s.need > shown - at, "need %zu of %zu", s.need, shown - at);
+                shown = at + s.need < size ? at + s.need + test_below(50) : size;
+                if (shown > size) shown = size;
+                continue;
+            }
+            CHECK(status == BITSNAP_OK, "%s", bitsnap_message(&b));
+            if (status) break;
+            i += got;
+            at += used;
+        }
+        while ((status = bitsnap_pull_end(&b, &s, whole + at, shown - at, &used)) == BITSNAP_E_TRUNCATED && shown < size) shown = at + s.need;
+        CHECK(status == BITSNAP_OK && at + used == size, "end: %s", bitsnap_message(&b));
+        CHECK(!n || !memcmp(out, from, n * w), "pulled elements differ");
+        free(from);
+        free(whole);
+        free(pieces);
+        free(out);
+    }
+}
+
+/* ---- threads ---- */
+
+typedef struct pool {
+    unsigned workers;
+    int kind; /* 0: threads, 1: backwards, 2: shuffled */
+    bitsnap_task task;
+    void *argument;
+    uint64_t next, count;
+    pthread_mutex_t lock;
+} pool;
+
+typedef struct seat {
+    pool *p;
+    unsigned worker;
+} seat;
+
+static void *work(void *argument)
+{
+    const seat *s = (const seat *)argument;
+    for (;;) {
+        uint64_t i;
+        pthread_mutex_lock(&s->p->lock);
+        i = s->p->next++;
+        pthread_mutex_unlock(&s->p->lock);
+        if (i >= s->p->count) return NULL;
+        s->p->task(s->p->argument, i, s->worker);
+    }
+}
+
+static void run_pool(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    pool *p = (pool *)context;
+    uint64_t i;
+    if (p->kind == 0) {
+        pthread_t threads[16];
+        seat seats[16];
+        p->task = task;
+        p->argument = argument;
+        p->next = 0;
+        p->count = count;
+        for (i = 0; i < p->workers; i++) {
+            seats[i].p = p;
+            seats[i].worker = (unsigned)i;
+            pthread_create(&threads[i], NULL, work, &seats[i]);
+        }
+        for (i = 0; i < p->workers; i++) pthread_join(threads[i], NULL);
+    } else {
+        for (i = 0; i < count; i++) {
+            const uint64_t j = p->kind == 1 ? count - 1 - i : count & 1 ? i * 2 % count : i ^ 1;
+            task(argument, j, (unsigned)test_below(p->workers));
+        }
+    }
+}
+
+static void threads(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I64, BITSNAP_F16 };
+    unsigned d, workers;
+    int kind;
+    for (d = 0; d < 4; d++) {
+        const unsigned dtype = dtypes[d], w = bitsnap_width((bitsnap_dtype)dtype);
+        const size_t n = 20 * 4096 + 777, cap = bound(n, dtype, 12);
+        uint8_t *from = (uint8_t *)malloc(n * w), *one = (uint8_t *)malloc(cap), *many = (uint8_t *)malloc(cap), *out = (uint8_t *)malloc(n * w);
+        bitsnap b = fresh();
+        size_t size, size2;
+        data_fill(from, n, dtype, DATA_WEIGHTS);
+        b.block_log2 = 12;
+        b.flags = BITSNAP_CONTENT_ID;
+        CHECK(bitsnap_encode(&b, one, cap, &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        for (workers = 1; workers <= 8; workers++)
+            for (kind = 0; kind < 3; kind++) {
+                pool p;
+                memset(&p, 0, sizeof p);
+                p.workers = workers;
+                p.kind = kind;
+                pthread_mutex_init(&p.lock, NULL);
+                b.run = run_pool;
+                b.run_context = &p;
+                b.workers = workers;
+                b.workspace_size = bitsnap_workspace(12, workers);
+                b.workspace = malloc(b.workspace_size);
+                memset(many, 0, cap);
+                CHECK(bitsnap_encode(&b, many, cap, &size2, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK, "%u workers", workers);
+                CHECK(size2 == size && !memcmp(one, many, size), "%u workers give other bytes", workers);
+                memset(out, 0, n * w);
+                CHECK(bitsnap_decode(&b, out, n, (bitsnap_dtype)dtype, many, size) == BITSNAP_OK);
+                CHECK(!memcmp(out, from, n * w), "%u workers", workers);
+                memset(out, 0, n * w);
+                CHECK(bitsnap_decode_range(&b, out, 5000, n - 9000, (bitsnap_dtype)dtype, many, size) == BITSNAP_OK);
+                CHECK(!memcmp(out, from + 5000 * w, (n - 9000) * w), "range, %u workers", workers);
+                CHECK(bitsnap_encode(&b, many, size - 1, &size2, from, n, (bitsnap_dtype)dtype) == BITSNAP_E_CAPACITY);
+                memcpy(many, one, size);
+                many[size / 2] ^= 4; /* the error is the first in the frame, whatever the order of the tasks */
+                many[size - size / 4] ^= 4;
+                CHECK(bitsnap_decode(&b, out, n, (bitsnap_dtype)dtype, many, size) != BITSNAP_OK && b.error.offset <= size / 2);
+                pthread_mutex_destroy(&p.lock);
+                free(b.workspace);
+                b = fresh();
+                b.block_log2 = 12;
+                b.flags = BITSNAP_CONTENT_ID;
+            }
+        free(from);
+        free(one);
+        free(many);
+        free(out);
+    }
+}
+
+/* ---- progress, verification ---- */
+
+static uint64_t progress_calls, progress_last, progress_stop;
+
+static int progress(void *context, uint64_t done, uint64_t total)
+{
+    CHECK(context == &progress_calls && done <= total && done >= progress_last);
+    progress_calls++;
+    progress_last = done;
+    return progress_stop && done >= progress_stop;
+}
+
+static void progress_and_cancel(void)
+{
+    enum { N = 64 * 20 };
+    uint16_t a[N], out[N];
+    uint8_t frame[8192];
+    bitsnap b = fresh();
+    size_t size;
+    b.block_log2 = 6;
+    b.progress = progress;
+    b.progress_context = &progress_calls;
+    data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS);
+    progress_calls = progress_last = progress_stop = 0;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, a, N, BITSNAP_BF16) == BITSNAP_OK && progress_calls >= 2 && progress_last == N);
+    progress_calls = progress_last = 0;
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, frame, size) == BITSNAP_OK && progress_calls >= 2 && progress_last == N);
+    progress_stop = 64 * 5;
+    progress_last = 0;
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, frame, size) == BITSNAP_E_CANCELLED && progress_last < N);
+    progress_last = 0;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, a, N, BITSNAP_BF16) == BITSNAP_E_CANCELLED && size == 0);
+}
+
+static void verification(void)
+{
+    enum { N = 5000 };
+    unsigned dtype;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++) {
+        const unsigned w = bitsnap_width((bitsnap_dtype)dtype);
+        uint8_t *a = (uint8_t *)malloc(N * w), *frame = (uint8_t *)malloc(bound(N, dtype, 10));
+        bitsnap b = fresh();
+        size_t size, at;
+        int round;
+        b.block_log2 = 10;
+        b.flags = BITSNAP_VERIFY;
+        data_fill(a, N, dtype, DATA_WEIGHTS);
+        CHECK(bitsnap_encode(&b, frame, bound(N, dtype, 10), &size, a, N, (bitsnap_dtype)dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(bitsnap_verify(&b, a, N, (bitsnap_dtype)dtype, frame, size) == BITSNAP_OK);
+        for (round = 0; round < 50; round++) {
+            at = test_below(N * w);
+            a[at] ^= (uint8_t)(1u << test_below(8));
+            CHECK(bitsnap_verify(&b, a, N, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_DIFFERENT && b.error.element == at / w,
+                  "%s: element %llu, not %zu", name(dtype), (unsigned long long)b.error.element, at / w);
+            CHECK(bitsnap_decode(&b, a, N, (bitsnap_dtype)dtype, frame, size) == BITSNAP_OK);
+        }
+        free(a);
+        free(frame);
+    }
+}
+
+/* ---- bombs ---- */
+
+static void bomb(void)
+{
+    /* 2^48 elements of one value, made by hand: 4,096 blocks of runs of 2^20 cells of 2^16 elements */
+    static uint8_t frame[200000];
+    const uint64_t count = UINT64_C(1) << 48;
+    bitsnap b = fresh();
+    bitsnap_info info;
+    bitsnap_stream s;
+    uint8_t out[4096];
+    size_t at, got, used, index = 0, i;
+    uint64_t chain;
+    clock_t start = clock();
+    b.flags = BITSNAP_NO_CHECKS;
+    CHECK(bitsnap_push_begin(&b, &s, frame, sizeof frame, &at, count, BITSNAP_F32) == BITSNAP_OK);
+    for (i = 0; i < 4096; i++, at += 12) {
+        bsn_store32(frame + at, BSN_FORM_CONST | 8u << 8);
+        bsn_store32(frame + at + 4, 0x3F800000);
+        bsn_store32(frame + at + 8, 1u << 20);
+    }
+    for (i = 0; i < 4096; i++, index += 8) {
+        bsn_store32(frame + at + index, BSN_FORM_CONST | 8u << 8);
+        bsn_store32(frame + at + index + 4, 1u << 20);
+    }
+    bsn_store64(frame + at + index, index);
+    bsn_store64(frame + at + index + 8, at + index + 28);
+    bsn_store64(frame + at + index + 16, bitsnap_hash(frame + at, index + 16));
+    memcpy(frame + at + index + 24, bsn_end_magic, 4);
+    at += index + 28;
+    CHECK(bitsnap_read_info(&info, frame, at) == BITSNAP_OK && info.count == count && info.frame_size == at);
+    CHECK(bitsnap_test(&b, frame, at) == BITSNAP_OK, "%s at %llu", bitsnap_message(&b), (unsigned long long)b.error.offset);
+    CHECK(bitsnap_decode(&b, out, 1024, BITSNAP_F32, frame, at) == BITSNAP_E_MISMATCH);
+    CHECK(bitsnap_decode_range(&b, out, count - 1000, 1000, BITSNAP_F32, frame, at) == BITSNAP_OK);
+    for (i = 0; i < 1000; i++) CHECK(bsn_element_load(out + 4 * i, 4) == 0x3F800000);
+    /* a pull delivers a run in pieces */
+    CHECK(bitsnap_pull_begin(&b, &s, frame, at, &used) == BITSNAP_OK);
+    for (i = 0; i < 100; i++) {
+        size_t taken;
+        memset(out, 0, sizeof out);
+        CHECK(bitsnap_pull(&b, &s, out, 1000, &got, frame + used, at - used, &taken) == BITSNAP_OK && got == 1000 && taken == 0);
+        CHECK(bsn_element_load(out + 4 * 999, 4) == 0x3F800000 && s.position == 1000 * (i + 1));
+    }
+    CHECK((clock() - start) / CLOCKS_PER_SEC < 5, "too slow");
+    (void)chain;
+}
+
+/* Runs of CONST cells between others, with checks: the encoder does not write runs, other ones may. */
+static void runs(void)
+{
+    enum { CELLS = 9, N = 64 * CELLS - 10 };
+    uint16_t a[N], out[N];
+    uint8_t frame[4096];
+    bitsnap b = fresh();
+    bitsnap_stream s;
+    bsn_call call;
+    bsn_record record;
+    uint8_t index[64], *p;
+    size_t at, part, i, first, count;
+    b.block_log2 = 6;
+    data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS);
+    for (i = 128; i < 64 * 5; i++) a[i] = 0x3F80;
+    for (i = 64 * 7; i < N; i++) a[i] = 0x4000;
+    CHECK(bitsnap_push_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
+    s.index = index;
+    s.index_capacity = sizeof index;
+    CHECK(bsn_call_begin(&call, &b, BITSNAP_BF16, 6, s.flags, s.state.header_check) == BITSNAP_OK);
+    for (i = 0; i < CELLS;) {
+        const unsigned run = i == 2 ? 3 : i == 7 ? 2 : 1;
+        if (run == 1) {
+            CHECK(bitsnap_push(&b, &s, frame + at, sizeof frame - at, &part, a + 64 * i, 64) == BITSNAP_OK);
+            at += part;
+        } else {
+            count = 64 * (i + run) > N ? N - 64 * i : 64 * run;
+            p = frame + at;
+            bsn_store32(p, BSN_FORM_CONST | 6u << 8);
+            bsn_store32(p + 14, run);
+            p[12] = (uint8_t)a[64 * i];
+            p[13] = (uint8_t)(a[64 * i] >> 8);
+            bsn_record_begin(&record, &call.context, 64 * i, count, bsn_load32(p));
+            bsn_record_hash(&record, bitsnap_hash(p + 12, 6));
+            bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
+            memcpy(index + s.index_size, p, 4);
+            bsn_store32(index + s.index_size + 4, run);
+            s.index_size += 8;
+            s.state.chain = bsn_chain(s.state.chain, bsn_load64(p + 4));
+            s.position += count;
+            s.stored += 18;
+            at += 18;
+        }
+        i += run;
+    }
+    CHECK(bitsnap_push_end(&b, &s, frame + at, sizeof frame - at, &part) == BITSNAP_OK);
+    at += part;
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, frame, at) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(!memcmp(a, out, sizeof a));
+    for (first = 0; first < N; first += 17)
+        for (count = 1; first + count <= N; count += 41) {
+            memset(out, 0, sizeof out);
+            CHECK(bitsnap_decode_range(&b, out, first, count, BITSNAP_BF16, frame, at) == BITSNAP_OK, "%s", bitsnap_message(&b));
+            CHECK(!memcmp(out, a + first, 2 * count), "%zu %zu", first, count);
+        }
+}
+
+/* ---- what the format is for ---- */
+
+static void sizes(void)
+{
+    enum { N = 1 << 20 };
+    uint16_t *a = (uint16_t *)malloc(2 * N);
+    uint32_t *v = (uint32_t *)malloc(4 * N);
+    uint8_t *frame = (uint8_t *)malloc(bitsnap_bound(N, BITSNAP_F32));
+    bitsnap b = fresh();
+    size_t size, i, fast, usual;
+    data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS); /* a geometric distribution: 2 bits of entropy */
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &usual, a, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(usual < N / 8 * 10.03, "%.4f bits", 8.0 * (double)usual / N);
+    b.level = BITSNAP_FAST;
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &fast, a, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK((double)fast < (double)usual * 1.005, "fast %zu, default %zu", fast, usual);
+    b.level = BITSNAP_DEFAULT;
+    for (i = 0; i < N; i++) v[i] = (uint32_t)a[i] << 16; /* F32 from BF16: the low half costs nothing */
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, v, N, BITSNAP_F32) == BITSNAP_OK);
+    CHECK(size < usual * 1.001, "F32 from BF16 %zu, BF16 %zu", size, usual);
+    for (i = 0; i < N; i++) v[i] &= 0x7FFFFFFF; /* and neither does a constant sign */
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, v, N, BITSNAP_F32) == BITSNAP_OK);
+    CHECK(size < usual * 1.001 - N / 8, "positive %zu", size);
+    memset(a, 0, 2 * N);
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size < 600, "zeros: %zu", size);
+    data_fill(a, N, BITSNAP_I16, DATA_NOISE);
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, a, N, BITSNAP_I16) == BITSNAP_OK && size <= 2 * N + 16 * 16 + 96, "noise: %zu", size);
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size <= 2 * N + 16 * 16 + 96, "noise: %zu", size);
+    free(a);
+    free(v);
+    free(frame);
+}
+
+int main(void)
+{
+    test_program = "frame";
+    RUN(callers_mistakes);
+    RUN(info_tells);
+    RUN(every_length);
+    RUN(every_shape);
+    RUN(block_borders);
+    RUN(destination_too_small);
+    RUN(truncations_and_flips);
+    RUN(blocks_out_of_place);
+    RUN(ranges);
+    RUN(range_touches_its_blocks_only);
+    RUN(streams);
+    RUN(threads);
+    RUN(progress_and_cancel);
+    RUN(verification);
+    RUN(bomb);
+    RUN(runs);
+    RUN(sizes);
+    return test_failures != 0;
+}

@@ -1,0 +1,379 @@
+/* HUFFMAN: lengths, canonical codes, and every complete code that there is, through trees, tables and lists. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+
+static uint8_t workspace[BITSNAP_WORKSPACE];
+static bsn_lists *lists;
+static uint8_t *memory; /* behind the lists */
+
+/* ---- lengths ---- */
+
+static uint64_t cost(const uint32_t count[257], const uint8_t length[257])
+{
+    uint64_t sum = 0;
+    int s;
+    for (s = 0; s <= 256; s++) sum += (uint64_t)count[s] * length[s];
+    return sum;
+}
+
+/* The least cost of a prefix code of at most 8 bits, by another method: dynamic programming from the longest
+ * codes up. Of the m symbols by falling count, best[d][i][w]: ... is too large for 256 symbols, so this is
+ * exhaustive over the numbers of codes of each length, for few symbols. */
+static uint64_t least(const uint32_t *sorted, unsigned m, unsigned length, unsigned kraft)
+{
+    uint64_t best = UINT64_MAX, sum = 0;
+    unsigned taken;
+    if (m == 0) return kraft == 256 ? 0 : UINT64_MAX;
+    if (length > 8) return UINT64_MAX;
+    for (taken = 0; taken <= m; taken++) { /* the `taken` largest get this length */
+        uint64_t rest;
+        if (taken) sum += (uint64_t)sorted[taken - 1] * length;
+        if (kraft + taken * (256u >> length) > 256) break;
+        rest = least(sorted + taken, m - taken, length + 1, kraft + taken * (256u >> length));
+        if (rest != UINT64_MAX && sum + rest < best) best = sum + rest;
+    }
+    return best;
+}
+
+static int descending(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void lengths_are_optimal(void)
+{
+    int round;
+    for (round = 0; round < 3000; round++) {
+        uint32_t count[257] = { 0 }, sorted[12];
+        uint8_t length[257], code[257];
+        unsigned m = 2 + (unsigned)test_below(10), i, s;
+        for (i = 0; i < m; i++) {
+            do s = (unsigned)test_below(257);
+            while (count[s]);
+            count[s] = 1 + (uint32_t)(test_random() >> (35 + test_below(29))) % 1000000;
+            sorted[i] = count[s];
+        }
+        qsort(sorted, m, sizeof *sorted, descending);
+        CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_OK);
+        CHECK(cost(count, length) == least(sorted, m, 1, 0), "round %d", round);
+        CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_OK);
+    }
+}
+
+static void lengths_of_many(void)
+{
+    int round;
+    for (round = 0; round < 2000; round++) {
+        uint32_t count[257] = { 0 };
+        uint8_t length[257], again[257], code[257];
+        unsigned s, t, m = 1 + (unsigned)test_below(256), kraft = 0, left = m;
+        for (s = 0; s < 257 && left; s++)
+            if (test_below(257 - s) < left) {
+                count[s] = 1 + (uint32_t)(test_random() % 100000) * (round & 1) + (round % 3 == 0 ? s * s : 0);
+                left--;
+            }
+        CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_OK);
+        test_fill(workspace, sizeof(bsn_package));
+        CHECK(bitsnap_huffman_lengths(again, count, workspace + 1, sizeof workspace - 1) == BITSNAP_OK);
+        CHECK(!memcmp(length, again, 257), "depends on the workspace's contents");
+        for (s = 0; s < 257; s++) {
+            CHECK((length[s] != 0) == (count[s] != 0) && length[s] <= 8);
+            if (length[s]) kraft += 256u >> length[s];
+            for (t = 0; t < s; t++) /* ties: the larger symbol gets the longer code; more never gets longer */
+                if (count[s] && count[t])
+                    CHECK(count[s] > count[t] ? length[s] <= length[t] : length[s] >= length[t], "%u %u", t, s);
+        }
+        if (m == 1) continue;
+        CHECK(kraft == 256);
+        CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_OK);
+        for (s = 0; s < 257; s++) /* prefix free, ascending by (length, symbol) */
+            for (t = 0; t < 257; t++)
+                if (s != t && length[s] && length[t] && length[s] <= length[t]) {
+                    CHECK((code[s] ^ code[t]) >> (8 - length[s]), "prefix");
+                    if (length[s] < length[t] || s < t) CHECK(code[s] < code[t], "order");
+                }
+    }
+}
+
+static void lengths_errors(void)
+{
+    uint32_t count[257];
+    uint8_t length[257] = { 0 }, code[257];
+    unsigned s;
+    for (s = 0; s < 257; s++) count[s] = 1;
+    CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_E_ARGUMENT, "257 codes");
+    count[7] = 0;
+    CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_OK);
+    for (s = 0; s < 257; s++) CHECK(length[s] == (s == 7 ? 0 : 8));
+    CHECK(bitsnap_huffman_lengths(length, count, workspace, BITSNAP_HUFFMAN_WORKSPACE - 1) == BITSNAP_E_WORKSPACE);
+    CHECK(bitsnap_huffman_lengths(NULL, count, workspace, sizeof workspace) == BITSNAP_E_ARGUMENT);
+    count[0] = 1u << 28;
+    CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_E_ARGUMENT);
+    memset(count, 0, sizeof count);
+    CHECK(bitsnap_huffman_lengths(length, count, workspace, sizeof workspace) == BITSNAP_OK);
+    for (s = 0; s < 257; s++) CHECK(length[s] == 0);
+    CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_E_CORRUPT, "no code");
+    length[1] = 1;
+    CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_E_CORRUPT, "under-subscribed");
+    length[2] = length[3] = 1;
+    CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_E_CORRUPT, "over-subscribed");
+    length[3] = 9;
+    CHECK(bitsnap_huffman_codes(code, length) == BITSNAP_E_CORRUPT, "too long");
+}
+
+/* ---- every complete code ---- */
+
+static unsigned long cases, most_nodes;
+
+static void reader_of(bsn_reader *r, const uint8_t *list, const uint8_t *end)
+{
+    memset(r, 0, sizeof *r);
+    r->kernels = bitsnap_kernels_get(0);
+    r->lists = lists;
+    r->at = list;
+    r->end = r->input_end = end;
+    r->scratch = memory;
+    r->scratch_end = r->kept = memory + BSN_LISTS_SIZE(65536);
+    r->kept_end = r->kept + BSN_KEPT_SIZE(65536);
+}
+
+/* The nodes of a tree whose lengths stand in tree[0]: what the proofs of the decoder rest on. */
+static void check_nodes(void)
+{
+    bsn_tree *t = &lists->tree[0];
+    unsigned depth[64], n = 1, nodes = 0, leaves = 0, escapes = 0, j;
+    depth[0] = 0;
+    t->next = 0;
+    while (n) {
+        const unsigned d = depth[--n];
+        const bsn_step step = bsn_tree_step(t, d);
+        CHECK(step.bits >= 1 && step.bits <= 4 && d + step.bits <= 8, "bits %u at depth %u", step.bits, d);
+        CHECK(step.lists <= 4 && step.leaves + step.lists == 1u << step.bits, "lists %u", step.lists);
+        leaves += step.leaves;
+        escapes += (unsigned)step.escape;
+        nodes++;
+        for (j = (unsigned)step.escape; j < step.lists; j++) depth[n++] = d + step.bits;
+        if (n > 40) {
+            CHECK(0, "stack of %u", n);
+            return;
+        }
+    }
+    CHECK(t->next == t->codes && leaves + escapes == t->codes && escapes == (t->escape != 0xFFFF), "codes");
+    if (nodes > most_nodes) most_nodes = nodes;
+}
+
+/* Codes lists with this code: the lengths belong to the symbols in ascending order, but for the escape, which takes
+ * one of length `escape` (0: none). Every symbol is in the list, and some that escape. */
+static void one_code(const unsigned n[9], unsigned escape)
+{
+    static uint8_t symbols[512], coded[4096], out[512 + 64], copy[512 + 64];
+    bsn_tree *t = &lists->tree[0];
+    bsn_writer w;
+    bsn_item item;
+    bsn_reader r;
+    const uint8_t *result;
+    unsigned s = 0, length, i, m, kind;
+    const unsigned offset = (unsigned)(cases % 7) * (cases % 3 == 0);
+    uint8_t lengths[257];
+    memset(t->length, 0, 257);
+    for (length = 1; length <= 8; length++)
+        for (i = n[length] - (escape == length); i > 0 && s + offset < 256; i--) t->length[offset + s++] = (uint8_t)length;
+    t->length[256] = (uint8_t)escape;
+    for (i = 0, m = escape > 0; i < 256; i++) m += t->length[i] > 0;
+    if (m != n[1] + n[2] + n[3] + n[4] + n[5] + n[6] + n[7] + n[8]) return; /* the offset left no room */
+    memcpy(lengths, t->length, 257);
+    kind = escape ? (cases & 1 ? BSN_LIST_TREE_RAW : BSN_LIST_TREE_LIST) : BSN_LIST_TREE;
+    for (i = m = 0; i < 256; i++)
+        if (lengths[i] || (escape && i % 16 == 5)) symbols[m++] = (uint8_t)(i * 1u);
+    while (m < 16) {
+        symbols[m] = symbols[m / 2];
+        m++;
+    }
+    memcpy(copy, symbols, m);
+    if (!bsn_tree_order(t, 0, 255)) {
+        CHECK(0, "not complete");
+        return;
+    }
+    check_nodes();
+    memset(&w, 0, sizeof w);
+    w.kernels = bitsnap_kernels_get(0);
+    w.lists = lists;
+    w.at = coded;
+    w.end = coded + sizeof coded;
+    w.scratch = memory;
+    item = bsn_outermost(&w, copy, m, 8);
+    bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item, kind));
+    CHECK(!w.full);
+    reader_of(&r, coded, w.at);
+    bsn_list_read(&r, m, 8);
+    CHECK(!r.rule && r.at == w.at, "rule %u", r.rule);
+    if (r.rule) return;
+    CHECK(!memcmp(lists->tree[0].length, lengths, 257) || lists->tree[0].length[256] == escape, "table");
+    result = bsn_list_next(&r, out, 0, m);
+    CHECK(!memcmp(result, symbols, m), "symbols");
+}
+
+/* All numbers of codes of each length with a Kraft sum of 1 and at most 256 codes. */
+static void every_complete_code(void)
+{
+    unsigned n[9] = { 0 }, left[10], l = 1, e;
+    unsigned long vectors = 0;
+    cases = most_nodes = 0;
+    /* left[l]: places that are free at depth l; choose how many of them are codes, from many to few */
+    left[1] = 2;
+    n[1] = 3;
+    while (l) {
+        if (n[l] == 0) {
+            l--;
+            continue;
+        }
+        n[l]--;
+        if (n[l] == left[l]) { /* complete */
+            unsigned k, codes = 0, saved[9];
+            memcpy(saved, n, sizeof saved);
+            for (k = l + 1; k <= 8; k++) n[k] = 0;
+            for (k = 1; k <= 8; k++) codes += n[k];
+            if (codes <= 256) {
+                vectors++;
+                one_code(n, 0);
+                cases++;
+                for (e = 1; e <= 8; e++)
+                    if (n[e]) {
+                        one_code(n, e);
+                        cases++;
+                    }
+            }
+            memcpy(n, saved, sizeof saved);
+            continue;
+        }
+        if (l < 8) {
+            left[l + 1] = 2 * (left[l] - n[l]);
+            l++;
+            n[l] = left[l] + 1;
+        } else {
+            n[l] = 0; /* at depth 8 all places must be codes */
+        }
+    }
+    CHECK(vectors == 692003, "%lu vectors", vectors);
+    CHECK(cases == 4303457, "%lu cases", cases);
+    CHECK(most_nodes <= 30, "%lu nodes", most_nodes);
+}
+
+/* ---- tables ---- */
+
+static void tables_one_spelling(void)
+{
+    int round;
+    for (round = 0; round < 200000; round++) {
+        uint8_t table[160], again[160];
+        bsn_tree *t = &lists->tree[0];
+        unsigned rule, kind, i;
+        size_t used, size = 4 + test_below(20);
+        test_fill(table, sizeof table);
+        if (round & 1) /* lengths that have a chance to be complete */
+            for (i = 2; i < size; i++) table[i] = (uint8_t)(0x11 * (1 + test_below(5)) + (test_below(4) ? 0 : test_below(256)));
+        table[1] = (uint8_t)test_below(24);
+        kind = test_below(2) ? BSN_LIST_TREE : BSN_LIST_TREE_LIST | (unsigned)(1 + test_below(8)) << 4;
+        used = bsn_table_read(t, kind, table, size, 8, &rule);
+        if (!used) {
+            CHECK(rule >= 24 && rule <= 28, "rule %u", rule);
+            continue;
+        }
+        CHECK(used <= size);
+        CHECK(bsn_table_write(again, t) == used + 1 && again[0] == kind && !memcmp(again + 1, table, used), "another spelling");
+    }
+}
+
+static void built_in_trees(void)
+{
+    unsigned j, s, sum;
+    for (j = 0; j < BSN_BUILT_INS; j++) {
+        bsn_tree *t = &lists->tree[0];
+        bsn_tree_built_in(t, j);
+        for (s = 0, sum = 0; s <= 256; s++)
+            if (t->length[s]) sum += 256u >> t->length[s];
+        CHECK(sum == 256, "tree %u", j);
+        for (s = 1; s < 256; s++) { /* the order: more bits, or a larger value, never have a shorter code */
+            unsigned r;
+            for (r = j < 7 ? 0 : 1; r < s; r++) {
+                const int later = j >= 16 || bsn_ones_in[s] >= bsn_ones_in[r];
+                if (later && t->length[s]) CHECK(t->length[r] && t->length[r] <= t->length[s], "tree %u: %u %u", j, r, s);
+            }
+        }
+        if (j >= 7) CHECK(t->length[0] == 0);
+        check_nodes();
+    }
+}
+
+/* ---- lists through the public functions ---- */
+
+static void lists_round_trip(void)
+{
+    static uint8_t symbols[70000], coded[70001], out[70000];
+    const bitsnap_kernels *k;
+    bitsnap b = { 0 };
+    int round;
+    unsigned table;
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    for (round = 0; round < 700; round++) {
+        static const size_t sizes[] = { 0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255, 256, 1000, 4095, 4096, 4097, 65536 };
+        const size_t n = round < 400 ? sizes[round % 20] : test_below(8000);
+        const int shape = round % 9;
+        size_t i, size, size2;
+        for (i = 0; i < n; i++) {
+            uint64_t x = test_random();
+            unsigned zeros = 0;
+            while (zeros < 60 && !((x >> zeros) & 1)) zeros++; /* geometric */
+            switch (shape) {
+            case 0: symbols[i] = (uint8_t)x; break;
+            case 1: symbols[i] = 42; break;
+            case 2: symbols[i] = (uint8_t)(120 + zeros); break;
+            case 3: symbols[i] = zeros > 5; break;
+            case 4: symbols[i] = zeros > 9 ? (uint8_t)(x >> 50) : 0; break;
+            case 5: symbols[i] = (uint8_t)(zeros > 3 ? x >> 40 : 7); break;
+            case 6: symbols[i] = (uint8_t)((x >> 20) % 40); break;
+            case 7: symbols[i] = (uint8_t)(i / 300); break;
+            default: symbols[i] = (uint8_t)(zeros * zeros); break;
+            }
+        }
+        for (b.level = 0; b.level <= 2; b.level++) {
+            b.kernels = NULL;
+            CHECK(bitsnap_list_encode(&b, coded, n + 1, &size, symbols, n) == BITSNAP_OK && size <= n + (n > 0), "n %zu", n);
+            for (table = 0; (k = bitsnap_kernels_get(table)) != NULL; table++) {
+                static uint8_t other[70001];
+                b.kernels = k;
+                CHECK(bitsnap_list_encode(&b, other, n + 1, &size2, symbols, n) == BITSNAP_OK);
+                CHECK(size == size2 && !memcmp(other, coded, size), "table %s gives other bytes", bitsnap_kernels_name(k));
+                memset(out, 0xEE, n);
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size) == BITSNAP_OK, "rule %u", b.error.rule);
+                CHECK(!memcmp(out, symbols, n), "shape %d n %zu", shape, n);
+            }
+            if (size) {
+                CHECK(bitsnap_list_encode(&b, coded, size - 1, &size2, symbols, n) == BITSNAP_E_CAPACITY && size2 == 0);
+                CHECK(bitsnap_list_encode(&b, coded, size, &size2, symbols, n) == BITSNAP_OK && size2 == size);
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size - 1) != BITSNAP_OK, "truncated");
+            }
+            coded[size] = 0;
+            CHECK(bitsnap_list_decode(&b, out, n, coded, size + 1) != BITSNAP_OK, "trailing");
+        }
+        if (shape == 4 && n == 65536) CHECK(size < 2000, "a sparse list of %zu bytes", size);
+    }
+}
+
+int main(void)
+{
+    test_program = "huffman";
+    lists = (bsn_lists *)bsn_align(workspace);
+    memory = (uint8_t *)(lists + 1);
+    RUN(lengths_are_optimal);
+    RUN(lengths_of_many);
+    RUN(lengths_errors);
+    RUN(tables_one_spelling);
+    RUN(built_in_trees);
+    RUN(lists_round_trip);
+    RUN(every_complete_code);
+    return test_failures != 0;
+}
