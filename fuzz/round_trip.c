@@ -1,0 +1,52 @@
+/* Any elements of any dtype: what is encoded comes back, on every table with the same bytes, within the bound; a
+ * destination that is too small is said to be, and nothing is written behind it. */
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const bitsnap_kernels *k;
+    bitsnap b;
+    unsigned dtype, width, log2, t;
+    size_t n, bound, coded = 0, again, cap;
+    uint8_t *elements, *frame, *other, *out;
+    bitsnap_status status;
+    if (size < 4) return 0;
+    dtype = 1 + data[0] % 11;
+    width = bitsnap_width((bitsnap_dtype)dtype);
+    log2 = data[1] & 1 ? 6 + (data[1] >> 1) % 4 : 0;
+    n = (size - 4) / width;
+    b = fuzz_codec(log2 ? log2 : 16);
+    b.block_log2 = log2;
+    b.level = data[2] % 3;
+    b.flags = data[3] & (BITSNAP_NO_CHECKS | BITSNAP_CONTENT_ID | BITSNAP_VERIFY);
+    bound = n * width + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 96;
+    elements = fuzz_copy(data + 4, n * width);
+    frame = (uint8_t *)malloc(bound);
+    other = (uint8_t *)malloc(bound);
+    out = (uint8_t *)malloc(n * width + 1);
+    REQUIRE(frame && other && out);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        b.kernels = k;
+        REQUIRE(bitsnap_encode(&b, t ? other : frame, bound, &again, elements, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        if (t) REQUIRE(again == coded && !memcmp(frame, other, coded));
+        coded = again;
+        REQUIRE(bitsnap_decode(&b, out, n, (bitsnap_dtype)dtype, frame, coded) == BITSNAP_OK);
+        REQUIRE(!n || !memcmp(out, elements, n * width));
+    }
+    if (!log2) REQUIRE(coded <= bitsnap_bound(n, (bitsnap_dtype)dtype));
+    for (t = 0; t < 4; t++) {
+        uint8_t *small;
+        cap = t == 0 ? coded : t == 1 ? coded - 1 : (size_t)(data[1 + t] * 257u) % coded;
+        small = (uint8_t *)malloc(cap ? cap : 1);
+        REQUIRE(small);
+        status = bitsnap_encode(&b, small, cap, &again, elements, n, (bitsnap_dtype)dtype);
+        if (cap < coded) REQUIRE(status == BITSNAP_E_CAPACITY && again == 0);
+        else REQUIRE(status == BITSNAP_OK && again == coded && !memcmp(small, frame, coded));
+        free(small);
+    }
+    free(elements);
+    free(frame);
+    free(other);
+    free(out);
+    return 0;
+}
