@@ -23,7 +23,7 @@ for header in ("bitsnap.h", "bitsnap_simd.h"):
         text = open(graph).read()
     frame, calls = {}, {}
     for title, label in re.findall(r'node: \{ title: "([^"]+)" label: "([^"]*)"', text):
-        m = re.search(r"\\n(\d+) bytes \((\w+)\)", label)
+        m = re.search(r"\\n(\d+) bytes \(([\w,]+)\)", label)
         if m:
             frame[title] = int(m[1])
             if m[2] == "dynamic":
