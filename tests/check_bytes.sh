@@ -1,0 +1,35 @@
+#!/bin/sh
+# The same bytes from every compiler, optimization level, table of kernels, word size and byte order: tests/bytes.txt.
+# (A change of the encoder changes them on purpose: `tests/check_bytes.sh --update`, and say so in the CHANGELOG.)
+cd "$(dirname "$0")/.." || exit 1
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+if [ "$1" = --update ]; then
+    ${CC:-cc} -std=c99 -O2 -w -I. tests/bytes.c -o "$t/bytes" && "$t/bytes" 0 >tests/bytes.txt
+    exit
+fi
+compare() { # name, command...
+    name=$1; shift
+    "$@" >"$t/out" 2>"$t/err"
+    status=$?
+    if [ $status -eq 0 ] && cmp -s "$t/out" tests/bytes.txt; then echo "ok - bytes: $name"
+    else echo "not ok - bytes: $name (status $status)"; diff "$t/out" tests/bytes.txt | head -n 5; head -n 3 "$t/err"; fi
+}
+for compiler in gcc clang; do
+    if ! command -v $compiler >/dev/null; then echo "skip - bytes: needs $compiler"; continue; fi
+    for options in -O0 -O1 -O2 -O3 -Os '-O3 -march=native' '-O2 -fwrapv -funsigned-char' '-O2 -DBITSNAP_NO_SIMD'; do
+        # shellcheck disable=SC2086
+        $compiler -std=c99 $options -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $compiler $options does not compile"; continue; }
+        for table in 0 1 2 3 4; do
+            [ -n "$("$t/bytes" $table | head -n 1)" ] || continue
+            compare "$compiler $options, table $table" "$t/bytes" $table
+        done
+    done
+done
+cross() { # compiler, emulator, package, options
+    if ! command -v "$1" >/dev/null || ! command -v "$2" >/dev/null; then echo "skip - bytes: needs $3"; return; fi
+    "$1" -std=c99 -O2 -static -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $1 does not compile"; return; }
+    compare "$1 under $2" "$2" "$t/bytes"
+}
+cross s390x-linux-gnu-gcc qemu-s390x-static 'gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user-static'
+cross aarch64-linux-gnu-gcc qemu-aarch64-static 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static'
+cross arm-linux-gnueabihf-gcc qemu-arm-static 'gcc-arm-linux-gnueabihf libc6-dev-armhf-cross qemu-user-static'

@@ -1,0 +1,69 @@
+#!/bin/sh
+# The ways in which people take the headers into their trees.
+cd "$(dirname "$0")/.." || exit 1
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+w='-Wall -Wextra -Wpedantic -Werror'
+check() { # name, shell command
+    if sh -c "$2" >"$t/out" 2>&1; then echo "ok - embed: $1"; else echo "not ok - embed: $1"; head -n 12 "$t/out"; fi
+}
+use='
+    static unsigned char workspace[BITSNAP_WORKSPACE];
+    unsigned short a[1000], back[1000];
+    unsigned char frame[4096];
+    size_t size, i;
+    bitsnap b;
+    for (i = 0; i < 1000; i++) a[i] = (unsigned short)(0x3C00 + i * 37 % 512);
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    if (bitsnap_encode(&b, frame, sizeof frame, &size, a, 1000, BITSNAP_BF16)) return 1;
+    if (bitsnap_decode(&b, back, 1000, BITSNAP_BF16, frame, size)) return 2;
+    return memcmp(a, back, sizeof a) != 0;
+'
+for h in bitsnap bitsnap_simd; do
+    printf '#include "%s.h"\n#include <string.h>\nint user(void);\nint user(void) {%s}\n' $h "$use" >"$t/user.c"
+    printf '#include "%s.h"\n#include "bitsnap.h"\n#include "%s.h"\nint user(void);\nint main(void) { return user(); }\n' $h $h >"$t/main.c"
+    printf '#include "%s.h"\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\n#include "%s.h"\n' $h $h $h >"$t/implementation.c"
+    for compiler in gcc clang; do
+        command -v $compiler >/dev/null || { echo "skip - embed: needs $compiler"; continue; }
+        check "$compiler: $h.h in three files, the implementation after its own declarations" \
+            "$compiler -std=c99 -O2 $w -I. $t/user.c $t/main.c $t/implementation.c -o $t/a && $t/a"
+        check "$compiler: $h.h from C++ to a C implementation" \
+            "$compiler -std=c99 -O2 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -x c++ -std=c++11 $w -I. -c $t/user.c -o $t/u.o &&
+             $compiler -x c++ -std=c++11 $w -I. -c $t/main.c -o $t/m.o && ${compiler%cc}$([ $compiler = gcc ] && echo ++ || echo ++) $t/i.o $t/u.o $t/m.o -o $t/a && $t/a"
+        check "$compiler: $h.h implemented in C++" \
+            "$compiler -x c++ -std=c++17 -O2 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -std=c99 $w -I. -c $t/user.c -o $t/u.o &&
+             $compiler -std=c99 $w -I. -c $t/main.c -o $t/m.o && $compiler $t/u.o $t/m.o $t/i.o -o $t/a && $t/a"
+        printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint user(void) {%s}\n' $h "$use" >"$t/s1.c"
+        printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint main(void) { return user() + (bitsnap_width(BITSNAP_F32) != 4); }\n' $h >"$t/s2.c"
+        check "$compiler: $h.h static in two files of one program" "$compiler -std=c99 -O2 $w -Wno-unused-function -I. $t/s1.c $t/s2.c -o $t/a && $t/a"
+    done
+done
+# no C library at all: four functions of our own, and a start that calls one
+cat >"$t/bare.c" <<'END'
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap.h"
+void *memcpy(void *d, const void *s, size_t n) { unsigned char *a = d; const unsigned char *b = s; while (n--) *a++ = *b++; return d; }
+void *memmove(void *d, const void *s, size_t n) { unsigned char *a = d; const unsigned char *b = s; if (a < b) while (n--) *a++ = *b++; else while (n--) a[n] = b[n]; return d; }
+void *memset(void *d, int c, size_t n) { unsigned char *a = d; while (n--) *a++ = (unsigned char)c; return d; }
+int memcmp(const void *d, const void *s, size_t n) { const unsigned char *a = d, *b = s; for (; n; n--, a++, b++) if (*a != *b) return *a - *b; return 0; }
+END
+printf 'static int run(void) {%s}\n' "$use" >>"$t/bare.c"
+cat >>"$t/bare.c" <<'END'
+__attribute__((force_align_arg_pointer)) void _start(void)
+{
+    long status = run();
+    __asm__ volatile("syscall" : : "a"(60L), "D"(status) : "memory");
+    for (;;) { }
+}
+END
+if [ "$(uname -sm)" = "Linux x86_64" ]; then
+    for compiler in gcc clang; do
+        command -v $compiler >/dev/null || continue
+        check "$compiler: freestanding, without a C library" \
+            "$compiler -std=gnu99 -O2 -fno-builtin -fno-tree-loop-distribute-patterns -ffreestanding -nostdlib -static -fno-stack-protector -I. $t/bare.c -o $t/a 2>&1 ||
+             $compiler -std=gnu99 -O2 -fno-builtin -ffreestanding -nostdlib -static -fno-stack-protector -I. $t/bare.c -o $t/a; $t/a"
+    done
+else
+    echo "skip - embed: the freestanding test needs Linux on x86-64"
+fi

@@ -1,0 +1,1155 @@
+#!/usr/bin/env python3
+"""A decoder of the bitsnap format, version 0, that was written from docs/FORMAT.md alone.
+
+It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
+its sections and of its conditions R1 to R41), and shares nothing with the codec.
+
+    decoder.py frame FILE        write the elements of a frame to standard output
+    decoder.py file FILE.bsnap   write the source of a .bsnap file to standard output
+    decoder.py check DIR         decode all that generate.py wrote to DIR, and compare
+"""
+
+import argparse
+import os
+import struct
+import sys
+from dataclasses import dataclass, field
+from typing import List, Optional, Tuple
+
+
+class Reject(Exception):
+    """One of the conditions R1 to R41 applies. Rule 0 is for section 8, whose conditions have no numbers."""
+
+    def __init__(self, rule, message, offset):
+        name = "R%d" % rule if rule else "file"
+        super().__init__("%s at byte %d: %s" % (name, offset, message))
+        self.rule = rule
+        self.message = message
+        self.offset = offset
+
+
+class TooLarge(Exception):
+    """What the source stands for has more bytes than the caller allows. It says nothing about its validity."""
+
+
+DEFAULT_LIMIT = 1 << 30
+
+
+# ---- 2. Notation: XXH3-64 with seed 0 ----
+
+M32 = 0xFFFFFFFF
+M64 = 0xFFFFFFFFFFFFFFFF
+
+P32_1, P32_2, P32_3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
+P64_1, P64_2, P64_3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+P64_4, P64_5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+MX1, MX2 = 0x165667919E3779F9, 0x9FB21C651E98DF25
+
+SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
+    "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
+    "3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364"
+    "eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e"
+    "2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e")
+
+
+def u16(data, pos):
+    return int.from_bytes(data[pos:pos + 2], "little")
+
+
+def u32(data, pos):
+    return int.from_bytes(data[pos:pos + 4], "little")
+
+
+def u64(data, pos):
+    return int.from_bytes(data[pos:pos + 8], "little")
+
+
+def le64(value):
+    return value.to_bytes(8, "little")
+
+
+def rotl64(value, bits):
+    return (value << bits | value >> (64 - bits)) & M64
+
+
+def fold128(a, b):
+    product = a * b
+    return (product ^ product >> 64) & M64
+
+
+def avalanche_xxh64(h):
+    h = (h ^ h >> 33) * P64_2 & M64
+    h = (h ^ h >> 29) * P64_3 & M64
+    return h ^ h >> 32
+
+
+def avalanche_xxh3(h):
+    h = (h ^ h >> 37) * MX1 & M64
+    return h ^ h >> 32
+
+
+def mix16(data, pos, secret):
+    return fold128(u64(data, pos) ^ u64(SECRET, secret), u64(data, pos + 8) ^ u64(SECRET, secret + 8))
+
+
+def xxh3_upto_16(data):
+    n = len(data)
+    if n == 0:
+        return avalanche_xxh64(u64(SECRET, 56) ^ u64(SECRET, 64))
+    if n <= 3:
+        combined = data[0] << 16 | data[n >> 1] << 24 | data[n - 1] | n << 8
+        return avalanche_xxh64(combined ^ u32(SECRET, 0) ^ u32(SECRET, 4))
+    if n <= 8:
+        h = (u32(data, n - 4) + (u32(data, 0) << 32)) ^ u64(SECRET, 8) ^ u64(SECRET, 16)
+        h ^= rotl64(h, 49) ^ rotl64(h, 24)
+        h = h * MX2 & M64
+        h = (h ^ (h >> 35) + n) * MX2 & M64
+        return h ^ h >> 28
+    low = u64(data, 0) ^ u64(SECRET, 24) ^ u64(SECRET, 32)
+    high = u64(data, n - 8) ^ u64(SECRET, 40) ^ u64(SECRET, 48)
+    swapped = int.from_bytes(le64(low), "big")
+    return avalanche_xxh3((n + swapped + high + fold128(low, high)) & M64)
+
+
+def xxh3_upto_240(data):
+    n = len(data)
+    acc = n * P64_1
+    if n <= 128:
+        for i in range((n - 1) // 32, -1, -1):
+            acc += mix16(data, 16 * i, 32 * i) + mix16(data, n - 16 * (i + 1), 32 * i + 16)
+        return avalanche_xxh3(acc & M64)
+    for i in range(8):
+        acc += mix16(data, 16 * i, 16 * i)
+    acc = avalanche_xxh3(acc & M64)
+    for i in range(8, n // 16):
+        acc += mix16(data, 16 * i, 16 * (i - 8) + 3)
+    return avalanche_xxh3((acc + mix16(data, n - 16, 136 - 17)) & M64)
+
+
+def secret_lanes(pos):
+    return struct.unpack_from("<8Q", SECRET, pos)
+
+
+STRIPE_SECRETS = [secret_lanes(8 * i) for i in range(16)]
+
+
+def accumulate(acc, lanes, secret):
+    for i in range(8):
+        keyed = lanes[i] ^ secret[i]
+        acc[i ^ 1] += lanes[i]
+        acc[i] = acc[i] + (keyed & M32) * (keyed >> 32) & M64
+
+
+def xxh3_long(data):
+    n = len(data)
+    acc = [P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1]
+    # stripes of 64 bytes; the last one, which may overlap the one before, has a place of its own in the secret
+    stripes = (n - 1) // 64
+    for i in range(stripes):
+        accumulate(acc, struct.unpack_from("<8Q", data, 64 * i), STRIPE_SECRETS[i % 16])
+        if i % 16 == 15:
+            acc = [((a & M64) ^ (a & M64) >> 47 ^ s) * P32_1 & M64 for a, s in zip(acc, secret_lanes(128))]
+    accumulate(acc, struct.unpack_from("<8Q", data, n - 64), secret_lanes(121))
+    h = n * P64_1
+    for i in range(4):
+        h += fold128(acc[2 * i] & M64 ^ u64(SECRET, 11 + 16 * i), acc[2 * i + 1] & M64 ^ u64(SECRET, 19 + 16 * i))
+    return avalanche_xxh3(h & M64)
+
+
+def xxh3(data):
+    if len(data) <= 16:
+        return xxh3_upto_16(data)
+    return xxh3_upto_240(data) if len(data) <= 240 else xxh3_long(data)
+
+
+# ---- 3. Elements and planes ----
+
+@dataclass(frozen=True)
+class Dtype:
+    name: str
+    width: int              # w, bytes
+    is_float: bool
+
+
+DTYPES = {
+    1: Dtype("BOOL", 1, False), 2: Dtype("I8", 1, False), 3: Dtype("I16", 2, False), 4: Dtype("I32", 4, False),
+    5: Dtype("I64", 8, False), 6: Dtype("F8_E4M3", 1, True), 7: Dtype("F8_E5M2", 1, True), 8: Dtype("F16", 2, True),
+    9: Dtype("BF16", 2, True), 10: Dtype("F32", 4, True), 11: Dtype("F64", 8, True),
+}
+F64 = 11
+
+
+def value_of_field_order(x, dtype, e, base):
+    """3.1, backwards: the element v whose bits in field order are x."""
+    bits = 8 * DTYPES[dtype].width
+    if dtype == F64:
+        symbol, sign, mantissa = x >> 56, x >> 55 & 1, x >> 3 & ((1 << 52) - 1)
+        exponent = symbol + base if symbol else 0
+        return sign << 63 | exponent << 52 | mantissa
+    rest_bits = bits - 1 - e
+    symbol, sign, rest = x >> (bits - e), x >> rest_bits & 1, x & ((1 << rest_bits) - 1)
+    return sign << (bits - 1) | symbol << rest_bits | rest
+
+
+def pair_order(n, w):
+    """3.2: the element that each position of a plane belongs to."""
+    order = list(range(n))
+    for group in range(n // 64):
+        for j in range(64 // w):
+            for q in range(w):
+                order[64 * group + w * j + q] = 64 * group + 64 // w * q + j
+    return order
+
+
+def bits_of(mask, n):
+    """The first n bits of a mask (2), as a list."""
+    return [byte >> i & 1 for byte in mask for i in range(8)][:n]
+
+
+def has_bits_behind(mask, n):
+    return n % 8 != 0 and mask[-1] >> n % 8 != 0
+
+
+def raw_plane_size(n, varying):
+    """3.3"""
+    if varying == 0xFF:
+        return n
+    return bin(varying).count("1") * (8 * (n // 64) + (n % 64 + 7) // 8)
+
+
+def decode_raw_plane(data, pos, n, varying):
+    """3.3: the varying bits of the n bytes of a plane, in position order."""
+    if varying == 0xFF:
+        return data[pos:pos + n]
+    plane = bytearray(n)
+    for start in range(0, n, 64):
+        m = min(64, n - start)
+        for bit in range(8):
+            if varying >> bit & 1:
+                mask = data[pos:pos + (m + 7) // 8]
+                if has_bits_behind(mask, m):
+                    raise Reject(22, "a 1 behind the last bit of a bit plane", pos + len(mask) - 1)
+                pos += len(mask)
+                for i, one in enumerate(bits_of(mask, m)):
+                    plane[start + i] |= one << bit
+    return bytes(plane)
+
+
+# ---- 4. Lists ----
+
+RAW, CONST_LIST, TREE, TREE_RAW, TREE_LISTED, SPLIT0, SPLIT2, BUILT_IN = 0, 1, 2, 3, 4, 5, 6, 0xC0
+ESCAPE = 256                # 4.1: the escape counts as symbol 256
+MAX_NODES = 512
+MAX_DEPTH = 6               # of a list that has lists inside
+LAST_LEVEL = 2              # lists of this level are RAW or CONST
+MIN_SYMBOLS = 16            # of a tree or a split
+
+# 4.5: the number of codes of the lengths 1..8, and the length of the escape (0: none)
+BUILT_IN_TREES = (
+    (0, 0, 0, 0, 1, 8, 30, 124, 3), (0, 0, 1, 0, 8, 8, 20, 56, 3), (0, 1, 0, 1, 7, 0, 28, 56, 5),
+    (0, 1, 0, 7, 1, 0, 28, 0, 4), (1, 0, 0, 4, 4, 0, 0, 28, 6), (1, 0, 0, 4, 4, 0, 2, 26, 7),
+    (1, 0, 0, 7, 1, 0, 0, 0, 5), (0, 0, 0, 0, 0, 8, 38, 116, 3), (0, 0, 0, 0, 8, 24, 4, 56, 3),
+    (0, 0, 0, 8, 0, 4, 24, 56, 5), (0, 0, 0, 8, 0, 6, 22, 56, 6), (0, 0, 4, 4, 0, 0, 28, 0, 5),
+    (0, 0, 6, 2, 0, 0, 0, 28, 6), (0, 0, 6, 2, 0, 0, 2, 26, 7), (0, 0, 6, 2, 0, 0, 3, 25, 8),
+    (0, 0, 7, 1, 0, 0, 0, 0, 4), (2, 0, 0, 0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 0, 0, 0, 0, 4),
+    (1, 1, 1, 1, 1, 1, 0, 0, 6), (1, 1, 1, 1, 1, 1, 1, 1, 8), (1, 1, 1, 1, 0, 2, 3, 1, 8),
+    (0, 2, 2, 2, 2, 2, 1, 5, 8), (0, 1, 3, 3, 3, 2, 3, 9, 8), (0, 0, 4, 4, 4, 3, 4, 11, 8),
+    (0, 0, 2, 6, 6, 6, 4, 14, 7), (0, 0, 0, 8, 8, 6, 8, 20, 6), (0, 0, 0, 4, 12, 10, 12, 28, 6),
+    (0, 0, 0, 0, 15, 15, 16, 40, 6), (0, 0, 0, 0, 7, 22, 23, 58, 5), (0, 0, 0, 0, 0, 33, 31, 46, 4),
+    (0, 0, 0, 0, 0, 15, 45, 74, 3), (0, 0, 0, 0, 0, 0, 62, 100, 3),
+)
+
+
+def built_in_lengths(j):
+    """4.5: the code lengths of a built-in tree, by symbol."""
+    by_bits = sorted(range(256), key=lambda s: (bin(s).count("1"), s))
+    order = by_bits if j <= 6 else by_bits[1:] if j <= 15 else list(range(1, 256))
+    counts, escape = BUILT_IN_TREES[j][:8], BUILT_IN_TREES[j][8]
+    row = [length for length, count in enumerate(counts, 1) for _ in range(count)]
+    lengths = dict(zip(order, row))
+    if escape:
+        lengths[ESCAPE] = escape
+    return lengths
+
+
+@dataclass
+class Node:
+    bits: int                                   # k; there are 2^k slots
+    slots: list = field(default_factory=list)   # a symbol, ESCAPE, or a Node
+
+
+def build_nodes(lengths):
+    """4.2 and 4.3: the root of the nodes that the code lengths make."""
+    codes = sorted((length, symbol) for symbol, length in lengths.items())
+    consumed = 0
+
+    def node(d):
+        nonlocal consumed
+        length = codes[consumed][0]
+        same = [symbol for code_length, symbol in codes[consumed:] if code_length == length]
+        with_escape = len(same)
+        without_escape = with_escape - (ESCAPE in same)
+        m = length - d
+        k = m if m <= 2 or (m <= 4 and without_escape + 4 >= 2 ** m) else 2
+        a = min(with_escape, 2 ** k) if k == m else 0
+        consumed += a
+        result = Node(k, same[:a])
+        for _ in range(a, 2 ** k):
+            result.slots.append(node(d + k))
+        return result
+
+    return node(0)
+
+
+class ListDecoder:
+    """Decodes one outermost list, with all lists inside it, from the bytes start .. end - 1 of data."""
+
+    def __init__(self, data, start, end):
+        self.data = data
+        self.pos = start
+        self.end = end
+        self.nodes = 0
+
+    def take(self, size):
+        if size > self.end - self.pos:
+            raise Reject(24, "the list does not end inside its bytes", self.end)
+        self.pos += size
+        return self.data[self.pos - size:self.pos]
+
+    def count_node(self):
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise Reject(31, "more than %d nodes" % MAX_NODES, self.pos)
+
+    def raw(self, m, b):
+        symbols = self.take(m)
+        for i, symbol in enumerate(symbols):
+            if symbol >> b:
+                raise Reject(25, "symbol %d has more than %d bits" % (symbol, b), self.pos - m + i)
+        return symbols
+
+    def list(self, m, b, depth=0, level=0):
+        """4: the m symbols, of b bits each, of the list that begins here."""
+        if m == 0:
+            return b""
+        start = self.pos
+        kind = self.take(1)[0]
+        if kind == RAW:
+            return self.raw(m, b)
+        if kind == CONST_LIST:
+            self.count_node()
+            return self.raw(1, b) * m
+
+        escape, built_in = 0, None
+        if BUILT_IN <= kind < BUILT_IN + 32:
+            built_in = kind - BUILT_IN
+            escape = BUILT_IN_TREES[built_in][8]
+        elif kind & 15 in (TREE_RAW, TREE_LISTED) and 1 <= kind >> 4 <= 8:
+            escape = kind >> 4
+        elif kind not in (TREE, SPLIT0, SPLIT2):
+            raise Reject(23, "a list of the reserved kind 0x%02X" % kind, start)
+
+        has_lists = kind in (SPLIT0, SPLIT2) or (escape and (built_in is not None or kind & 15 == TREE_LISTED))
+        if m < MIN_SYMBOLS:
+            raise Reject(29, "a list of %d symbols of kind 0x%02X" % (m, kind), start)
+        if level == LAST_LEVEL:
+            raise Reject(30, "kind 0x%02X at level %d" % (kind, level), start)
+        if has_lists and depth > MAX_DEPTH:
+            raise Reject(30, "kind 0x%02X at depth %d" % (kind, depth), start)
+        if built_in is not None and b < 8:
+            raise Reject(25, "a built-in tree for symbols of %d bits" % b, start)
+
+        if kind == SPLIT0 or kind == SPLIT2:
+            return self.split(m, b, kind, depth, level)
+        lengths = self.table(b, escape) if built_in is None else built_in_lengths(built_in)
+        if kind & 15 == TREE_RAW and built_in is None:
+            return self.node(build_nodes(lengths), m, lambda s: self.raw(s, b))
+        return self.node(build_nodes(lengths), m, lambda s: self.list(s, b, depth + 1, level + 1))
+
+    def table(self, b, escape):
+        """4.1: the code lengths by symbol, the escape among them."""
+        start = self.pos
+        first, count = self.take(1)[0], self.take(1)[0] + 1
+        if (first + count - 1) >> b:
+            raise Reject(25, "a table up to symbol %d, of %d bits" % (first + count - 1, b), start)
+        lengths, symbol, absent_before, nibbles, byte = {}, first, 0, 0, 0
+        while symbol < first + count:
+            if nibbles % 2 == 0:
+                byte = self.take(1)[0]
+            nibble = byte >> 4 * (nibbles % 2) & 15
+            nibbles += 1
+            if 1 <= nibble <= 8:
+                lengths[symbol] = nibble
+                symbol += 1
+                absent_before = 0
+                continue
+            absent = 2 ** (nibble - 8) if nibble else 1
+            if symbol == first or symbol + absent >= first + count:
+                raise Reject(26, "the table begins or ends with absent symbols", self.pos - 1)
+            if absent_before and absent >= absent_before:
+                raise Reject(26, "absent symbols that stand not as 4.1 has them", self.pos - 1)
+            symbol += absent
+            absent_before = absent
+        if nibbles % 2 == 1 and byte >> 4:
+            raise Reject(27, "the unused nibble of the table is not 0", self.pos - 1)
+        if escape:
+            lengths[ESCAPE] = escape
+        if len(lengths) < 2 or sum(2 ** (8 - length) for length in lengths.values()) != 256:
+            raise Reject(28, "the lengths are no complete code", start)
+        return lengths
+
+    def mask(self, n):
+        mask = self.take((n + 7) // 8)
+        if has_bits_behind(mask, n):
+            raise Reject(32, "a 1 behind the last bit of a mask", self.pos - 1)
+        return bits_of(mask, n)
+
+    def node(self, node, s, escapes):
+        """4.3: the symbols of the s that pass this node; escapes(s) decodes s escaped ones."""
+        if s == 0:
+            return b""
+        self.count_node()
+        numbers = [0] * s
+        for _ in range(node.bits):
+            numbers = [2 * number + one for number, one in zip(numbers, self.mask(s))]
+        inside = {}
+        for number, slot in enumerate(node.slots):
+            if isinstance(slot, Node):
+                inside[number] = iter(self.node(slot, numbers.count(number), escapes))
+            elif slot == ESCAPE:
+                inside[number] = iter(escapes(numbers.count(number)))
+        return bytes(next(inside[number]) if number in inside else node.slots[number] for number in numbers)
+
+    def split(self, m, b, kind, depth, level):
+        """4.4"""
+        self.count_node()
+        mask = self.list((m + 7) // 8, 8, depth + 1, level)
+        if has_bits_behind(mask, m):
+            raise Reject(32, "a 1 behind the last bit of the mask of a split", self.pos - 1)
+        ones = bits_of(mask, m)
+        if kind == SPLIT0:
+            low = bytes(m - sum(ones))
+        else:
+            low = self.list(m - sum(ones), b, depth + 1, level)
+        high = self.list(sum(ones), b, depth + 1, level)
+        sides = iter(low), iter(high)
+        return bytes(next(sides[one]) for one in ones)
+
+
+def decode_list(data, m, b=8):
+    """A list that stands alone: the bytes of its m symbols, and where in data it ends."""
+    decoder = ListDecoder(data, 0, len(data))
+    return decoder.list(m, b), decoder.pos
+
+
+# ---- 5. Blocks ----
+
+STORED, CONST, SPLIT, BYTES = 0, 1, 2, 3
+MAX_BASE = 1792
+
+
+@dataclass
+class Header:
+    dtype: int
+    log2: int                               # L
+    flags: int
+    count: int
+    extensions: List[Tuple[int, bytes]]
+    size: int
+    check: int
+
+    @property
+    def cell(self):
+        return 1 << self.log2
+
+    @property
+    def cells(self):
+        return (self.count + self.cell - 1) // self.cell
+
+    @property
+    def has_checks(self):
+        return bool(self.flags & 1)
+
+    @property
+    def has_content_id(self):
+        return bool(self.flags & 2)
+
+    @property
+    def has_footer(self):
+        """6"""
+        return self.cells > 1 or self.has_content_id
+
+
+@dataclass
+class Block:
+    offset: int         # of the head, in the frame
+    size: int           # head, check and body
+    head: int
+    form: int
+    first: int          # the number of its first element in the frame
+    count: int          # n
+    cells: int          # 1, but for the run of a CONST block
+    check: Optional[int]
+
+    @property
+    def index_entry(self):
+        """6.2"""
+        entry = self.head.to_bytes(4, "little")
+        return entry + self.cells.to_bytes(4, "little") if self.form == CONST else entry
+
+
+def need(data, pos, size):
+    if pos + size > len(data):
+        raise Reject(6, "the source ends before the frame", len(data))
+
+
+class SplitBlock:
+    """5.2: a SPLIT block taken to pieces, but not decoded."""
+
+    def __init__(self, data, start, end, dtype, n):
+        self.data, self.start, self.end, self.dtype, self.n = data, start, end, dtype, n
+        w = DTYPES[dtype].width
+        bits = 8 * w
+        if not DTYPES[dtype].is_float:
+            raise Reject(19, "a SPLIT block of %s" % DTYPES[dtype].name, start)
+        first = data[start]
+        self.e = first & 15
+        if first >> 5:
+            raise Reject(19, "reserved bits of the descriptor", start)
+        if self.e != 8 if dtype == F64 else not 1 <= self.e <= min(8, bits - 1):
+            raise Reject(19, "a symbol of %d bits" % self.e, start)
+
+        planes = w - 1 if self.e == 8 else w
+        self.rest = [0xFF] * planes
+        if self.e < 8:
+            self.rest[-1] = (1 << (8 - self.e)) - 1
+        if dtype == F64:
+            self.rest[0] = 0xF8
+        self.varying, self.values, self.base = self.rest, bytes(planes), 0
+
+        pos = start + 1
+        if first >> 4 & 1:
+            self.need(pos + 2 * planes)
+            self.varying, self.values = data[pos:pos + planes], data[pos + planes:pos + 2 * planes]
+            self.check_constant_bits(pos)
+            pos += 2 * planes
+        if dtype == F64:
+            self.need(pos + 2)
+            self.base = u16(data, pos)
+            if self.base > MAX_BASE:
+                raise Reject(21, "a base of %d" % self.base, pos)
+            pos += 2
+        self.descriptor = data[start:pos]
+
+        self.planes = []        # where each begins
+        for varying in self.varying:
+            self.planes.append(pos)
+            pos += raw_plane_size(n, varying)
+            self.need(pos)
+        self.list_start = pos
+
+    def need(self, end):
+        if end > self.end:
+            raise Reject(18, "descriptor and raw planes are longer than the body", self.start)
+
+    def check_constant_bits(self, pos):
+        """R20"""
+        for rest, varying, value in zip(self.rest, self.varying, self.values):
+            if varying & ~rest:
+                raise Reject(20, "varying bits that are not rest bits", pos)
+            if value & ~(rest & ~varying):
+                raise Reject(20, "values outside of the constant bits", pos)
+        if list(self.varying) == self.rest:
+            raise Reject(20, "there are no constant bits", pos)
+
+    def check_record(self):
+        """5.5"""
+        record = self.descriptor
+        for start, end in zip(self.planes, self.planes[1:] + [self.list_start]):
+            record += le64(xxh3(self.data[start:end]))
+        return record + le64(xxh3(self.data[self.list_start:self.end]))
+
+    def decode(self):
+        n, w = self.n, DTYPES[self.dtype].width
+        planes = []
+        for start, varying, value in zip(self.planes, self.varying, self.values):
+            planes.append(bytes(byte | value for byte in decode_raw_plane(self.data, start, n, varying)))
+        reader = ListDecoder(self.data, self.list_start, self.end)
+        symbols = reader.list(n, self.e)
+        if reader.pos != self.end:
+            raise Reject(33, "bytes behind the list of symbols", reader.pos)
+        elements = bytearray(n * w)
+        for position, element in enumerate(pair_order(n, w)):
+            x = symbols[position] << (8 * w - self.e)
+            for k, plane in enumerate(planes):
+                x |= plane[position] << 8 * k
+            v = value_of_field_order(x, self.dtype, self.e, self.base)
+            elements[element * w:element * w + w] = v.to_bytes(w, "little")
+        return bytes(elements)
+
+
+def decode_bytes_block(data, start, end, dtype, n):
+    """5.3"""
+    w = DTYPES[dtype].width
+    elements, order, pos = bytearray(n * w), pair_order(n, w), start
+    for k in range(w):
+        reader = ListDecoder(data, pos, end)
+        plane = reader.list(n, 8)
+        pos = reader.pos
+        for position, element in enumerate(order):
+            elements[element * w + k] = plane[position]
+    if pos != end:
+        raise Reject(33, "bytes behind the last list", pos)
+    return bytes(elements)
+
+
+def check_body_size(form, size, n, w, pos):
+    """R5, R15, R16"""
+    if 4 <= form <= 7:
+        raise Reject(5, "a block of form %d" % form, pos)
+    if form > 7:
+        raise Reject(15, "a block of form %d" % form, pos)
+    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4), SPLIT: (1, n * w), BYTES: (1, n * w)}
+    low, high = sizes[form]
+    if not low <= size <= high:
+        raise Reject(16, "a body of %d bytes, of a block of form %d and %d elements" % (size, form, n), pos)
+
+
+def decode_block(data, pos, header, cell, ignore_checks):
+    """5: the block at pos, whose first cell is given, and its elements."""
+    w = DTYPES[header.dtype].width
+    first = cell * header.cell
+    n, cells = min(header.cell, header.count - first), 1
+
+    need(data, pos, 4)
+    head = u32(data, pos)
+    form, size = head & 255, head >> 8
+    start = pos + (12 if header.has_checks else 4)
+    end = start + size
+    check_body_size(form, size, n, w, pos)
+    need(data, pos, end - pos)
+
+    if form == CONST:                                                   # 5.1
+        cells = u32(data, start + w)
+        if not 1 <= cells <= header.cells - cell:
+            raise Reject(17, "a run of %d cells" % cells, start + w)
+        n = min(cells * header.cell, header.count - first)
+    split = SplitBlock(data, start, end, header.dtype, n) if form == SPLIT else None
+
+    check = u64(data, pos + 4) if header.has_checks else None
+    if header.has_checks and not ignore_checks:                         # 5.5
+        record = le64(header.check) + le64(first) + le64(n) + data[pos:pos + 4]
+        record += split.check_record() if split else le64(xxh3(data[start:end]))
+        if xxh3(record) != check:
+            raise Reject(9, "the check of the block", pos + 4)
+
+    if split:
+        elements = split.decode()
+    elif form == BYTES:
+        elements = decode_bytes_block(data, start, end, header.dtype, n)
+    elif form == CONST:
+        elements = data[start:start + w] * n
+    else:
+        elements = data[start:end]
+    return Block(pos, end - pos, head, form, first, n, cells, check), elements
+
+
+# ---- 6. Frames ----
+
+MAGIC = bytes.fromhex("B5534E50")
+END_MAGIC = bytes.fromhex("504E53B5")
+MAX_COUNT = 1 << 48
+HAS_CHECKS, HAS_CONTENT_ID, QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
+
+
+@dataclass
+class Frame:
+    dtype: int
+    count: int
+    elements: bytes
+    header: Header
+    blocks: List[Block]
+    content_id: Optional[int]
+    size: int
+
+
+def decode_extensions(data, pos, end):
+    """6.1"""
+    extensions = []
+    while pos < end:
+        if pos + 2 > end or pos + 2 + data[pos + 1] > end:
+            raise Reject(36, "an extension ends behind the extensions", pos)
+        kind, size = data[pos], data[pos + 1]
+        if kind in (129, 130):
+            raise Reject(4, "an extension of type %d" % kind, pos)
+        if kind >= 128:
+            raise Reject(3, "a critical extension of type %d" % kind, pos)
+        extensions.append((kind, data[pos + 2:pos + 2 + size]))
+        pos += 2 + size
+    return extensions
+
+
+def decode_header(data, ignore_checks=False):
+    """6.1"""
+    if data[:4] != MAGIC[:len(data)]:
+        raise Reject(1, "no magic", 0)
+    need(data, 0, 5)
+    if data[4] != 0:
+        raise Reject(2, "version %d" % data[4], 4)
+    need(data, 0, 24)
+    flags, start, end = data[7], 16, 16
+    if flags & HAS_EXTENSIONS:
+        start, end = 18, 18 + u16(data, 16)
+    need(data, 0, end + 8)
+    if not ignore_checks and u64(data, end) != xxh3(data[:end]):
+        raise Reject(8, "the check of the header", end)
+    if flags & QUANTIZED:
+        raise Reject(4, "flag 2", 7)
+    if flags & 0x78:
+        raise Reject(35, "flags 3 to 6", 7)
+    if data[5] not in DTYPES:
+        raise Reject(13, "dtype %d" % data[5], 5)
+    if not 6 <= data[6] <= 20:
+        raise Reject(14, "cells of 2^%d elements" % data[6], 6)
+    if u64(data, 8) > MAX_COUNT:
+        raise Reject(34, "%d elements" % u64(data, 8), 8)
+    extensions = decode_extensions(data, start, end)
+    return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end))
+
+
+def decode_footer(data, pos, header, blocks, elements, ignore_checks):
+    """6.2, as a full decoder reads it: the content id, and the end of the frame."""
+    start = pos
+    index = b"".join(block.index_entry for block in blocks)
+    size = len(index) + 28 + 8 * header.has_content_id + 8 * header.has_checks
+    need(data, start, size)
+    found_id = None
+    id_pos = chain_pos = pos
+    if header.has_content_id:
+        found_id = u64(data, pos)
+        pos += 8
+    if header.has_checks:
+        chain_pos = pos
+        pos += 8
+    found_index = data[pos:pos + len(index)]
+    pos += len(index)
+    if u64(data, pos) != len(index):
+        raise Reject(39, "an index of %d bytes, not %d" % (u64(data, pos), len(index)), pos)
+    if found_index != index:
+        raise Reject(40, "the index does not agree with the blocks", pos - len(index))
+    if u64(data, pos + 8) != start + size:
+        raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, pos + 8), start + size), pos + 8)
+    if not ignore_checks:
+        if u64(data, pos + 16) != xxh3(data[start:pos + 16]):
+            raise Reject(10, "the check of the footer", pos + 16)
+        if data[pos + 24:pos + 28] != END_MAGIC:
+            raise Reject(10, "no end magic", pos + 24)
+        if header.has_checks and u64(data, chain_pos) != chain_of(header, blocks):
+            raise Reject(11, "the chain", chain_pos)
+        if header.has_content_id and found_id != content_id(elements, header.dtype):
+            raise Reject(12, "the content id", id_pos)
+    return found_id, start + size
+
+
+def chain_of(header, blocks):
+    chain = header.check
+    for block in blocks:
+        chain = xxh3(le64(chain) + le64(block.check))
+    return chain
+
+
+def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT):
+    """The frame at the beginning of data; exact: the source is said to be this one frame (R7)."""
+    data = bytes(data)
+    header = decode_header(data, ignore_checks)
+    if header.count * DTYPES[header.dtype].width > limit:
+        raise TooLarge("%d elements of %s" % (header.count, DTYPES[header.dtype].name))
+    blocks, parts, cell, end = [], [], 0, header.size
+    while cell < header.cells:                                          # 5.4
+        block, elements = decode_block(data, end, header, cell, ignore_checks)
+        blocks.append(block)
+        parts.append(elements)
+        cell += block.cells
+        end += block.size
+    elements, found_id = b"".join(parts), None
+    if header.has_footer:
+        found_id, end = decode_footer(data, end, header, blocks, elements, ignore_checks)
+    if exact and end != len(data):
+        raise Reject(7, "bytes behind the frame", end)
+    return Frame(header.dtype, header.count, elements, header, blocks, found_id, end)
+
+
+def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT):
+    """1: a range decoder: the elements first .. first + count - 1 of a frame, with only the blocks that hold them."""
+    data = bytes(data)
+    header = decode_header(data, ignore_checks)
+    w = DTYPES[header.dtype].width
+    if first + count > header.count:
+        raise ValueError("the frame has %d elements" % header.count)
+    if count == 0:
+        return b""
+    if count * w > limit:
+        raise TooLarge("%d elements of %s" % (count, DTYPES[header.dtype].name))
+    index, footer = None, len(data)
+    if header.has_footer:
+        index, footer = find_index(data, header, ignore_checks)
+    parts, cell, pos, entry = [], 0, header.size, 0
+    while cell * header.cell < first + count:
+        start, cells = cell * header.cell, 1
+        if index is not None:
+            if entry + 4 > len(index):
+                raise Reject(41, "the index ends before the range", footer)
+            head = u32(index, entry)
+            entry += 4
+            if head & 255 == CONST:
+                if entry + 4 > len(index):
+                    raise Reject(41, "the index ends inside an entry", footer)
+                cells = u32(index, entry)
+                entry += 4
+                if not 1 <= cells <= header.cells - cell:
+                    raise Reject(17, "a run of %d cells in the index" % cells, footer)
+        if (cell + cells) * header.cell > first:
+            if min(cells * header.cell, header.count - start) * w > limit:
+                raise TooLarge("a run of %d cells" % cells)
+            block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks)
+            if index is not None and (block.head, block.cells) != (head, cells):
+                raise Reject(40, "the index does not agree with the block", pos)
+            parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
+        cell += cells
+        if index is not None:
+            pos += (12 if header.has_checks else 4) + (head >> 8)
+    return b"".join(parts)
+
+
+def find_index(data, header, ignore_checks):
+    """6.2, as a range decoder reads it, from the end of the source: the index, and where the footer begins."""
+    if data[-4:] != END_MAGIC:
+        raise Reject(6, "no end magic at the end of the source", len(data))
+    tail = len(data) - 28
+    before = 8 * header.has_content_id + 8 * header.has_checks
+    if tail < header.size + before:
+        raise Reject(6, "no room for a footer", len(data))
+    size = u64(data, tail)
+    if size % 4 or size > tail - header.size - before:
+        raise Reject(39, "an index of %d bytes" % size, tail)
+    if u64(data, tail + 8) != len(data):
+        raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, tail + 8), len(data)), tail + 8)
+    footer = tail - size - before
+    if not ignore_checks and u64(data, tail + 16) != xxh3(data[footer:tail + 16]):
+        raise Reject(10, "the check of the footer", tail + 16)
+    return data[tail - size:tail], footer
+
+
+# ---- 7. Content id ----
+
+LEAF = 65536
+
+
+def content_id(elements, dtype):
+    w = DTYPES[dtype].width
+    leaves = [le64(xxh3(elements[i:i + LEAF * w])) for i in range(0, len(elements), LEAF * w)]
+    return xxh3(b"".join(leaves) + le64(dtype) + le64(len(elements) // w))
+
+
+# ---- 8. Files ----
+
+FILE_MAGIC = bytes.fromhex("B5534E5046494C45")
+TEXT_MAGIC = bytes.fromhex("B5545854")
+END_RECORD_MAGIC = bytes.fromhex("B5454E44")
+FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
+KIND_RAW, KIND_SAFETENSORS = 0, 1
+UNKNOWN_SIZE = M64
+MAX_TEXT = 100_000_000
+PIECE = 65536
+MIN_MATCH = 4
+
+
+def file_need(data, pos, size):
+    if pos + size > len(data):
+        raise Reject(0, "the file ends too early", len(data))
+
+
+def moved(reject, offset):
+    """The reject of a part of a file, with its place in the file."""
+    return Reject(reject.rule, reject.message, reject.offset + offset)
+
+
+def decode_file_header(data):
+    """8.1: the kind, and the bytes of the source or UNKNOWN_SIZE."""
+    if data[:8] != FILE_MAGIC:
+        raise Reject(0, "no magic of a file", 0)
+    file_need(data, 0, 32)
+    if data[8] != 0:
+        raise Reject(0, "version %d of the file" % data[8], 8)
+    if u64(data, 24) != xxh3(data[:24]):
+        raise Reject(0, "the check of the file header", 24)
+    if data[9] not in (KIND_RAW, KIND_SAFETENSORS):
+        raise Reject(0, "a source of kind %d" % data[9], 9)
+    if any(data[10:16]):
+        raise Reject(0, "reserved bytes of the file header", 10)
+    return data[9], u64(data, 16)
+
+
+def decode_streams(data, pos, end, text_size):
+    """8.2: the six streams of a coded text."""
+    streams = []
+    for number in range(6):
+        if pos + 4 > end:
+            raise Reject(0, "the coded text ends before stream %d" % number, end)
+        size = u32(data, pos)
+        # each byte of a stream but the first stands for at least one byte of the text
+        if size > text_size + 1:
+            raise Reject(0, "stream %d has %d bytes for a text of %d" % (number, size, text_size), pos)
+        pos += 4
+        stream = b""
+        while len(stream) < size:
+            reader = ListDecoder(data, pos, end)
+            stream += reader.list(min(PIECE, size - len(stream)), 8)
+            pos = reader.pos
+        streams.append(stream)
+    if pos != end:
+        raise Reject(0, "bytes behind the last stream", pos)
+    return streams
+
+
+def sums_of(stream, pos):
+    """8.2: the numbers of the streams 1 and 2."""
+    numbers, number = [], 0
+    for byte in stream:
+        number += byte
+        if byte < 255:
+            numbers.append(number)
+            number = 0
+    if stream and stream[-1] == 255:
+        raise Reject(0, "a stream ends inside a number", pos)
+    return numbers
+
+
+def decode_text(data, pos, end, text_size):
+    """8.2: the text that the coded text in data[pos:end] stands for."""
+    literals, counts, matches, low, middle, high = decode_streams(data, pos, end, text_size)
+    counts, matches = sums_of(counts, pos), sums_of(matches, pos)
+    if not counts or not len(counts) - 1 == len(matches) == len(low) == len(middle) == len(high):
+        raise Reject(0, "streams of different numbers of sequences", pos)
+    if sum(counts) != len(literals):
+        raise Reject(0, "%d literals, not %d" % (len(literals), sum(counts)), pos)
+    if sum(counts) + sum(matches) + MIN_MATCH * len(matches) != text_size:
+        raise Reject(0, "the sequences do not give %d bytes" % text_size, pos)
+    text, used = bytearray(), 0
+    for i, count in enumerate(counts):
+        text += literals[used:used + count]
+        used += count
+        if i < len(matches):
+            distance = low[i] | middle[i] << 8 | high[i] << 16
+            if not 1 <= distance <= len(text):
+                raise Reject(0, "a distance of %d at byte %d of the text" % (distance, len(text)), pos)
+            for _ in range(matches[i] + MIN_MATCH):
+                text.append(text[-distance])
+    return bytes(text)
+
+
+def decode_text_record(data, pos, limit):
+    """8.2: what the record at pos stands for, and where it ends."""
+    file_need(data, pos, 24)
+    if u32(data, pos + 4) != 0:
+        raise Reject(0, "reserved bytes of the text record", pos + 4)
+    text_size, coded = u64(data, pos + 8), u64(data, pos + 16)
+    if text_size > MAX_TEXT:
+        raise Reject(0, "a text of %d bytes" % text_size, pos + 8)
+    file_need(data, pos, 32 + coded)
+    end = pos + 24 + coded
+    if u64(data, end) != xxh3(data[pos:end]):
+        raise Reject(0, "the check of the text record", end)
+    if text_size + 8 > limit:
+        raise TooLarge("a text of %d bytes" % text_size)
+    return le64(text_size) + decode_text(data, pos + 24, end, text_size), end + 8
+
+
+def decode_end_record(data, pos, source_size, frame_sizes):
+    """8.3"""
+    count = len(frame_sizes)
+    file_need(data, pos, 24)
+    if u32(data, pos + 4) != 0:
+        raise Reject(0, "reserved bytes of the end record", pos + 4)
+    if u64(data, pos + 8) != source_size:
+        raise Reject(0, "a source of %d bytes, not %d" % (u64(data, pos + 8), source_size), pos + 8)
+    if u64(data, pos + 16) != count:
+        raise Reject(0, "%d frames, not %d" % (u64(data, pos + 16), count), pos + 16)
+    size = 8 * count + 48
+    file_need(data, pos, size)
+    for i, frame_size in enumerate(frame_sizes):
+        if u64(data, pos + 24 + 8 * i) != frame_size:
+            raise Reject(0, "the size of frame %d" % i, pos + 24 + 8 * i)
+    if u64(data, pos + size - 24) != size:
+        raise Reject(0, "the size of the end record", pos + size - 24)
+    if u64(data, pos + size - 16) != xxh3(data[pos:pos + size - 16]):
+        raise Reject(0, "the check of the end record", pos + size - 16)
+    if data[pos + size - 8:pos + size] != FILE_END_MAGIC:
+        raise Reject(0, "no end magic of the file", pos + size - 8)
+    if pos + size != len(data):
+        raise Reject(0, "bytes behind the end record", pos + size)
+
+
+def decode_file(data, limit=DEFAULT_LIMIT):
+    """8: the source that a .bsnap file holds."""
+    data = bytes(data)
+    kind, said_size = decode_file_header(data)
+    source, frame_sizes, pos = bytearray(), [], 32
+    if kind == KIND_SAFETENSORS:
+        if data[pos:pos + 4] != TEXT_MAGIC:
+            raise Reject(0, "no text behind the header of a .safetensors file", pos)
+        text, pos = decode_text_record(data, pos, limit)
+        source += text
+    while data[pos:pos + 4] == MAGIC:
+        try:
+            frame = decode_frame(data[pos:], exact=False, limit=limit - len(source))
+        except Reject as reject:
+            raise moved(reject, pos)
+        source += frame.elements
+        frame_sizes.append(frame.size)
+        pos += frame.size
+    if data[pos:pos + 4] != END_RECORD_MAGIC:
+        raise Reject(0, "neither a frame nor the end record", pos)
+    decode_end_record(data, pos, len(source), frame_sizes)
+    if said_size not in (UNKNOWN_SIZE, len(source)):
+        raise Reject(0, "the header says a source of %d bytes, not %d" % (said_size, len(source)), 16)
+    return bytes(source)
+
+
+# ---- command line ----
+
+# Rules that apply, too, where the index was made to break one: a full decoder looks for the rest of the footer behind
+# the index that it expects, so that all of it is read at another place; and only a range decoder can meet R41.
+ALSO = {39: {6, 7, 10, 11, 12, 38, 40}, 41: {6, 7, 10, 11, 12, 38, 39, 40}}
+
+
+def rule_agrees(expected, rule):
+    return rule == expected or rule in ALSO.get(expected, ())
+
+
+def rejected_rule(function, *arguments, **options):
+    """The rule that the function rejects with; None if it accepts."""
+    try:
+        function(*arguments, **options)
+    except Reject as reject:
+        return reject.rule
+    return None
+
+
+def read(directory, name):
+    with open(os.path.join(directory, name), "rb") as stream:
+        return stream.read()
+
+
+def check_valid(directory, name):
+    """The problem with a frame that must be accepted, or None."""
+    data, stem = read(directory, name), name[:-len(".frame")]
+    frame = decode_frame(data)
+    if os.path.exists(os.path.join(directory, stem + ".large")):
+        if frame.count != int(read(directory, stem + ".large")):
+            return "another number of elements"
+    elif frame.elements != read(directory, stem + ".elements"):
+        return "other elements"
+    if frame.content_id is not None and frame.content_id != content_id(frame.elements, frame.dtype):
+        return "another content id"
+    if len(data) < 1 << 16:
+        if decode_frame(data, ignore_checks=True).elements != frame.elements:
+            return "other elements without checks"
+        w, first, count = DTYPES[frame.dtype].width, frame.count // 3, (frame.count + 2) // 3
+        if decode_range(data, first, count) != frame.elements[first * w:(first + count) * w]:
+            return "other elements in a range"
+    return None
+
+
+def check_invalid(directory, name):
+    data, expected = read(directory, name), int(name[:-len(".frame")].split("-R")[1])
+    rule = rejected_rule(decode_frame, data)
+    if rule is None or not rule_agrees(expected, rule):
+        return "accepted" if rule is None else "R%d" % rule
+    if expected == 41:      # 6.2: of the last element, with a range decoder
+        header = decode_header(data)
+        rule = rejected_rule(decode_range, data, header.count - 1, 1)
+        if rule != expected:
+            return "a range of it: " + ("accepted" if rule is None else "R%d" % rule)
+    return None
+
+
+def check_file(directory, name):
+    source = decode_file(read(directory, name))
+    return None if source == read(directory, name[:-len(".bsnap")] + ".source") else "another source"
+
+
+def check_invalid_file(directory, name):
+    return "accepted" if rejected_rule(decode_file, read(directory, name)) is None else None
+
+
+GROUPS = (
+    ("v", ".frame", "valid", "frames", check_valid),
+    ("x", ".frame", "invalid", "frames", check_invalid),
+    ("f", ".bsnap", "files", "files", check_file),
+    ("g", ".bsnap", "invalid files", "files", check_invalid_file),
+)
+
+
+def check_directory(directory):
+    """Prints a line for each group of test cases; the number of groups that failed, all of them if there are none."""
+    names = sorted(os.listdir(directory))
+    failed = found = 0
+    for letter, ending, title, noun, check in GROUPS:
+        cases = [name for name in names if name.startswith(letter) and name.endswith(ending)]
+        if not cases:
+            continue
+        found += 1
+        problem = None
+        for name in cases:
+            try:
+                problem = check(directory, name)
+            except Exception as error:      # whatever goes wrong is a finding about this case
+                problem = "%s: %s" % (type(error).__name__, error)
+            if problem:
+                problem = "%s: %s" % (name, problem)
+                break
+        if problem:
+            failed += 1
+            print("not ok - decoder %s: %s" % (title, problem))
+        else:
+            print("ok - decoder %s (%d %s)" % (title, len(cases), noun))
+    if not found:
+        print("not ok - decoder: nothing to check in %s" % directory)
+    return failed if found else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Decoder of the bitsnap format, written from docs/FORMAT.md alone.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("frame", "write the elements of a frame to standard output"),
+                       ("file", "write the source of a .bsnap file to standard output")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("path", metavar="FILE")
+        command.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="bytes of output allowed")
+        if name == "frame":
+            command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12")
+    command = commands.add_parser("check", help="decode all that generate.py wrote to a directory, and compare")
+    command.add_argument("path", metavar="DIR")
+    arguments = parser.parse_args()
+
+    if arguments.command == "check":
+        return 1 if check_directory(arguments.path) else 0
+    with open(arguments.path, "rb") as stream:
+        data = stream.read()
+    try:
+        if arguments.command == "frame":
+            output = decode_frame(data, ignore_checks=arguments.ignore_checks, limit=arguments.limit).elements
+        else:
+            output = decode_file(data, limit=arguments.limit)
+    except (Reject, TooLarge) as error:
+        print(error if isinstance(error, Reject) else "too large: %s" % error, file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

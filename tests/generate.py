@@ -1,0 +1,1929 @@
+#!/usr/bin/env python3
+"""Makes test cases for readers of the bitsnap format: frames that no usual encoder writes, and frames that are wrong.
+
+    generate.py OUT_DIR --seed N --count N [--kinds valid,invalid,files]
+
+writes for every i
+
+    v00001.frame, v00001.elements    a valid frame and its elements
+    v00002.frame, v00002.large       the same, but only the number of the elements, where they exceed 1 MiB
+    x00001-R23.frame                 a frame to which condition R23 applies, and as far as possible no other one
+    f00001.bsnap, f00001.source      a valid file (section 8), and its source
+    g00001.bsnap                     a file that is not valid
+
+The encoder was written from docs/FORMAT.md alone; the section numbers in the comments are those of that document. Every
+case is decoded with decoder.py before it is written. The same seed makes the same cases.
+"""
+
+import argparse
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from typing import List, Optional
+
+import decoder
+from decoder import (BUILT_IN, BUILT_IN_TREES, BYTES, CONST, DTYPES, ESCAPE, F64, SPLIT, STORED, built_in_lengths, le64,
+                     xxh3)
+
+
+class Impossible(Exception):
+    """What was planned cannot be done with these symbols; the caller tries with others."""
+
+
+# ---- symbols and codes ----
+
+def random_symbols(rng, m, b):
+    """m symbols of b bits, of one of the shapes that lists are made for."""
+    top = (1 << b) - 1
+    style = rng.randrange(7)
+    if style == 0:
+        return bytes([rng.randint(0, top)]) * m
+    if style == 1:
+        few = [rng.randint(0, top) for _ in range(rng.randint(2, 6))]
+        return bytes(rng.choice(few) for _ in range(m))
+    if style == 2:
+        return bytes(min(top, int(rng.expovariate(0.5))) for _ in range(m))
+    if style == 3:
+        return bytes(rng.randint(0, top) if rng.random() < 0.15 else 0 for _ in range(m))
+    if style == 4:
+        return bytes(rng.randint(0, top) & rng.randint(0, top) & rng.randint(0, top) for _ in range(m))
+    if style == 5:
+        center, spread = rng.randint(0, top), rng.choice((0.5, 2, 8))
+        return bytes(min(top, max(0, int(rng.gauss(center, spread)))) for _ in range(m))
+    return bytes(rng.randint(0, top) for _ in range(m))
+
+
+def random_lengths(rng, count, escape):
+    """The lengths of a random complete code of about `count` codes, without that of the escape (0: there is none)."""
+    lengths = list(range(1, escape + 1)) if escape else [1, 1]
+    style = rng.choice(("any", "any", "longest", "shortest"))
+    while len(lengths) + (escape > 0) < count:
+        shorter = [length for length in lengths if length < 8]
+        if not shorter:
+            break
+        length = {"any": rng.choice, "longest": max, "shortest": min}[style](shorter)
+        lengths.remove(length)
+        lengths += [length + 1] * 2
+    return sorted(lengths)
+
+
+def random_code(rng, symbols, b, escape, for_all=False):
+    """Code lengths for the symbols, for all of them if they must not be escaped, else for some; and for unused ones."""
+    by_count = sorted(set(symbols), key=lambda s: -symbols.count(s))
+    unused = [s for s in range(1 << b) if s not in by_count]
+    rng.shuffle(unused)
+    if rng.random() < 0.4:
+        rng.shuffle(by_count)
+    for_all = for_all or not escape
+    if not for_all:
+        by_count = by_count[:rng.randint(0 if unused else 1, len(by_count))]
+        unused = [s for s in range(1 << b) if s not in by_count]
+        rng.shuffle(unused)
+    extra = rng.choice((0, 0, 1, 3, 20, 255)) if unused else 0
+    wanted = max(2, min(256, len(by_count) + min(extra, len(unused)) + (escape > 0)))
+    lengths = random_lengths(rng, wanted, escape)
+    if len(lengths) > len(by_count) + len(unused) or (for_all and len(lengths) < len(by_count)):
+        raise Impossible("not enough symbols or codes")
+    with_code = by_count + unused[:len(lengths) - len(by_count)]
+    if rng.random() < 0.3:
+        rng.shuffle(with_code)
+    code = dict(zip(with_code, lengths))
+    if escape:
+        code[ESCAPE] = escape
+    return code
+
+
+def canonical_words(lengths):
+    """4.2: the code word of each symbol, with its length, in canonical order."""
+    words, word, before = {}, 0, 0
+    for length, symbol in sorted((length, symbol) for symbol, length in lengths.items()):
+        word <<= length - before
+        words[symbol] = (word, length)
+        word, before = word + 1, length
+    return words
+
+
+def table_of(lengths, unused=0):
+    """4.1"""
+    symbols = sorted(symbol for symbol in lengths if symbol != ESCAPE)
+    nibbles = []
+    for before, symbol in zip([symbols[0] - 1] + symbols, symbols):
+        absent = symbol - before - 1
+        nibbles += [8 + bit if bit else 0 for bit in range(7, -1, -1) if absent >> bit & 1]
+        nibbles.append(lengths[symbol])
+    return bytes([symbols[0], symbols[-1] - symbols[0]]) + pack_nibbles(nibbles, unused)
+
+
+def pack_nibbles(nibbles, unused=0):
+    nibbles = nibbles + [unused] * (len(nibbles) % 2)
+    return bytes(low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2]))
+
+
+def mask_of(bits):
+    """2"""
+    mask = bytearray((len(bits) + 7) // 8)
+    for i, bit in enumerate(bits):
+        mask[i // 8] |= bit << i % 8
+    return mask
+
+
+# ---- 4. Lists ----
+
+# A plan says how a list is to be coded: None (as chance has it) or a tuple of a kind and of its arguments, where the
+# lists inside have plans of their own:
+#   ("raw",) ("const",) ("tree",) ("tree-raw", E) ("tree-listed", E, escapes) ("built-in", j, escapes)
+#   ("split0", mask, high) ("split2", mask, low, high)
+KINDS = ("raw", "const", "tree", "tree-raw", "tree-listed", "built-in", "split0", "split2")
+
+
+class ListEncoder:
+    """Encodes lists at random, or to a plan. Its limits can be moved, to make lists that are not valid."""
+
+    def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH, last_level=decoder.LAST_LEVEL,
+                 any_size=False):
+        self.rng = rng
+        self.min_symbols = min_symbols
+        self.max_depth = max_depth
+        self.last_level = last_level
+        self.any_size = any_size        # built-in trees for symbols of less than 8 bits, too
+        self.dirty_nodes = 0            # how many masks of nodes get a 1 behind their last bit
+        self.dirty_splits = 0           # the same for masks of splits
+        self.stray = 0.0                # the probability that a symbol that has a code is escaped all the same
+        self.codes_for_all = False      # trees have codes for all their symbols, even if they have an escape
+        self.wrong_sides = False        # 4.4: a decoder does not check the sides of a split
+        self.nodes = 0
+
+    def outermost(self, symbols, b, plan=None, depth=0, level=0):
+        """A list as it stands in a body. What chance makes of it may have too many nodes; then it is made again."""
+        for _ in range(20):
+            self.nodes = 0
+            data = self.list(symbols, b, plan, depth, level)
+            if self.nodes <= decoder.MAX_NODES:
+                return data
+        raise Impossible("too many nodes")
+
+    def list(self, symbols, b, plan, depth, level):
+        if not symbols:
+            return b""
+        if plan is not None:
+            return self.coded(symbols, b, plan, depth, level)
+        kinds = list(KINDS[1:])
+        self.rng.shuffle(kinds)
+        if self.rng.random() < 0.1:
+            kinds.insert(0, "raw")
+        for kind in kinds:
+            nodes = self.nodes
+            try:
+                return self.coded(symbols, b, self.random_plan(kind), depth, level)
+            except Impossible:
+                self.nodes = nodes
+        return self.coded(symbols, b, ("raw",), depth, level)
+
+    def random_plan(self, kind):
+        if kind in ("tree-raw", "tree-listed"):
+            return (kind, self.rng.randint(1, 8), None)
+        if kind == "built-in":
+            return (kind, self.rng.randrange(32), None)
+        return (kind, None, None, None)
+
+    def coded(self, symbols, b, plan, depth, level):
+        kind, m = plan[0], len(symbols)
+        if kind == "raw":
+            return b"\x00" + bytes(symbols)
+        if kind == "const":
+            if len(set(symbols)) > 1:
+                raise Impossible("symbols that differ")
+            self.nodes += 1
+            return bytes([1, symbols[0]])
+        has_lists = kind not in ("tree", "tree-raw") and not (kind == "built-in" and BUILT_IN_TREES[plan[1]][8] == 0)
+        if m < self.min_symbols or level >= self.last_level or (has_lists and depth > self.max_depth):
+            raise Impossible("a %s here" % kind)
+        if kind == "split0" or kind == "split2":
+            return self.split(symbols, b, plan, depth, level)
+        if kind == "built-in":
+            return self.built_in(symbols, b, plan, depth, level)
+        return self.tree(symbols, b, plan, depth, level)
+
+    def tree(self, symbols, b, plan, depth, level):
+        kind, escape = plan[0], plan[1] if len(plan) > 1 and plan[0] != "tree" else 0
+        lengths = random_code(self.rng, symbols, b, escape, self.codes_for_all)
+        data = bytes([2 if kind == "tree" else 16 * escape + (3 if kind == "tree-raw" else 4)]) + table_of(lengths)
+        if kind == "tree-listed":
+            inside = plan[2] if len(plan) > 2 else None
+            return data + self.coded_nodes(symbols, lengths, lambda s: self.list(s, b, inside, depth + 1, level + 1))
+        return data + self.coded_nodes(symbols, lengths, bytes)
+
+    def built_in(self, symbols, b, plan, depth, level):
+        j, inside = plan[1], plan[2] if len(plan) > 2 else None
+        lengths = built_in_lengths(j)
+        if (b < 8 and not self.any_size) or (ESCAPE not in lengths and not set(symbols) <= set(lengths)):
+            raise Impossible("built-in tree %d" % j)
+        write_escapes = (lambda s: self.list(s, b, inside, depth + 1, level + 1))
+        return bytes([BUILT_IN + j]) + self.coded_nodes(symbols, lengths, write_escapes)
+
+    def coded_nodes(self, symbols, lengths, write_escapes):
+        words = canonical_words(lengths)
+        paths = []
+        for symbol in symbols:
+            stray = ESCAPE in words and self.stray and self.rng.random() < self.stray
+            paths.append((ESCAPE if stray or symbol not in words else symbol, symbol))
+        return self.node(words, paths, 0, write_escapes)
+
+    def node(self, words, paths, d, write_escapes):
+        """4.3: the node d bits below the root that holds the code words `words`, passed by `paths`. Its slots are the
+        next k bits of the words, so that no walk is needed."""
+        if not paths:
+            return b""
+        self.nodes += 1
+        shortest = min(length for _, length in words.values())
+        m = shortest - d
+        r = sum(1 for symbol, (_, length) in words.items() if length == shortest and symbol != ESCAPE)
+        k = m if m <= 2 or (m <= 4 and r + 4 >= 1 << m) else 2
+        slot_of = {symbol: word >> (length - d - k) & ((1 << k) - 1) for symbol, (word, length) in words.items()}
+        data = bytearray()
+        for j in range(k):
+            mask = mask_of([slot_of[code] >> (k - 1 - j) & 1 for code, _ in paths])
+            if self.dirty_nodes and len(paths) % 8:
+                self.dirty_nodes -= 1
+                mask[-1] |= 1 << self.rng.randint(len(paths) % 8, 7)
+            data += mask
+        for slot in range(1 << k):
+            below = {symbol: words[symbol] for symbol in words if slot_of[symbol] == slot}
+            taken = [path for path in paths if slot_of[path[0]] == slot]
+            (code, (_, length)) = next(iter(below.items()))
+            if length > d + k:
+                data += self.node(below, taken, d + k, write_escapes)
+            elif code == ESCAPE:
+                data += write_escapes(bytes(symbol for _, symbol in taken))
+        return bytes(data)
+
+    def split(self, symbols, b, plan, depth, level):
+        """4.4"""
+        kind, plans = plan[0], list(plan[1:]) + [None] * 3
+        last_low = 0 if kind == "split0" else 2
+        self.nodes += 1
+        bits = [int(symbol > last_low) for symbol in symbols]
+        if self.wrong_sides and kind == "split2":
+            bits = [self.rng.randrange(2) for _ in symbols]
+        mask = mask_of(bits)
+        if self.dirty_splits and len(bits) % 8:
+            self.dirty_splits -= 1
+            mask[-1] |= 1 << self.rng.randint(len(bits) % 8, 7)
+        data = bytes([5 if kind == "split0" else 6]) + self.list(bytes(mask), 8, plans[0], depth + 1, level)
+        sides = [bytes(s for s, bit in zip(symbols, bits) if bit == side) for side in (0, 1)]
+        if kind == "split2":
+            data += self.list(sides[0], b, plans[1], depth + 1, level)
+        return data + self.list(sides[1], b, plans[2] if kind == "split2" else plans[1], depth + 1, level)
+
+
+def list_of_nodes(rng, nodes):
+    """Symbols of 8 bits, and a list of them with exactly that many nodes (4): splits down to depth 7, and under them
+    128 lists of 16 symbols with up to 8 nodes each. The sides are not those that the symbols belong to."""
+    left, leaves = nodes - 127, 128
+
+    def leaf():
+        nonlocal left, leaves
+        k = rng.randint(max(0, left - 8 * (leaves - 1)), min(8, left))
+        left, leaves = left - k, leaves - 1
+        if k == 0:
+            symbols = rng.randbytes(16)
+            return symbols, b"\x00" + symbols
+        if k == 1 and rng.random() < 0.5:
+            symbols = rng.randbytes(1) * 16
+            return symbols, b"\x01" + symbols[:1]
+        lengths = dict(zip(rng.sample(range(256), k + 1), list(range(1, k + 1)) + [k]))
+        deepest = [symbol for symbol, length in lengths.items() if length == k]
+        symbols = bytes(rng.choices(list(lengths), k=15) + deepest[:1])
+        encoder = ListEncoder(rng)
+        data = b"\x02" + table_of(lengths) + encoder.coded_nodes(symbols, lengths, bytes)
+        assert encoder.nodes == k
+        return symbols, data
+
+    def part(depth):
+        if depth == 7:
+            return leaf()
+        low, low_data = part(depth + 1)
+        high, high_data = part(depth + 1)
+        bits = [0] * len(low) + [1] * len(high)
+        rng.shuffle(bits)
+        sides = iter(low), iter(high)
+        symbols = bytes(next(sides[bit]) for bit in bits)
+        return symbols, b"\x06\x00" + bytes(mask_of(bits)) + low_data + high_data
+
+    symbols, data = part(0)
+    assert left == 0 and leaves == 0
+    return symbols, data
+
+
+# ---- 3. Elements and planes ----
+
+def field_order(v, dtype, e, base):
+    """3.1"""
+    bits = 8 * DTYPES[dtype].width
+    sign = v >> (bits - 1)
+    if dtype == F64:
+        exponent = v >> 52 & 0x7FF
+        symbol = exponent - base if exponent else 0
+        if not (exponent == 0 or 1 <= symbol <= 255):
+            raise Impossible("an exponent far from the base")
+        return symbol << 56 | sign << 55 | (v & (1 << 52) - 1) << 3
+    rest_bits = bits - 1 - e
+    symbol, rest = v >> rest_bits & (1 << e) - 1, v & (1 << rest_bits) - 1
+    return symbol << (bits - e) | sign << rest_bits | rest
+
+
+def in_pair_order(elements, w):
+    """3.2: a sequence in the order of the elements, brought to that of the positions."""
+    n = len(elements)
+    group = [64 // w * q + j for j in range(64 // w) for q in range(w)]
+    full = n - n % 64
+    return [elements[start + i] for start in range(0, full, 64) for i in group] + list(elements[full:])
+
+
+def raw_plane(plane, varying):
+    """3.3"""
+    if varying == 0xFF:
+        return bytes(plane)
+    data = bytearray()
+    for start in range(0, len(plane), 64):
+        for bit in range(8):
+            if varying >> bit & 1:
+                data += mask_of([byte >> bit & 1 for byte in plane[start:start + 64]])
+    return bytes(data)
+
+
+def rest_bits(dtype, e):
+    """5.2: of each byte that is not all symbol"""
+    rest = [0xFF] * (DTYPES[dtype].width - (e == 8))
+    if e < 8:
+        rest[-1] = (1 << 8 - e) - 1
+    if dtype == F64:
+        rest[0] = 0xF8
+    return rest
+
+
+def pack(values, w):
+    return b"".join(value.to_bytes(w, "little") for value in values)
+
+
+def values_of(planes):
+    """Numbers from their bytes, the lowest first."""
+    return [int.from_bytes(bytes(row), "little") for row in zip(*planes)]
+
+
+# ---- 5. Blocks ----
+
+@dataclass
+class Block:
+    form: int
+    body: bytes
+    n: int
+    elements: bytes = b""       # of the whole block, but for CONST: one element
+    cells: int = 1
+    pieces: Optional[list] = None   # SPLIT: descriptor, raw planes, list
+    check_error: int = 0        # what the check is wrong by
+    size: Optional[int] = None  # what the head says, if it is not the size of the body
+
+    @property
+    def head(self):
+        return (self.form | (len(self.body) if self.size is None else self.size) << 8).to_bytes(4, "little")
+
+    @property
+    def all_elements(self):
+        return self.elements * self.n if self.form == CONST else self.elements
+
+    def check(self, header_check, first):
+        """5.5"""
+        record = header_check + le64(first) + le64(self.n) + self.head
+        if self.pieces:
+            record += self.pieces[0] + b"".join(le64(xxh3(piece)) for piece in self.pieces[1:])
+        else:
+            record += le64(xxh3(self.body))
+        return le64(xxh3(record) ^ self.check_error)
+
+
+def stored_block(elements, w):
+    return Block(STORED, elements, len(elements) // w, elements)
+
+
+def const_block(element, n, run):
+    return Block(CONST, element + run.to_bytes(4, "little"), n, element, run)
+
+
+def split_block(descriptor, planes, coded, n, elements=b""):
+    pieces = [descriptor] + planes + [coded]
+    return Block(SPLIT, b"".join(pieces), n, elements, pieces=pieces)
+
+
+def fitting(block, w):
+    """R16"""
+    if len(block.body) > block.n * w:
+        raise Impossible("a body longer than the elements")
+    return block
+
+
+def descriptor_of(dtype, e, varying=None, values=None, base=0, first=None):
+    """5.2"""
+    if first is None:
+        first = e | (varying is not None) << 4
+    data = bytes([first])
+    if varying is not None:
+        data += bytes(varying) + bytes(values)
+    return data + base.to_bytes(2, "little") if dtype == F64 else data
+
+
+def encode_split(encoder, dtype, values, e, base=0, varying=None, plan=None):
+    """5.2: of elements given as numbers; varying: the bits that vary (None: no constant bits)."""
+    w = DTYPES[dtype].width
+    xs = in_pair_order([field_order(v, dtype, e, base) for v in values], w)
+    rest = rest_bits(dtype, e)
+    planes = [[x >> 8 * k & rest[k] for x in xs] for k in range(len(rest))]
+    constant = None
+    if varying is not None:
+        constant = [plane[0] & ~v for plane, v in zip(planes, varying)]
+        for plane, v, c in zip(planes, varying, constant):
+            if any(byte & ~v != c for byte in plane):
+                raise Impossible("bits that vary")
+    raw = [raw_plane(plane, v) for plane, v in zip(planes, varying or rest)]
+    coded = encoder.outermost(bytes(x >> 8 * w - e for x in xs), e, plan)
+    descriptor = descriptor_of(dtype, e, varying, constant, base)
+    return fitting(split_block(descriptor, raw, coded, len(values), pack(values, w)), w)
+
+
+def random_varying(rng, dtype, e):
+    """Of each byte all, some or none of its rest bits; but not all of all (R20)."""
+    rest = rest_bits(dtype, e)
+    while True:
+        varying = [rng.choice((bits, bits & rng.getrandbits(8), 0)) for bits in rest]
+        if varying != rest:
+            return varying
+
+
+def random_base(rng):
+    return rng.choice((0, decoder.MAX_BASE, 896, rng.randint(0, decoder.MAX_BASE)))
+
+
+def random_e(rng, dtype):
+    return 8 if dtype == F64 else rng.randint(1, min(8, 8 * DTYPES[dtype].width - 1))
+
+
+def random_split(rng, dtype, n, e=None, base=None, varying=None, plan=None, symbols=None, encoder=None):
+    """A SPLIT block of random elements whose bits vary as they are told to (varying: True: in random places)."""
+    w = DTYPES[dtype].width
+    e = random_e(rng, dtype) if e is None else e
+    base = random_base(rng) if base is None else base
+    varying = random_varying(rng, dtype, e) if varying is True else varying
+    symbols = random_symbols(rng, n, e) if symbols is None else symbols
+    rest = rest_bits(dtype, e)
+    planes = []
+    for bits, free in zip(rest, varying or rest):
+        constant = rng.getrandbits(8) & bits & ~free
+        planes.append([rng.getrandbits(8) & free | constant for _ in range(n)])
+    if e == 8:
+        planes.append([0] * n)
+    values = []
+    for symbol, x in zip(symbols, values_of(planes)):
+        x |= symbol << 8 * w - e
+        v = decoder.value_of_field_order(x, dtype, e, base)
+        assert field_order(v, dtype, e, base) == x
+        values.append(v)
+    # `symbols` is what the list holds, so it is in the order of the positions; the elements are not
+    order = in_pair_order(list(range(n)), w)
+    elements = [0] * n
+    for position, element in enumerate(order):
+        elements[element] = values[position]
+    return encode_split(encoder or ListEncoder(rng), dtype, elements, e, base, varying, plan)
+
+
+def encode_bytes(planes, lists):
+    """5.3: from the planes in the order of positions, and the lists of them."""
+    w, n = len(planes), len(planes[0])
+    order = in_pair_order(list(range(n)), w)
+    elements = [b""] * n
+    for element, row in zip(order, zip(*planes)):
+        elements[element] = bytes(row)
+    return fitting(Block(BYTES, b"".join(lists), n, b"".join(elements)), w)
+
+
+def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
+    """A BYTES block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
+    w = DTYPES[dtype].width
+    encoder = encoder or ListEncoder(rng)
+    special = rng.randrange(w)
+    planes, lists = [], []
+    for k in range(w):
+        planned = k == special and (plan is not None or symbols is not None)
+        if planned:
+            plane = random_symbols(rng, n, 8) if symbols is None else symbols
+        elif plan is not None or symbols is not None:
+            plane = rng.randbytes(1) * n
+        else:
+            plane = random_symbols(rng, n, 8)
+        planes.append(plane)
+        lists.append(encoder.outermost(plane, 8, plan if planned else None))
+    return encode_bytes(planes, lists)
+
+
+SPECIALS = {
+    # sign, exponent, mantissa: zeros, infinities, quiet and signalling NaNs, denormals, the largest number, one
+    6: (0x00, 0x80, 0x7F, 0xFF, 0x78, 0x79, 0x01, 0x81, 0x38),
+    7: (0x00, 0x80, 0x7C, 0xFC, 0x7D, 0xFE, 0x01, 0x83, 0x3C),
+    8: (0x0000, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFDFF, 0x0001, 0x83FF, 0x7BFF, 0x3C00),
+    9: (0x0000, 0x8000, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFBF, 0x0001, 0x807F, 0x7F7F, 0x3F80),
+    10: (0x00000000, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFBFFFFF, 0x00000001, 0x807FFFFF,
+         0x7F7FFFFF, 0x3F800000),
+    11: (0x0000000000000000, 0x8000000000000000, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
+         0x7FF0000000000001, 0xFFF7FFFFFFFFFFFF, 0x0000000000000001, 0x800FFFFFFFFFFFFF, 0x7FEFFFFFFFFFFFFF),
+}
+
+
+def random_element(rng, dtype):
+    if dtype in SPECIALS and rng.random() < 0.5:
+        return rng.choice(SPECIALS[dtype])
+    return rng.getrandbits(8 * DTYPES[dtype].width)
+
+
+def random_block(rng, dtype, n):
+    """A block of one cell, of any form that chance finds possible."""
+    w = DTYPES[dtype].width
+    for _ in range(6):
+        form = rng.choice((STORED, CONST, SPLIT, SPLIT, SPLIT, BYTES, BYTES))
+        try:
+            if form == CONST:
+                return const_block(pack([random_element(rng, dtype)], w), n, 1)
+            if form == SPLIT and DTYPES[dtype].is_float:
+                return random_split(rng, dtype, n, varying=rng.choice((None, True, True)))
+            if form == BYTES:
+                return random_bytes(rng, dtype, n)
+        except Impossible:
+            pass
+    return stored_block(pack([random_element(rng, dtype) for _ in range(n)], w), w)
+
+
+# ---- 6. Frames ----
+
+@dataclass
+class Frame:
+    """A frame to be written. What is None is as it must be; the others are wrong on purpose."""
+    dtype: int
+    log2: int
+    blocks: List[Block]
+    flags: int = 1
+    extensions: Optional[bytes] = None
+    errors: dict = field(default_factory=dict)
+
+    @property
+    def count(self):
+        return sum(block.n for block in self.blocks)
+
+    def elements(self):
+        return b"".join(block.all_elements for block in self.blocks)
+
+    def error(self, name, right):
+        return self.errors.get(name, right)
+
+    def header(self):
+        """6.1"""
+        flags = self.flags | (0x80 if self.extensions is not None else 0)
+        data = self.error("magic", decoder.MAGIC)
+        data += bytes([self.error("version", 0), self.error("dtype", self.dtype), self.error("log2", self.log2)])
+        data += bytes([flags | self.error("more flags", 0)]) + le64(self.error("count", self.count))
+        if self.extensions is not None:
+            data += len(self.extensions).to_bytes(2, "little") + self.extensions
+        return data + le64(xxh3(data) ^ self.error("header check", 0))
+
+    def write(self):
+        data = self.header()
+        header_check, first, chain, index = data[-8:], 0, data[-8:], b""
+        for block in self.blocks:
+            check = block.check(header_check, first)
+            data += block.head + (check if self.flags & 1 else b"") + block.body
+            chain = le64(xxh3(chain + check))
+            index += block.head + (block.cells.to_bytes(4, "little") if block.form == CONST else b"")
+            first += block.n
+        data += self.error("gap", b"")
+        if self.count > 1 << self.log2 or self.flags & 2:
+            data += self.footer(len(data), chain, index)
+        return data[:self.error("cut", len(data))] + self.error("behind", b"")
+
+    def footer(self, start, chain, index):
+        """6.2"""
+        data = b""
+        if self.flags & 2:
+            right = decoder.content_id(self.elements(), self.dtype)
+            data += le64(right ^ self.error("content id", 0))
+        if self.flags & 1:
+            data += le64(int.from_bytes(chain, "little") ^ self.error("chain", 0))
+        index = self.error("index", lambda same: same)(index)
+        data += index + le64((len(index) + self.error("index size", 0)) & decoder.M64)
+        data += le64((start + len(data) + 20 + self.error("frame size", 0)) & decoder.M64)
+        return data + le64(xxh3(data) ^ self.error("footer check", 0)) + self.error("end magic", decoder.END_MAGIC)
+
+
+def random_extensions(rng):
+    """6.1: extensions that are passed over"""
+    data = b""
+    for _ in range(rng.randint(0, 4)):
+        size = rng.choice((0, 1, 7, 255))
+        data += bytes([rng.randrange(128), size]) + rng.randbytes(size)
+    return data
+
+
+def random_flags(rng):
+    return rng.choice((0, 1, 1, 2, 3))
+
+
+def frame_around(rng, dtype, block, flags=None):
+    """A frame that has the block as its last cell, and sometimes others before it."""
+    w = DTYPES[dtype].width
+    least = max(6, (block.n - 1).bit_length())
+    log2 = rng.choice((least, least, rng.randint(least, 20)))
+    blocks = []
+    if log2 <= 10:
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            if rng.random() < 0.5:
+                run = rng.randint(1, 3)
+                blocks.append(const_block(pack([random_element(rng, dtype)], w), run << log2, run))
+            else:
+                blocks.append(stored_block(rng.randbytes(w << log2), w))
+    extensions = random_extensions(rng) if rng.random() < 0.2 else None
+    return Frame(dtype, log2, blocks + [block], random_flags(rng) if flags is None else flags, extensions)
+
+
+def dtype_for(rng, b, wide=False):
+    """A dtype, and whether its block is to be SPLIT, that has a list of symbols of b bits. Lists may be longer than
+    their symbols, but bodies not longer than the elements: wide asks for a dtype whose other bytes leave room."""
+    dtypes = [d for d in DTYPES if DTYPES[d].width >= (4 if wide else 1)]
+    if b == 8 and rng.random() < 0.6:
+        return rng.choice(dtypes), False
+    return rng.choice([d for d in dtypes if b in possible_e(d)]), True
+
+
+def possible_e(dtype):
+    """5.2"""
+    if not DTYPES[dtype].is_float:
+        return ()
+    return (8,) if dtype == F64 else tuple(range(1, min(8, 8 * DTYPES[dtype].width - 1) + 1))
+
+
+def frame_of_list(rng, b, m, plan=None, symbols=None, encoder=None, wide=False):
+    """A frame with a list of m symbols of b bits in it."""
+    dtype, split = dtype_for(rng, b, wide)
+    if split:
+        none = [0] * len(rest_bits(dtype, b))
+        varying = none if wide else rng.choice((None, none, True))
+        block = random_split(rng, dtype, m, b, varying=varying, plan=plan, symbols=symbols, encoder=encoder)
+    else:
+        block = random_bytes(rng, dtype, m, plan, symbols, encoder)
+    return frame_around(rng, dtype, block)
+
+
+# ---- valid frames ----
+
+def sizes(rng):
+    """Numbers of elements about the borders of bytes, of groups, and of trees."""
+    near = rng.choice((2, 8, 16, 32, 64, 128, 192, 300, 511))
+    return near + rng.choice((-1, 0, 1))
+
+
+def valid_empty(rng):
+    dtype = rng.choice(list(DTYPES))
+    extensions = random_extensions(rng) if rng.random() < 0.3 else None
+    return Frame(dtype, rng.randint(6, 20), [], random_flags(rng), extensions)
+
+
+def valid_stored(rng, dtype):
+    w = DTYPES[dtype].width
+    elements = pack([random_element(rng, dtype) for _ in range(sizes(rng))], w)
+    return frame_around(rng, dtype, stored_block(elements, w))
+
+
+def valid_cells(rng, log2=None):
+    """Blocks of all forms, CONST runs, and last cells of 1 .. 64 elements or of whole ones."""
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    log2 = rng.choice((6, 6, 6, 7, 7, 8, 9)) if log2 is None else log2
+    cell, blocks = 1 << log2, []
+    for _ in range(rng.randint(1, 8)):
+        if rng.random() < 0.25:
+            run = rng.choice((1, 2, 5, 40))
+            blocks.append(const_block(pack([random_element(rng, dtype)], w), run * cell, run))
+        else:
+            blocks.append(random_block(rng, dtype, cell))
+    if rng.random() < 0.8:
+        last = rng.choice((1, 2, 16, 63, cell - 1, rng.randint(1, 63)))
+        if rng.random() < 0.3:
+            run = rng.choice((1, 3))
+            blocks.append(const_block(pack([random_element(rng, dtype)], w), (run - 1) * cell + last, run))
+        else:
+            blocks.append(random_block(rng, dtype, last))
+    extensions = random_extensions(rng) if rng.random() < 0.3 else None
+    return Frame(dtype, log2, blocks, random_flags(rng), extensions)
+
+
+def valid_log2(rng, log2):
+    """Few elements in cells of any size, or cells of that size in CONST runs and STORED."""
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    if rng.random() < 0.5 or log2 < 10:
+        return Frame(dtype, log2, [random_block(rng, dtype, min(1 << log2, sizes(rng)))], random_flags(rng))
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width << log2 <= 1 << 20])
+    w, cell = DTYPES[dtype].width, 1 << log2
+    blocks = []
+    for _ in range(rng.randint(1, 2)):
+        if rng.random() < 0.7:
+            run = rng.randint(1, 2)
+            blocks.append(const_block(pack([random_element(rng, dtype)], w), run * cell, run))
+        else:
+            blocks.append(stored_block(rng.randbytes(cell * w), w))
+    if rng.random() < 0.8:
+        blocks.append(random_block(rng, dtype, rng.choice((1, 16, 64, 65))))
+    return Frame(dtype, log2, blocks, random_flags(rng))
+
+
+def valid_e(rng, dtype, e):
+    varying = rng.choice((None, True))
+    return frame_around(rng, dtype, random_split(rng, dtype, rng.randint(16, 400), e, varying=varying))
+
+
+def valid_constant_bits(rng, dtype, shape):
+    """shape: "none" or "some" of the rest bits of every byte, or "mixed"."""
+    e = random_e(rng, dtype)
+    rest = rest_bits(dtype, e)
+    varying = {"none": [0] * len(rest), "some": [bits & 0x5A for bits in rest]}.get(shape)
+    varying = random_varying(rng, dtype, e) if varying is None else varying
+    return frame_around(rng, dtype, random_split(rng, dtype, sizes(rng), e, varying=varying))
+
+
+def valid_base(rng, base):
+    n, varying = rng.randint(16, 300), rng.choice((None, True))
+    symbols = bytes(rng.choice((0, 1, 254, 255)) for _ in range(n)) if rng.random() < 0.5 else None
+    return frame_around(rng, F64, random_split(rng, F64, n, base=base, varying=varying, symbols=symbols))
+
+
+def valid_specials(rng, dtype):
+    """Zeros, infinities and NaNs in a SPLIT block."""
+    e, base, choices = random_e(rng, dtype), rng.choice((0, decoder.MAX_BASE)), SPECIALS[dtype]
+    if dtype == F64:
+        choices = [v for v in choices if (v >> 52 & 0x7FF) in (0, *range(base + 1, base + 256))]
+    choices = rng.sample(choices, rng.randint(1, min(5, len(choices))))
+    values = rng.choices(choices, k=rng.randint(100, 300))
+    varying = [0] * len(rest_bits(dtype, e))
+    for value in choices:       # those that vary, and some of the others
+        changed = field_order(value, dtype, e, base) ^ field_order(choices[0], dtype, e, base)
+        varying = [v | (changed >> 8 * k | rng.getrandbits(8) & rng.getrandbits(8) & rng.getrandbits(8)) & bits
+                   for k, (v, bits) in enumerate(zip(varying, rest_bits(dtype, e)))]
+    if varying == rest_bits(dtype, e):
+        varying = None
+    return frame_around(rng, dtype, encode_split(ListEncoder(rng), dtype, values, e, base, varying))
+
+
+def valid_small_lists(rng, n):
+    """Lists of few symbols, which are RAW or CONST."""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].is_float])
+    if rng.random() < 0.5:
+        e, varying = random_e(rng, dtype), rng.choice((None, True))
+        symbols = rng.choice((None, bytes([rng.randrange(1 << e)]) * n))
+        return frame_around(rng, dtype, random_split(rng, dtype, n, e, varying=varying, symbols=symbols))
+    return frame_around(rng, dtype, random_bytes(rng, dtype, n))
+
+
+def valid_kind(rng, kind):
+    b = 8 if kind == "built-in" or rng.random() < 0.5 else rng.randint(1, 7)
+    plan = ListEncoder(rng).random_plan(kind)
+    m = rng.choice((16, 17, rng.randint(16, 600)))
+    symbols = bytes([rng.randrange(1 << b)]) * m if kind == "const" else None
+    return frame_of_list(rng, b, m, plan, symbols, wide=rng.random() < 0.3)
+
+
+def valid_built_in(rng, j):
+    symbols, m, plan = None, rng.randint(16, 700), ("built-in", j, None)
+    if rng.random() < 0.7 or BUILT_IN_TREES[j][8] == 0:
+        with_code = [s for s in built_in_lengths(j) if s != ESCAPE]
+        others = 0.3 if BUILT_IN_TREES[j][8] else 0
+        symbols = bytes(rng.randrange(256) if rng.random() < others else rng.choice(with_code) for _ in range(m))
+    if rng.random() < 0.3:      # as a side of a split, or in the escapes of a tree
+        escapes = ("tree-listed", rng.randint(1, 4), plan)
+        plan = rng.choice((escapes, ("split2", None, None, plan), ("split0", plan, None)))
+    encoder = ListEncoder(rng)
+    encoder.stray = rng.choice((0, 0, 0.2))
+    return frame_of_list(rng, 8, m, plan, symbols, encoder, wide=rng.random() < 0.5)
+
+
+def valid_escape(rng, kind, e, used):
+    """Escapes of all lengths, of symbols that have no code or have one, or of no symbol at all."""
+    encoder = ListEncoder(rng)
+    encoder.codes_for_all = not used
+    encoder.stray = rng.choice((0, 0, 0.1, 1)) if used else 0
+    b, m = rng.choice((4, 5, 8, 8, 8)), rng.randint(20, 500)
+    return frame_of_list(rng, b, m, (kind, e), encoder=encoder, wide=rng.random() < 0.5)
+
+
+def valid_many_codes(rng, codes):
+    m = rng.randint(600, 1500)
+    used = bytes(rng.sample(range(256), codes))
+    symbols = bytes(rng.choices(used, k=m)) + used
+    return frame_of_list(rng, 8, len(symbols), ("tree",), symbols, wide=True)
+
+
+def nested_splits(rng, depth, inside, low):
+    """Splits all symbols of which are 1 or 2 (low), or all above 2, so that they come to the same list in the end."""
+    plan = inside
+    for _ in range(depth):
+        split2 = ("split2", None, plan, None) if low else ("split2", None, None, plan)
+        plan = rng.choice((("split0", None, plan), split2))
+    return plan
+
+
+def valid_deep(rng, inside):
+    """Splits down to depth 7, and a list there that has no lists inside."""
+    low = inside[0] == "built-in" or rng.random() < 0.5
+    choices = (1, 2) if low else (3, 4, 200)
+    if inside[0] == "const":
+        choices = choices[:1]
+    symbols = bytes(rng.choice(choices) for _ in range(rng.randint(16, 200)))
+    return frame_of_list(rng, 8, len(symbols), nested_splits(rng, 7, inside, low), symbols, wide=True)
+
+
+def valid_split_masks(rng):
+    """Masks that are splits themselves, whose masks are trees and splits."""
+    inner = rng.choice((("split0", None, None), ("split2", None, None, None), ("split0", ("split0", None, None), None)))
+    m = 1100 if inner[1] else rng.randint(128, 600)
+    symbols = bytes(rng.randrange(4) if rng.random() < 0.1 else 0 for _ in range(m))
+    plan = rng.choice((("split0", inner, None), ("split2", inner, None, None)))
+    if plan[0] == "split2":
+        symbols = bytes(4 * s for s in symbols)
+    return frame_of_list(rng, rng.choice((4, 8)), m, plan, symbols, wide=True)
+
+
+def valid_levels(rng):
+    """Escapes of level 1 that are trees or splits, whose own escapes are RAW or listed as RAW or CONST."""
+    inner = rng.choice((("tree-raw", rng.randint(1, 8)), ("tree-listed", rng.randint(1, 8), ("raw",)),
+                        ("tree-listed", rng.randint(1, 8), None), ("built-in", rng.randrange(16), None),
+                        ("split2", None, ("tree-listed", 2, None), None),
+                        ("split0", ("tree-listed", 1, None), ("built-in", 19, None))))
+    plan = rng.choice((("tree-listed", rng.randint(1, 3), inner), ("built-in", rng.choice((6, 15, 17, 18)), inner)))
+    return frame_of_list(rng, 8, rng.randint(200, 700), plan, wide=True)
+
+
+def valid_node_limit(rng, nodes):
+    symbols, coded = list_of_nodes(rng, nodes)
+    if rng.random() < 0.3:      # 4: each list of a BYTES block has its own nodes
+        other, other_coded = list_of_nodes(rng, nodes)
+        planes, lists = [symbols, other] + [bytes(len(symbols))] * 6, [coded, other_coded] + [b"\x01\x00"] * 6
+        return frame_around(rng, 5, encode_bytes(planes, lists))
+    planes, lists = [bytes(len(symbols))] * 3, [b"\x01\x00"] * 3
+    k = rng.randrange(4)
+    planes.insert(k, symbols)
+    lists.insert(k, coded)
+    return frame_around(rng, 10, encode_bytes(planes, lists))
+
+
+def valid_wrong_sides(rng):
+    """4.4: a decoder merges the sides of a split by its mask, whatever symbols they have."""
+    encoder = ListEncoder(rng)
+    encoder.wrong_sides = True
+    return frame_of_list(rng, 8, rng.randint(16, 300), ("split2", None, None, None), encoder=encoder, wide=True)
+
+
+def valid_long_list(rng):
+    m = rng.choice((1 << 12, 5000, 1 << 13))
+    return frame_of_list(rng, 8, m, rng.choice((("built-in", 19, None), ("tree",), ("split0", None, None))),
+                         bytes(min(255, int(rng.expovariate(0.5))) for _ in range(m)), wide=True)
+
+
+def with_flags(make, flags, extensions):
+    def made(rng):
+        frame = make(rng)
+        frame.flags, frame.extensions = flags, random_extensions(rng) if extensions else None
+        return frame
+    return made
+
+
+def valid_recipes():
+    floats = [d for d in DTYPES if DTYPES[d].is_float]
+    recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
+               valid_long_list]
+    recipes += [lambda rng, nodes=nodes: valid_node_limit(rng, nodes) for nodes in (300, 511, 512, 512)]
+    recipes += [lambda rng, d=d: valid_stored(rng, d) for d in DTYPES]
+    recipes += [valid_cells] * 12
+    recipes += [lambda rng, log2=log2: valid_log2(rng, log2) for log2 in range(6, 21)]
+    recipes += [lambda rng, d=d, e=e: valid_e(rng, d, e) for d in floats for e in possible_e(d)]
+    recipes += [lambda rng, d=d, s=s: valid_constant_bits(rng, d, s) for d in floats for s in ("none", "some", "mixed")]
+    recipes += [lambda rng, base=base: valid_base(rng, base) for base in (0, 1, 895, decoder.MAX_BASE)]
+    recipes += [lambda rng, d=d: valid_specials(rng, d) for d in floats]
+    recipes += [lambda rng, n=n: valid_small_lists(rng, n) for n in (2, 3, 15, 16, 17)]
+    recipes += [lambda rng, kind=kind: valid_kind(rng, kind) for kind in KINDS]
+    recipes += [lambda rng, j=j: valid_built_in(rng, j) for j in range(32)]
+    recipes += [lambda rng, kind=kind, e=e, used=used: valid_escape(rng, kind, e, used)
+                for kind in ("tree-raw", "tree-listed") for e in range(1, 9) for used in (False, True)]
+    recipes += [lambda rng, codes=codes: valid_many_codes(rng, codes) for codes in (100, 255, 256)]
+    recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
+                for inside in (("tree",), ("tree-raw", 1), ("raw",), ("const",), ("built-in", 16))]
+    recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
+    return recipes
+
+
+# ---- invalid frames ----
+
+def small_frame(rng, flags=None, cells=None):
+    """A valid frame, to be spoiled elsewhere than in its blocks."""
+    dtype = rng.choice(list(DTYPES))
+    cells = rng.randint(1, 3) if cells is None else cells
+    blocks = [random_block(rng, dtype, 64) for _ in range(cells - 1)] + [random_block(rng, dtype, rng.randint(1, 64))]
+    return Frame(dtype, 6, blocks, random_flags(rng) if flags is None else flags)
+
+
+def with_footer(rng, flags=None):
+    return small_frame(rng, rng.choice((0, 1, 2, 3)) if flags is None else flags, rng.randint(2, 4))
+
+
+def spoiled(frame, **errors):
+    frame.errors.update({name.replace("_", " "): error for name, error in errors.items()})
+    return frame
+
+
+def nonzero(rng, bits=64):
+    return rng.randrange(1, 1 << bits)
+
+
+def spoil_header(name, *values):
+    return [lambda rng, value=value: spoiled(small_frame(rng), **{name: value(rng) if callable(value) else value})
+            for value in values]
+
+
+def bad_extensions(*extensions):
+    def made(rng, data):
+        frame = small_frame(rng)
+        front = random_extensions(rng)
+        frame.extensions = front + (data(rng) if callable(data) else data)
+        return frame
+    return [lambda rng, data=data: made(rng, data) for data in extensions]
+
+
+def cut_at(place):
+    """R6: the frame ends before its end; place: a part of it, or None for anywhere."""
+    def made(rng):
+        frame = with_footer(rng, rng.choice((1, 3)))
+        size = len(frame.write())
+        return spoiled(frame, cut=place(rng, size, len(frame.header())))
+    return made
+
+
+def replace_block(rng, change, flags=None, dtype=None):
+    """A frame one block of which is changed after it was made."""
+    dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
+    blocks = [random_block(rng, dtype, 64) for _ in range(rng.randint(1, 3))]
+    k = rng.randrange(len(blocks))
+    blocks[k] = change(blocks[k])
+    return Frame(dtype, 6, blocks, random_flags(rng) if flags is None else flags)
+
+
+def bad_form(*forms):
+    def change(block, form):
+        block.form, block.pieces = form, None
+        return block
+    return [lambda rng, form=form: replace_block(rng, lambda block: change(block, form)) for form in forms]
+
+
+def bad_body(make):
+    """R16: make(rng, w) gives a block of 64 elements."""
+    def made(rng):
+        dtype = rng.choice((6, 7, 8, 9, 10, 11))
+        return replace_block(rng, lambda _: make(rng, DTYPES[dtype].width), dtype=dtype)
+    return made
+
+
+def sized(form, size):
+    """A block of 64 elements whose body has the wrong size."""
+    def make(rng, w):
+        body = rng.randbytes(size(w))
+        return Block(form, body, 64, bytes(64 * w) if form != CONST else bytes(w), 1)
+    return bad_body(make)
+
+
+def bad_run(run, before=0):
+    """R17: the run of the last CONST block."""
+    def made(rng):
+        dtype = rng.choice(list(DTYPES))
+        w = DTYPES[dtype].width
+        blocks = [random_block(rng, dtype, 64) for _ in range(before)]
+        wrong = run(rng) if callable(run) else run
+        block = const_block(rng.randbytes(w), 64, wrong)
+        return Frame(dtype, 6, blocks + [block, random_block(rng, dtype, 10)][:rng.choice((1, 2)) if wrong != 2 else 1],
+                     random_flags(rng))
+    return made
+
+
+def split_frame(rng, dtype, descriptor, planes, coded, n):
+    block = split_block(descriptor, planes, coded, n, bytes(n * DTYPES[dtype].width))
+    if not 1 <= len(block.body) <= n * DTYPES[dtype].width:
+        raise Impossible("the size of the body")
+    return frame_around(rng, dtype, block, flags=rng.choice((0, 1)))
+
+
+def bad_descriptor(make):
+    """make(rng, n) gives a dtype, the descriptor, and V of each plane."""
+    def made(rng):
+        n = rng.randint(16, 200)
+        dtype, descriptor, varying = make(rng, n)
+        planes = [bytes(decoder.raw_plane_size(n, v)) for v in varying]
+        return split_frame(rng, dtype, descriptor, planes, b"\x01\x00", n)
+    return made
+
+
+def narrow_descriptor(rng, dtype, e, **options):
+    """Without varying bits."""
+    none = [0] * len(rest_bits(dtype, e))
+    return descriptor_of(dtype, e, none, none, **options), none
+
+
+def reserved_descriptor(bits):
+    def make(rng, n):
+        dtype = rng.choice((6, 7, 8, 9, 10, 11))
+        e = random_e(rng, dtype)
+        descriptor, varying = narrow_descriptor(rng, dtype, e)
+        return dtype, bytes([descriptor[0] | bits]) + descriptor[1:], varying
+    return bad_descriptor(make)
+
+
+def symbol_size(dtypes, sizes_of):
+    def make(rng, n):
+        dtype = rng.choice(dtypes)
+        none = [0] * DTYPES[dtype].width
+        return dtype, descriptor_of(dtype, 0, none, none, first=0x10 | rng.choice(sizes_of)), none
+    return bad_descriptor(make)
+
+
+def split_of_integers(rng, n):
+    dtype = rng.choice((1, 2, 3, 4, 5))
+    w = DTYPES[dtype].width
+    e = rng.randint(1, min(8, 8 * w - 1))
+    none = [0] * (w - (e == 8))
+    return dtype, descriptor_of(dtype, e, none, none), none
+
+
+def constant_bits(spoil):
+    """R20: spoil(rng, rest, varying, values) changes V or the values."""
+    def make(rng, n):
+        dtype = rng.choice((6, 7, 8, 9, 10, 11))
+        e = random_e(rng, dtype)
+        rest = rest_bits(dtype, e)
+        varying = random_varying(rng, dtype, e)
+        values = [rng.getrandbits(8) & bits & ~v for bits, v in zip(rest, varying)]
+        spoil(rng, rest, varying, values)
+        return dtype, descriptor_of(dtype, e, varying, values), varying
+    return bad_descriptor(make)
+
+
+def set_one(rng, bytes_list, allowed):
+    """Sets a random bit of those that are allowed in each byte."""
+    places = [(i, bit) for i, mask in enumerate(allowed) for bit in range(8) if mask >> bit & 1]
+    if not places:
+        raise Impossible("no such bit")
+    i, bit = rng.choice(places)
+    bytes_list[i] |= 1 << bit
+
+
+def varying_symbol_bits(rng, rest, varying, values):
+    set_one(rng, varying, [~bits & 0xFF for bits in rest])
+
+
+def values_that_vary(rng, rest, varying, values):
+    set_one(rng, values, varying)
+
+
+def values_of_symbol_bits(rng, rest, varying, values):
+    set_one(rng, values, [~bits & 0xFF for bits in rest])
+
+
+def all_vary(rng, rest, varying, values):
+    varying[:], values[:] = rest, [0] * len(rest)
+
+
+def short_split(rng):
+    """R18: the body ends in the descriptor or in a raw plane."""
+    dtype = rng.choice((6, 7, 8, 9, 10, 11))
+    block = random_split(rng, dtype, rng.randint(16, 200), varying=rng.choice((None, True)))
+    front = len(b"".join(block.pieces[:-1]))
+    if front < 2:
+        raise Impossible("nothing to cut")
+    return cut_split(rng, dtype, block, rng.randint(1, front - 1))
+
+
+def cut_split(rng, dtype, block, size):
+    """The first bytes of the body, divided into the same pieces."""
+    pieces, left = [], size
+    for piece in block.pieces:
+        pieces.append(piece[:left])
+        left -= len(pieces[-1])
+    block.body, block.pieces = block.body[:size], pieces
+    return frame_around(rng, dtype, block, flags=rng.choice((0, 1)))
+
+
+def short_descriptor(rng):
+    dtype = rng.choice((6, 8, 9, 10, 11))
+    varying = True if dtype != F64 else rng.choice((None, True))
+    block = random_split(rng, dtype, rng.randint(16, 200), varying=varying)
+    return cut_split(rng, dtype, block, rng.randint(1, len(block.pieces[0]) - 1))
+
+
+def bad_base(base):
+    def make(rng, n):
+        descriptor, none = narrow_descriptor(rng, F64, 8, base=base(rng))
+        return F64, descriptor, none
+    return bad_descriptor(make)
+
+
+def dirty_bit_plane(rng):
+    """R22"""
+    dtype = rng.choice((6, 7, 8, 9, 10, 11))
+    n = rng.choice((65, 66, 100, 127, 191, rng.randint(9, 63)))
+    if n % 8 == 0:
+        raise Impossible("masks of whole bytes")
+    block = random_split(rng, dtype, n, varying=True)
+    descriptor, planes, coded = block.pieces[0], block.pieces[1:-1], block.pieces[-1]
+    e, w = descriptor[0] & 15, DTYPES[dtype].width
+    partial = [k for k in range(w - (e == 8)) if descriptor[1 + k] not in (0, 0xFF)]
+    if not partial:
+        raise Impossible("no bit planes")
+    k = rng.choice(partial)
+    plane, tail = bytearray(planes[k]), (n % 64 + 7) // 8
+    mask = rng.randrange(bin(descriptor[1 + k]).count("1"))
+    plane[len(plane) - 1 - mask * tail] |= 1 << rng.randint(n % 8, 7)
+    planes[k] = bytes(plane)
+    return frame_around(rng, dtype, split_block(descriptor, planes, coded, n, block.elements))
+
+
+def list_frame(rng, coded, m, b, wide=False):
+    """A frame with these bytes as a list, which need not be valid: the last one of its block."""
+    dtype, split = dtype_for(rng, b, wide)
+    w = DTYPES[dtype].width
+    flags = rng.choice((0, 1))
+    if not split:
+        block = Block(BYTES, b"\x01\x00" * (w - 1) + coded, m, bytes(m * w))
+        if not 1 <= len(block.body) <= m * w:
+            raise Impossible("the size of the body")
+        return frame_around(rng, dtype, block, flags)
+    descriptor, none = narrow_descriptor(rng, dtype, b)
+    return split_frame(rng, dtype, descriptor, [b""] * len(none), coded, m)
+
+
+def bad_list(make):
+    """make(rng, b, m) gives the bytes of the list."""
+    def made(rng):
+        b, m = rng.choice((3, 5, 8, 8)), rng.randint(40, 300)
+        return list_frame(rng, make(rng, b, m), m, b)
+    return made
+
+
+def inside_split(make):
+    """The bad list as a side of a split."""
+    def made(rng, b, m):
+        bits = [rng.randrange(2) for _ in range(2 * m)]
+        return b"\x06\x00" + bytes(mask_of(bits)) + b"\x01\x01" + make(rng, b, sum(bits)), 2 * m
+    def framed(rng):
+        b = rng.choice((3, 5, 8, 8))
+        coded, m = made(rng, b, rng.randint(40, 150))
+        return list_frame(rng, coded, m, b)
+    return framed
+
+
+RESERVED_KINDS = [kind for kind in range(256) if not (kind in (0, 1, 2, 5, 6) or 0xC0 <= kind < 0xE0 or
+                                                     (kind & 15 in (3, 4) and 1 <= kind >> 4 <= 8))]
+
+
+def reserved_kind(*kinds):
+    def make(rng, b, m):
+        return bytes([rng.choice(kinds or RESERVED_KINDS)]) + rng.randbytes(rng.randint(1, m // 2))
+    return make
+
+
+def cut_list(plan):
+    """R24"""
+    def made(rng):
+        b, m = (8 if plan and plan[0] == "built-in" else rng.choice((3, 5, 8))), rng.randint(20, 300)
+        encoder = ListEncoder(rng)
+        coded = encoder.outermost(random_symbols(rng, m, b), b, plan)
+        return list_frame(rng, coded[:rng.randint(0, len(coded) - 1)], m, b)
+    return made
+
+
+def cut_table(rng, b, m):
+    lengths = random_code(rng, random_symbols(rng, m, b), b, 0)
+    table = table_of(lengths)
+    return b"\x02" + table[:rng.randint(0, len(table) - 1)]
+
+
+def large_symbol(kind):
+    """R25: where all is right but for one symbol."""
+    def made(rng):
+        b, m = rng.randint(1, 7), rng.randint(40, 200)
+        bad = rng.choice((1 << b, 255, rng.randint(1 << b, 255)))
+        symbols = bytearray(random_symbols(rng, m, b))
+        encoder = ListEncoder(rng)
+        if kind == "const":
+            return list_frame(rng, bytes([1, bad]), m, b)
+        symbols[rng.randrange(m)] = bad
+        if kind == "raw":
+            return list_frame(rng, b"\x00" + bytes(symbols), m, b)
+        escape = rng.randint(1, min(8, 1 << b))
+        lengths = random_code(rng, bytes(s for s in symbols if s != bad), b, escape)
+        if kind == "table":
+            some = rng.choice([s for s in lengths if s != ESCAPE])
+            lengths[bad] = lengths.pop(some)
+            return list_frame(rng, bytes([16 * escape + 3]) + table_of(lengths) +
+                              encoder.coded_nodes(bytes(symbols), lengths, bytes), m, b)
+        lists = kind == "listed escape"
+        write = (lambda s: b"\x00" + s if s else b"") if lists else bytes
+        coded = bytes([16 * escape + 3 + lists]) + table_of(lengths)
+        return list_frame(rng, coded + encoder.coded_nodes(bytes(symbols), lengths, write), m, b)
+    return made
+
+
+def narrow_built_in(rng):
+    b, m = rng.randint(1, 7), rng.randint(20, 200)
+    j = rng.choice((16, rng.randrange(32)))
+    symbols = bytes(rng.choice((1, 2 if b > 1 else 1)) for _ in range(m))
+    if b == 1:
+        symbols = bytes(m) if j < 7 else symbols
+    coded = ListEncoder(rng, any_size=True).outermost(symbols, b, ("built-in", j, None))
+    return list_frame(rng, coded, m, b)
+
+
+def table_beyond_255(rng):
+    first = rng.randint(200, 255)
+    table = bytes([first, rng.randint(256 - first, 255)]) + pack_nibbles([1, 1])
+    return list_frame(rng, b"\x02" + table + rng.randbytes(40), 300, 8)
+
+
+def bad_table(nibbles, first=None, count=None):
+    """A TREE without escape, or with one of length 8 where the nibbles leave room for it, and some bytes behind it."""
+    def made(rng):
+        values = nibbles(rng) if callable(nibbles) else list(nibbles)
+        unused = values.pop() if len(values) > 1 and values[-1] is None else 0
+        size = sum(1 if 0 <= v <= 8 else 1 << v - 8 for v in values) if count is None else count
+        low = rng.randint(0, 256 - size) if first is None else first
+        table = bytes([low, size - 1]) + pack_nibbles(values, unused or 0)
+        return list_frame(rng, b"\x02" + table + rng.randbytes(60), 300, 8)
+    return made
+
+
+def dirty_table(escape):
+    """R27: an odd number of nibbles, and an unused one that is not 0."""
+    def made(rng):
+        b, m = rng.choice((4, 8, 8)), rng.randint(40, 300)
+        symbols = random_symbols(rng, m, b)
+        lengths = random_code(rng, symbols, b, escape)
+        table = table_of(lengths, rng.randint(1, 15))
+        if table == table_of(lengths):
+            raise Impossible("an even number of nibbles")
+        encoder = ListEncoder(rng)
+        coded = bytes([16 * escape + 3 if escape else 2]) + table
+        return list_frame(rng, coded + encoder.coded_nodes(symbols, lengths, bytes), m, b)
+    return made
+
+
+def bad_lengths(spoil, escape=0):
+    """R28"""
+    def made(rng):
+        b, m = rng.choice((4, 8, 8)), rng.randint(60, 300)
+        symbols = random_symbols(rng, m, b)
+        lengths = random_code(rng, symbols, b, escape)
+        before = dict(lengths)
+        spoil(rng, lengths)
+        if lengths == before or not any(s != ESCAPE for s in lengths):
+            raise Impossible("nothing to spoil")
+        e = lengths.get(ESCAPE, 0)
+        coded = bytes([16 * e + rng.choice((3, 4)) if e else 2]) + table_of(lengths)
+        return list_frame(rng, coded + rng.randbytes(rng.randint(5, 30)), m, b)
+    return made
+
+
+def longer(rng, lengths):
+    choices = [s for s in lengths if lengths[s] < 8]
+    if not choices:
+        raise Impossible("all are of length 8")
+    lengths[rng.choice(choices)] += 1
+
+
+def shorter(rng, lengths):
+    choices = [s for s in lengths if lengths[s] > 1]
+    if not choices:
+        raise Impossible("all are of length 1")
+    lengths[rng.choice(choices)] -= 1
+
+
+def one_less(rng, lengths):
+    lengths.pop(rng.choice([s for s in lengths if s != ESCAPE]))
+
+
+def only_one(length):
+    def spoil(rng, lengths):
+        symbol = rng.choice([s for s in lengths if s != ESCAPE])
+        lengths.clear()
+        lengths[symbol] = length
+    return spoil
+
+
+def other_escape(rng, lengths):
+    lengths[ESCAPE] = rng.choice([e for e in range(1, 9) if e != lengths[ESCAPE]])
+
+
+def few_symbols(plan):
+    """R29: a tree or a split of less than 16 symbols."""
+    def made(rng):
+        b = 8 if plan[0] == "built-in" else rng.choice((4, 8))
+        m = rng.choice((15, 15, rng.randint(4, 14)))
+        symbols = bytes(rng.choice((1, 2)) for _ in range(m))
+        coded = ListEncoder(rng, min_symbols=1).outermost(symbols, b, plan)
+        # there must be room for a list that is longer than its symbols
+        return list_frame(rng, coded, m, b)
+    return made
+
+
+def few_symbols_inside(plan_around, plan, choices):
+    def made(rng):
+        m = rng.randint(60, 300)
+        few = rng.randint(2, 15)
+        symbols = bytearray(rng.choice(choices[0]) for _ in range(m))
+        for i in rng.sample(range(m), few):
+            symbols[i] = rng.choice(choices[1])
+        encoder = ListEncoder(rng, min_symbols=1)
+        return list_frame(rng, encoder.outermost(bytes(symbols), 8, plan_around(plan)), m, 8)
+    return made
+
+
+def few_escapes(rng):
+    """R29 in the escapes of a built-in tree."""
+    m, few = rng.randint(60, 300), rng.randint(4, 15)
+    symbols = bytearray(rng.choice((1, 2, 3)) for _ in range(m))
+    for i in rng.sample(range(m), few):
+        symbols[i] = rng.choice((250, 251))
+    coded = ListEncoder(rng, min_symbols=1).outermost(bytes(symbols), 8, ("built-in", 17, ("tree-raw", 1)))
+    return list_frame(rng, coded, m, 8)
+
+
+def too_deep(plan):
+    """R30: at depth 7"""
+    def made(rng):
+        symbols = bytes(rng.choice((3, 4, 200)) for _ in range(rng.randint(100, 400)))
+        around = plan
+        for _ in range(7):
+            around = rng.choice((("split0", ("raw",), around), ("split2", ("raw",), ("raw",), around)))
+        encoder = ListEncoder(rng, max_depth=8, min_symbols=1)
+        return list_frame(rng, encoder.outermost(symbols, 8, around), len(symbols), 8, wide=True)
+    return made
+
+
+def level_2(plan):
+    """R30: escapes of escapes that are more than RAW or CONST."""
+    def made(rng):
+        m = rng.randint(300, 600)
+        symbols = bytes(rng.choice((1, 2, 100, 200)) for _ in range(m))
+        encoder = ListEncoder(rng, last_level=3)
+        encoder.stray = 0.5
+        around = rng.choice((("tree-listed", 1, ("tree-listed", 1, plan)), ("tree-listed", 2, ("built-in", 15, plan)),
+                             ("built-in", 17, ("tree-listed", 1, plan)),
+                             ("split0", None, ("tree-listed", 1, ("split2", None, None, ("tree-listed", 1, plan))))))
+        return list_frame(rng, encoder.outermost(symbols, 8, around), m, 8, wide=True)
+    return made
+
+
+def too_many_nodes(nodes):
+    def made(rng):
+        symbols, coded = list_of_nodes(rng, nodes(rng))
+        return list_frame(rng, coded, len(symbols), 8, wide=True)
+    return made
+
+
+def dirty_masks(plan, splits):
+    """R32"""
+    def made(rng):
+        m = rng.randint(30, 300)
+        b = 8 if plan[0] == "built-in" else rng.choice((4, 8))
+        encoder = ListEncoder(rng)
+        symbols = random_symbols(rng, m, b)
+        encoder.dirty_splits = int(splits)
+        encoder.dirty_nodes = 0 if splits else rng.choice((1, 1, 5))
+        wanted = encoder.dirty_splits + encoder.dirty_nodes
+        coded = encoder.outermost(symbols, b, plan)
+        if encoder.dirty_splits + encoder.dirty_nodes == wanted:
+            raise Impossible("masks of whole bytes")
+        return list_frame(rng, coded, m, b)
+    return made
+
+
+def left_over(form, size):
+    """R33"""
+    def made(rng):
+        dtype = rng.choice((8, 9, 10, 11))
+        n = rng.randint(20, 200)
+        more = rng.choice((b"\x00", b"\x01\x00", rng.randbytes(size)))
+        if form == SPLIT:
+            block = random_split(rng, dtype, n, varying=True)
+            block.pieces[-1] += more
+        else:
+            block = random_bytes(rng, rng.choice(list(DTYPES)), n, plan=("const",), symbols=rng.randbytes(1) * n)
+            dtype = {1: 2, 2: 3, 4: 4, 8: 5}[len(block.elements) // n]
+        block.body += more
+        return frame_around(rng, dtype, fitting(block, DTYPES[dtype].width), flags=rng.choice((0, 1)))
+    return made
+
+
+def count_too_large(rng):
+    """R34: all else is right: one CONST block stands for all of it."""
+    count = (1 << 48) + rng.choice((1, 2, 1 << 20, rng.randint(1, 1 << 40)))
+    dtype = rng.choice(list(DTYPES))
+    run = (count + (1 << 20) - 1) >> 20
+    return Frame(dtype, 20, [const_block(rng.randbytes(DTYPES[dtype].width), count, run)], rng.choice((0, 1)))
+
+
+def index_error(change, **errors):
+    def made(rng):
+        frame = with_footer(rng)
+        if change:
+            frame.errors["index"] = lambda index: change(rng, index)
+        frame.errors.update({name.replace("_", " "): value for name, value in errors.items()})
+        return frame
+    return made
+
+
+def other_run_in_index(rng):
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    run = rng.randint(2, 9)
+    blocks = [const_block(rng.randbytes(w), 64 * run, run), stored_block(rng.randbytes(10 * w), w)]
+    frame = Frame(dtype, 6, blocks, random_flags(rng))
+    frame.errors["index"] = lambda index: index[:4] + (run + rng.choice((-1, 1))).to_bytes(4, "little") + index[8:]
+    return frame
+
+
+def swap_heads(rng, index):
+    heads = [index[i:i + 4] for i in range(0, len(index), 4)]
+    rng.shuffle(heads)
+    if b"".join(heads) == index:
+        raise Impossible("the same index")
+    return b"".join(heads)
+
+
+def flip_bit(rng, data, start=0, end=None):
+    end = len(data) if end is None else end
+    i = rng.randrange(start, end)
+    return data[:i] + bytes([data[i] ^ 1 << rng.randrange(8)]) + data[i + 1:]
+
+
+def index_without_last(rng):
+    """R41"""
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    blocks = [stored_block(rng.randbytes(64 * w), w) for _ in range(rng.randint(1, 4))]
+    blocks.append(stored_block(rng.randbytes(w * rng.randint(1, 63)), w))
+    frame = Frame(dtype, 6, blocks, random_flags(rng))
+    missing = rng.randint(1, len(blocks))
+    frame.errors["index"] = lambda index: index[:len(index) - 4 * missing]
+    return frame
+
+
+def index_with_short_run(rng):
+    """R41: the last run of the index ends before the frame."""
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    run = rng.randint(2, 9)
+    blocks = [stored_block(rng.randbytes(64 * w), w), const_block(rng.randbytes(w), 64 * run - rng.randint(0, 60), run)]
+    frame = Frame(dtype, 6, blocks, random_flags(rng))
+    frame.errors["index"] = lambda index: index[:-4] + rng.randint(1, run - 1).to_bytes(4, "little")
+    return frame
+
+
+def empty_index(rng):
+    frame = small_frame(rng, rng.choice((2, 3)), 1)
+    frame.errors["index"] = lambda index: b""
+    return frame
+
+
+def block_check(change):
+    def made(rng):
+        return replace_block(rng, lambda block: change(rng, block), flags=rng.choice((1, 3)))
+    return made
+
+
+def wrong_check(rng, block):
+    block.check_error = rng.choice((1, 1 << 63, nonzero(rng)))
+    return block
+
+
+def swapped_blocks(rng):
+    """R9: two blocks of the same size change places, with their checks: the first element is part of the record."""
+    dtype = rng.choice(list(DTYPES))
+    w = DTYPES[dtype].width
+    blocks = [stored_block(rng.randbytes(64 * w), w) for _ in range(3)]
+    frame = Frame(dtype, 6, blocks, 1)
+    data, start = frame.write(), len(frame.header())
+    size = 12 + 64 * w
+    first, second = data[start:start + size], data[start + size:start + 2 * size]
+    return data[:start] + second + first + data[start + 2 * size:]
+
+
+def changed_stored(rng):
+    """R9: a bit of the elements of a STORED block."""
+    dtype = rng.choice(list(DTYPES))
+    w, n = DTYPES[dtype].width, rng.randint(1, 64)
+    frame = Frame(dtype, 6, [stored_block(rng.randbytes(n * w), w)], 1)
+    data = frame.write()
+    return flip_bit(rng, data, len(data) - n * w)
+
+
+def invalid_recipes():
+    """By rule."""
+    listed = ("tree-listed", 1, None)
+    return {
+        1: spoil_header("magic", b"\xB5SNQ", b"BITS", bytes(4), b"\xB4SNP", b"\xB5SN\xD0", lambda rng: b"PNS\xB5"),
+        2: spoil_header("version", 1, 2, 128, 255, lambda rng: rng.randint(1, 255)),
+        3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x83\x00\x01\x00",
+                          lambda rng: bytes([rng.randint(131, 255), 1, 7])),
+        4: spoil_header("more_flags", 4) + bad_extensions(b"\x81\x00", b"\x82\x04abcd", b"\x01\x00\x82\x00"),
+        5: bad_form(4, 5, 6, 7),
+        6: [cut_at(place) for place in (
+            lambda rng, size, header: rng.randrange(1, 24), lambda rng, size, header: header,
+            lambda rng, size, header: header + rng.randint(1, 11), lambda rng, size, header: size - 1,
+            lambda rng, size, header: rng.randrange(header, size),
+            lambda rng, size, header: size - rng.randint(1, 28))],
+        7: [lambda rng: spoiled(small_frame(rng), behind=b"\x00"),
+            lambda rng: spoiled(small_frame(rng), behind=rng.randbytes(rng.randint(1, 40))),
+            lambda rng: spoiled(small_frame(rng), behind=small_frame(rng).write()),
+            lambda rng: spoiled(valid_empty(rng), behind=b"PNS\xB5")],
+        8: spoil_header("header_check", 1, 1 << 63, nonzero) + [
+            lambda rng: flip_bit(rng, small_frame(rng).write(), 16, 24)],
+        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check)],
+        10: [lambda rng: spoiled(with_footer(rng), footer_check=nonzero(rng)),
+             lambda rng: spoiled(with_footer(rng), end_magic=b"PNS\xB4"),
+             lambda rng: spoiled(with_footer(rng), end_magic=bytes(4)),
+             lambda rng: spoiled(small_frame(rng, 2, 1), footer_check=1 << rng.randrange(64))],
+        11: [lambda rng: spoiled(with_footer(rng, rng.choice((1, 3))), chain=nonzero(rng)),
+             lambda rng: spoiled(with_footer(rng, 1), chain=1),
+             lambda rng: spoiled(small_frame(rng, 3, 1), chain=1 << 63)],
+        12: [lambda rng: spoiled(small_frame(rng, rng.choice((2, 3))), content_id=nonzero(rng)),
+             lambda rng: spoiled(small_frame(rng, 2, 1), content_id=1),
+             lambda rng: spoiled(with_flags(valid_empty, 3, False)(rng), content_id=1 << 63)],
+        13: spoil_header("dtype", 0, 12, 13, 128, 255),
+        14: spoil_header("log2", 0, 5, 21, 64, 255),
+        15: bad_form(8, 9, 64, 128, 255),
+        16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
+             sized(CONST, lambda w: w + 3), sized(CONST, lambda w: w + 5), sized(CONST, lambda w: 0),
+             sized(SPLIT, lambda w: 0), sized(SPLIT, lambda w: 64 * w + 1), sized(BYTES, lambda w: 0),
+             sized(BYTES, lambda w: 64 * w + 1)],
+        17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 32) - 1)), 1), bad_run(2),
+             bad_run(lambda rng: 1 << 31)],
+        18: [short_split, short_descriptor, short_split],
+        19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
+             symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)],
+        20: [constant_bits(change)
+             for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
+        21: [bad_base(base) for base in (lambda rng: 1793, lambda rng: 65535, lambda rng: rng.randint(1794, 65535))],
+        22: [dirty_bit_plane] * 4,
+        23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4)), bad_list(reserved_kind(0x93, 0x94, 0xB3)),
+             bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xE0, 0xFF, 0xBF)),
+             inside_split(reserved_kind())],
+        24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("tree-raw", 2)), cut_list(listed),
+             cut_list(("built-in", 7, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
+             bad_list(cut_table)],
+        25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape", "listed escape")] + [
+            narrow_built_in, table_beyond_255],
+        26: [bad_table(nibbles) for nibbles in (
+            (0, 1, 1), (1, 1, 0), (9, 1, 1), (1, 0, 0, 1), (1, 0, 9, 1), (1, 9, 9, 1), (1, 9, 10, 1), (1, 1, 9),
+            (2, 10, 2, 10, 11, 2, 2), lambda rng: [1] + [rng.choice((0, 9, 10))] * 2 + [1])] + [
+            bad_table((1, 10, 1), count=4), bad_table((1, 15, 1), count=100), bad_table((1, 13, 1, 1), count=20)],
+        27: [dirty_table(0), dirty_table(0), dirty_table(3), dirty_table(1)],
+        28: [bad_lengths(longer), bad_lengths(shorter), bad_lengths(one_less), bad_lengths(only_one(1)),
+             bad_lengths(only_one(8)), bad_lengths(longer, 2), bad_lengths(shorter, 3), bad_lengths(other_escape, 2),
+             bad_lengths(one_less, 4)],
+        29: [few_symbols(("tree",)), few_symbols(("tree-raw", 1)), few_symbols(("tree-listed", 1, ("raw",))),
+             few_symbols(("split0", ("raw",), ("raw",))), few_symbols(("split2", ("raw",), ("raw",), ("raw",))),
+             few_symbols(("built-in", 16, None)), few_symbols(("built-in", 19, ("raw",))), few_escapes,
+             few_symbols_inside(lambda plan: ("split0", ("raw",), plan), ("tree",), ((0,), (1, 2))),
+             few_symbols_inside(lambda plan: ("split2", ("raw",), plan, ("raw",)), ("tree-raw", 2),
+                                ((9, 8), (0, 1, 2)))],
+        30: [too_deep(("split0", ("raw",), ("raw",))), too_deep(("split2", ("raw",), ("raw",), ("raw",))),
+             too_deep(("tree-listed", 1, ("raw",))), too_deep(("built-in", 17, ("raw",))),
+             level_2(("tree",)), level_2(("split0", ("raw",), ("raw",))), level_2(("tree-raw", 2)),
+             level_2(("built-in", 19, ("raw",))), level_2(("tree-listed", 1, ("raw",)))],
+        31: [too_many_nodes(nodes) for nodes in (lambda rng: 513, lambda rng: 514, lambda rng: rng.randint(515, 1000))],
+        32: [dirty_masks(("tree",), False), dirty_masks(("tree-raw", 2), False),
+             dirty_masks(("built-in", 7, ("raw",)), False),
+             dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
+        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30)],
+        34: [count_too_large] * 3,
+        35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
+        36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
+                           lambda rng: bytes([rng.randrange(128), 9]) + bytes(8)),
+        38: [index_error(None, frame_size=error) for error in (1, -1, 8, -(1 << 40), 1 << 62)],
+        39: [index_error(None, index_size=error) for error in (1, 2, 4, -4, 1 << 40, -(1 << 30))] + [
+            index_error(lambda rng, index: index + bytes(4)), index_error(lambda rng, index: index[:-1]),
+            index_error(None, gap=bytes(4)), index_error(None, gap=b"\x00")],
+        40: [index_error(swap_heads), other_run_in_index, index_error(lambda rng, index: flip_bit(rng, index)),
+             index_error(lambda rng, index: bytes(len(index)))],
+        41: [index_without_last, index_with_short_run, empty_index, index_without_last],
+    }
+
+
+# ---- 8. Files ----
+
+def random_sequences(rng, texts):
+    """Sequences (literals, match length, distance), and the text that they give."""
+    sequences, text = [], bytearray()
+    for i in range(texts):
+        literals = rng.choice((b"", b'"weight":', b'{"dtype":"BF16","shape":[1,2]}',
+                               rng.randbytes(rng.choice((1, 2, 30))), bytes(rng.choice((254, 255, 256, 510, 600)))))
+        text += literals
+        if i == texts - 1:
+            sequences.append((literals, 0, 0))
+        elif text:
+            distance = rng.choice((1, 2, len(text), rng.randint(1, len(text))))
+            distance = min(distance, len(text))
+            length = rng.choice((4, 5, 40, 258, 259, 260, 4 + 255, 4 + 510))
+            for _ in range(length):
+                text.append(text[-distance])
+            sequences.append((literals, length, distance))
+        else:
+            text += b"{"
+            sequences.append((b"{", 4, 1))
+            text += b"{" * 4
+    return sequences, bytes(text)
+
+
+def sum_bytes(number):
+    return b"\xFF" * (number // 255) + bytes([number % 255])
+
+
+def streams_of(sequences):
+    matches = sequences[:-1]
+    return [b"".join(literals for literals, _, _ in sequences),
+            b"".join(sum_bytes(len(literals)) for literals, _, _ in sequences),
+            b"".join(sum_bytes(length - 4) for _, length, _ in matches)] + [
+        bytes(distance >> 8 * k & 255 for _, _, distance in matches) for k in range(3)]
+
+
+def code_streams(rng, streams):
+    data = b""
+    for stream in streams:
+        data += len(stream).to_bytes(4, "little")
+        for start in range(0, len(stream), decoder.PIECE):
+            data += ListEncoder(rng).outermost(stream[start:start + decoder.PIECE], 8)
+    return data
+
+
+@dataclass
+class Snap:
+    """A .bsnap file to be written; what is in errors is wrong on purpose."""
+    kind: int
+    sequences: Optional[list]
+    text: bytes
+    frames: List[Frame]
+    errors: dict = field(default_factory=dict)
+
+    def error(self, name, right):
+        return self.errors.get(name, right)
+
+    def source(self):
+        text = le64(len(self.text)) + self.text if self.kind == decoder.KIND_SAFETENSORS else b""
+        return text + b"".join(frame.elements() for frame in self.frames)
+
+    def text_record(self, rng):
+        streams = self.error("streams", lambda same: same)(streams_of(self.sequences))
+        coded = self.error("coded", lambda same: same)(code_streams(rng, streams))
+        data = decoder.TEXT_MAGIC + self.error("text reserved", bytes(4))
+        data += le64(self.error("text size", len(self.text))) + le64(len(coded)) + coded
+        return data + le64(xxh3(data) ^ self.error("text check", 0))
+
+    def end_record(self, sizes_of_frames):
+        data = decoder.END_RECORD_MAGIC + self.error("end reserved", bytes(4))
+        data += le64((len(self.source()) + self.error("end size", 0)) & decoder.M64)
+        sizes_of_frames = self.error("frame sizes", lambda same: same)(sizes_of_frames)
+        data += le64(len(sizes_of_frames) + self.error("frame count", 0)) + b"".join(map(le64, sizes_of_frames))
+        data += le64(len(data) + 24 + self.error("record size", 0))
+        return data + le64(xxh3(data) ^ self.error("end check", 0)) + self.error("end magic", decoder.FILE_END_MAGIC)
+
+    def write(self, rng):
+        size = decoder.UNKNOWN_SIZE if self.error("unknown size", False) else len(self.source())
+        data = self.error("magic", decoder.FILE_MAGIC)
+        data += bytes([self.error("version", 0), self.error("kind", self.kind)])
+        data += self.error("reserved", bytes(6)) + le64(size + self.error("size", 0))
+        data += le64(xxh3(data) ^ self.error("header check", 0))
+        frames = [frame.write() for frame in self.frames]
+        records = list(frames)
+        text = self.text_record(rng) if self.kind == decoder.KIND_SAFETENSORS else b""
+        records = self.error("records", lambda text, records: [text] + records)(text, records)
+        data += b"".join(records) + self.error("gap", b"") + self.end_record(list(map(len, frames)))
+        return data[:len(data) - self.error("cut", 0)] + self.error("behind", b"")
+
+
+def random_snap(rng, kind=None, sequences=None):
+    kind = rng.randrange(2) if kind is None else kind
+    frames = [rng.choice((small_frame, valid_cells, valid_empty))(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+    if kind == decoder.KIND_RAW:
+        return Snap(kind, None, b"", frames)
+    sequences, text = random_sequences(rng, rng.randint(1, 30)) if sequences is None else sequences
+    return Snap(kind, sequences, text, frames)
+
+
+def snap_unknown_size(rng):
+    snap = random_snap(rng)
+    snap.errors["unknown size"] = True
+    return snap
+
+
+def snap_long_text(rng):
+    """Streams of more than one piece, and distances of three bytes."""
+    head = rng.randbytes(100)
+    run, far = 70000, rng.randbytes(rng.choice((decoder.PIECE, decoder.PIECE + 5)))
+    text = head + far + b"\x07" * (run + 1)
+    text += text[:200]
+    return random_snap(rng, 1, ([(head + far + b"\x07", run, 1), (b"", 200, len(text) - 200), (b"", 0, 0)], text))
+
+
+def valid_file_recipes():
+    empty, literal = ([(b"", 0, 0)], b""), ([(b"{}", 0, 0)], b"{}")
+    return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_unknown_size,
+            snap_long_text, lambda rng: random_snap(rng, 1, empty), lambda rng: random_snap(rng, 1, literal),
+            random_snap, lambda rng: Snap(0, None, b"", []), lambda rng: random_snap(rng, 1)]
+
+
+def bad_snap(kind=None, **errors):
+    def made(rng):
+        snap = random_snap(rng, kind)
+        snap.errors.update({name.replace("_", " "): error for name, error in errors.items()})
+        return snap
+    return made
+
+
+def bad_distance(distance):
+    def made(rng):
+        snap = random_snap(rng, 1, ([(b"abcdefgh", 8, 8), (b"", 0, 0)], b"abcdefgh" * 2))
+        snap.errors["streams"] = lambda streams: streams[:3] + [bytes([distance >> 8 * k & 255]) for k in range(3)]
+        return snap
+    return made
+
+
+def bad_stream(k, change):
+    def made(rng):
+        snap = random_snap(rng, 1, ([(b"abcdefgh", 8, 8), (b"xyz", 5, 2), (b"", 0, 0)], b"abcdefgh" * 2 + b"xyzyzyzy"))
+        snap.errors["streams"] = lambda streams: streams[:k] + [change(streams[k])] + streams[k + 1:]
+        return snap
+    return made
+
+
+def snap_of_bad_frame(rng):
+    snap = random_snap(rng)
+    snap.frames.append(spoiled(small_frame(rng), header_check=1))
+    return snap
+
+
+def changed_end_sizes(change):
+    def made(rng):
+        snap = random_snap(rng)
+        snap.frames.append(small_frame(rng))
+        snap.errors["frame sizes"] = change
+        return snap
+    return made
+
+
+def text_behind_frame(rng):
+    snap = random_snap(rng, 1)
+    snap.frames.append(small_frame(rng))
+    snap.errors["records"] = lambda text, records: records + [text]
+    return snap
+
+
+def text_of_raw(rng):
+    """Kind 0 with a text record; all else fits."""
+    snap = random_snap(rng, 1)
+    snap.errors["kind"] = 0
+    return snap
+
+
+def invalid_file_recipes():
+    return [
+        bad_snap(magic=b"\xB5SNPFILF"), bad_snap(version=1), bad_snap(reserved=bytes(5) + b"\x01"),
+        bad_snap(reserved=b"\x01" + bytes(5)), bad_snap(size=1), bad_snap(header_check=1),
+        bad_snap(1, text_check=1 << 63), bad_snap(1, text_reserved=b"\x00\x00\x00\x01"),
+        bad_snap(1, text_size=decoder.MAX_TEXT + 1), bad_snap(1, text_size=99_999),
+        bad_snap(1, coded=lambda coded: coded + b"\x00"), bad_snap(1, coded=lambda coded: coded[:-1]),
+        bad_distance(0), bad_distance(9), bad_distance(1 << 16),
+        bad_stream(0, lambda s: s + b"a"), bad_stream(0, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1]),
+        bad_stream(1, lambda s: s[:-1] + b"\xFF"), bad_stream(1, lambda s: s + b"\x00"),
+        bad_stream(2, lambda s: s + b"\x00"), bad_stream(2, lambda s: s[:-1]),
+        bad_stream(3, lambda s: s + b"\x01"), bad_stream(5, lambda s: s[:-1]),
+        bad_snap(1, records=lambda text, records: records),
+        bad_snap(1, records=lambda text, records: [text, text] + records),
+        text_behind_frame, text_of_raw, lambda rng: spoiled_kind(rng, 2), snap_of_bad_frame,
+        bad_snap(end_reserved=b"\x80" + bytes(3)), bad_snap(end_size=-1), bad_snap(frame_count=1),
+        changed_end_sizes(lambda sizes_of: sizes_of[:-1]), changed_end_sizes(lambda sizes_of: sizes_of + [0]),
+        changed_end_sizes(lambda sizes_of: sizes_of[:-1] + [sizes_of[-1] + 1]), bad_snap(record_size=8),
+        bad_snap(end_check=1), bad_snap(end_magic=b"ELIFPNS\xB4"), bad_snap(behind=b"\x00"), bad_snap(cut=1),
+        bad_snap(cut=30), bad_snap(gap=b"\x00"), bad_snap(gap=b"\xB5ABC"),
+    ]
+
+
+def spoiled_kind(rng, kind):
+    snap = random_snap(rng)
+    snap.errors["kind"] = kind
+    return snap
+
+
+# ---- command line ----
+
+def attempt(recipe, rng):
+    """Recipes fail where chance gives them nothing to work with."""
+    for _ in range(500):
+        try:
+            made = recipe(rng)
+            if isinstance(made, bytes):
+                return made, made
+            return made, made.write(rng) if isinstance(made, Snap) else made.write()
+        except Impossible:
+            pass
+    raise RuntimeError("a recipe that never succeeds: %s" % getattr(recipe, "__qualname__", recipe))
+
+
+class Writer:
+    def __init__(self, directory, seed):
+        self.directory = directory
+        self.seed = seed
+
+    def rng(self, kind, i):
+        return random.Random("%d/%s/%d" % (self.seed, kind, i))
+
+    def put(self, name, data):
+        with open(os.path.join(self.directory, name), "wb") as stream:
+            stream.write(data)
+
+    def shuffled(self, kind, recipes):
+        """Another order for each seed, so that few cases of many seeds see all recipes."""
+        recipes = list(recipes)
+        random.Random("%d/%s" % (self.seed, kind)).shuffle(recipes)
+        return recipes
+
+    def valid(self, count):
+        recipes = self.shuffled("valid", valid_recipes())
+        for i in range(1, count + 1):
+            frame, data = attempt(recipes[(i - 1) % len(recipes)], self.rng("valid", i))
+            stem, elements = "v%05d" % i, frame.elements()
+            decoded = decoder.decode_frame(data)
+            assert (decoded.elements, decoded.dtype, decoded.size) == (elements, frame.dtype, len(data)), stem
+            self.put(stem + ".frame", data)
+            if len(elements) > 1 << 20:
+                self.put(stem + ".large", b"%d" % frame.count)
+            else:
+                self.put(stem + ".elements", elements)
+
+    def invalid(self, count):
+        recipes = invalid_recipes()
+        rules = self.shuffled("rules", recipes)
+        for i in range(1, count + 1):
+            rule = rules[(i - 1) % len(rules)]
+            turn = (i - 1) // len(rules) + self.seed
+            _, data = attempt(recipes[rule][turn % len(recipes[rule])], self.rng("invalid", i))
+            name = "x%05d-R%d.frame" % (i, rule)
+            found = decoder.rejected_rule(decoder.decode_frame, data)
+            assert found is not None and decoder.rule_agrees(rule, found), "%s: R%s" % (name, found)
+            self.put(name, data)
+
+    def files(self, count):
+        recipes = self.shuffled("files", valid_file_recipes())
+        for i in range(1, count + 1):
+            snap, data = attempt(recipes[(i - 1) % len(recipes)], self.rng("file", i))
+            assert decoder.decode_file(data) == snap.source(), "f%05d" % i
+            self.put("f%05d.bsnap" % i, data)
+            self.put("f%05d.source" % i, snap.source())
+        recipes = self.shuffled("invalid files", invalid_file_recipes())
+        for i in range(1, count + 1):
+            _, data = attempt(recipes[(i - 1) % len(recipes)], self.rng("invalid file", i))
+            assert decoder.rejected_rule(decoder.decode_file, data) is not None, "g%05d" % i
+            self.put("g%05d.bsnap" % i, data)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes frames and files, valid and invalid, to test readers with.")
+    parser.add_argument("directory", metavar="OUT_DIR")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300, help="frames of each kind; of files a quarter of it")
+    parser.add_argument("--kinds", default="valid,invalid,files", help="some of valid,invalid,files")
+    arguments = parser.parse_args()
+    kinds = arguments.kinds.split(",")
+    if not set(kinds) <= {"valid", "invalid", "files"}:
+        parser.error("kinds are valid, invalid, files")
+    os.makedirs(arguments.directory, exist_ok=True)
+    writer = Writer(arguments.directory, arguments.seed)
+    if "valid" in kinds:
+        writer.valid(arguments.count)
+    if "invalid" in kinds:
+        writer.invalid(arguments.count)
+    if "files" in kinds:
+        writer.files((arguments.count + 3) // 4)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
