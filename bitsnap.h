@@ -389,25 +389,22 @@ extern "C" {
 #define BSN_LIKELY(x) __builtin_expect(!!(x), 1)
 #define BSN_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BSN_FUNCTION static __attribute__((unused, noinline))
-#define BSN_PREFETCH(p) __builtin_prefetch(p)
+#define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
+#define BSN_PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
 #elif defined(_MSC_VER)
 #define BSN_INLINE static __forceinline
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
 #define BSN_PREFETCH(p) ((void)(p))
+#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define BSN_INLINE static
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
-#endif
-
-#if defined(__cplusplus)
-#define BSN_RESTRICT
-#else
-#define BSN_RESTRICT restrict
+#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
 #if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
@@ -462,12 +459,53 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
     memcpy(p, &x, 4);
 }
 
+/* A wide word: two 64-bit lanes where the compiler has vectors of its own (they become SSE2, NEON or plain code, whatever
+ * the target's baseline is), else one. Operators work on all lanes alike. */
+#if defined(__GNUC__) || defined(__clang__)
+typedef uint64_t bsn_wide __attribute__((vector_size(16)));
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+#else
+typedef uint64_t bsn_wide;
+#endif
+#define BSN_WIDE sizeof(bsn_wide)
+
+BSN_INLINE bsn_wide bsn_wide_load(const void *p)
+{
+    bsn_wide x;
+    memcpy(&x, p, BSN_WIDE);
+    return x;
+}
+
+BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
+
+/* the lower half of each lane, times its upper half */
+BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
+{
+#if defined(__SSE2__) && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
+    return (bsn_wide)_mm_mul_epu32((__m128i)x, (__m128i)(x >> 32));
+#else
+    return (x & UINT64_C(0xFFFFFFFF)) * (x >> 32);
+#endif
+}
+
 BSN_INLINE unsigned bsn_popcount(uint64_t x)
 {
     x -= (x >> 1) & UINT64_C(0x5555555555555555);
     x = (x & UINT64_C(0x3333333333333333)) + ((x >> 2) & UINT64_C(0x3333333333333333));
     x = (x + (x >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
     return (unsigned)((x * BSN_ONES) >> 56);
+}
+
+/* the number of the lowest bit that is set; x > 0 */
+BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return (unsigned)__builtin_ctzll(x);
+#else
+    return bsn_popcount((x & (0 - x)) - 1);
+#endif
 }
 
 /* floor(log2(x)), x > 0 */
@@ -492,6 +530,19 @@ BSN_INLINE size_t bsn_mask_bytes(size_t n) { return (n >> 3) + ((n & 7) != 0); }
 BSN_INLINE void *bsn_align(void *p)
 {
     return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63);
+}
+
+/* Asks for the lines of a span, to be there when their turn comes. Nothing depends on it, and p may lie anywhere. */
+BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
+}
+
+BSN_INLINE void bsn_prefetch_write(const uint8_t *p, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) BSN_PREFETCH_WRITE(p + i);
 }
 
 /* Not memcmp: where only equality counts, compilers may turn that into bcmp, which not every C library has. */
@@ -736,18 +787,46 @@ static void bsn_hash_scramble(uint64_t state[8])
         state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
 
-/* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled. They are copied, so that the
- * compiler knows that the input does not overlap them. */
+/* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled. */
 static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
-    uint64_t local[8];
     size_t i;
-    memcpy(local, state, sizeof local);
+#if BSN_BIG_ENDIAN || !(defined(__GNUC__) || defined(__clang__))
     for (i = first; i < first + count; i++, p += 64) {
-        bsn_hash_stripe(local, p, bsn_secret + 8 * (i & 15));
-        if ((i & 15) == 15) bsn_hash_scramble(local);
+        bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
+        if ((i & 15) == 15) bsn_hash_scramble(state);
     }
-    memcpy(state, local, sizeof local);
+#else /* two lanes at a time: each lane's data goes to the other lane's accumulator */
+    bsn_wide s0 = bsn_wide_load(state), s1 = bsn_wide_load(state + 2), s2 = bsn_wide_load(state + 4), s3 = bsn_wide_load(state + 6);
+    for (i = first; i < first + count; i++, p += 64) {
+        const uint8_t *secret = bsn_secret + 8 * (i & 15);
+#define BSN_LANES_OF(s, at)                                                                           \
+    do {                                                                                              \
+        const bsn_wide d = bsn_wide_load(p + at), other = { d[1], d[0] };                             \
+        s += bsn_wide_multiply_halves(d ^ bsn_wide_load(secret + at)) + other;                        \
+    } while (0)
+        BSN_LANES_OF(s0, 0);
+        BSN_LANES_OF(s1, 16);
+        BSN_LANES_OF(s2, 32);
+        BSN_LANES_OF(s3, 48);
+#undef BSN_LANES_OF
+        if ((i & 15) == 15) {
+            bsn_wide_store(state, s0);
+            bsn_wide_store(state + 2, s1);
+            bsn_wide_store(state + 4, s2);
+            bsn_wide_store(state + 6, s3);
+            bsn_hash_scramble(state);
+            s0 = bsn_wide_load(state);
+            s1 = bsn_wide_load(state + 2);
+            s2 = bsn_wide_load(state + 4);
+            s3 = bsn_wide_load(state + 6);
+        }
+    }
+    bsn_wide_store(state, s0);
+    bsn_wide_store(state + 2, s1);
+    bsn_wide_store(state + 4, s2);
+    bsn_wide_store(state + 6, s3);
+#endif
 }
 
 /* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
@@ -1165,41 +1244,39 @@ static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *
     }
 }
 
-/* The portable kernels work on words of 8 bytes. A symbol below 8 bits moves within the top byte only: 8 top bytes are
- * rearranged at once. Then bytes are dealt from 16-bit lanes, or to them; where the symbol has 8 bits the lanes that hold
- * it are rearranged on the way. a holds the lanes of even positions, b those of odd ones. */
+/* The portable kernels work on wide words. A symbol below 8 bits moves within the top byte only: whole words of top bytes
+ * are rearranged at once. Then bytes are dealt from 16-bit lanes, or to them; where the symbol has 8 bits the lanes that
+ * hold it are rearranged on the way. a holds the lanes of even positions, b those of odd ones. */
 #define BSN_EVEN UINT64_C(0x00FF00FF00FF00FF)
 #define BSN_LOW16 UINT64_C(0x0000FFFF0000FFFF)
 #define BSN_LANES(x) (UINT64_C(0x0001000100010001) * (x))
 
-BSN_INLINE uint64_t bsn_top_split(uint64_t v, unsigned e)
+BSN_INLINE bsn_wide bsn_top_split(bsn_wide v, unsigned e)
 {
     if (e == 0 || e == 8) return v;
     return (v & (BSN_ONES * (0x7Fu >> e))) | ((v >> e) & (BSN_ONES * (0x80u >> e))) | ((v << 1) & (BSN_ONES * (0xFF00u >> e & 0xFFu)));
 }
 
-BSN_INLINE uint64_t bsn_top_join(uint64_t x, unsigned e)
+BSN_INLINE bsn_wide bsn_top_join(bsn_wide x, unsigned e)
 {
     if (e == 0 || e == 8) return x;
     return (x & (BSN_ONES * (0x7Fu >> e))) | ((x & (BSN_ONES * (0x80u >> e))) << e) | ((x >> 1) & (BSN_ONES * (0x7F80u >> e & 0x7Fu)));
 }
 
-BSN_INLINE void bsn_split_lanes(uint64_t a, uint64_t b, uint8_t *low, uint8_t *top, unsigned e)
+BSN_INLINE void bsn_split_lanes(bsn_wide a, bsn_wide b, uint8_t *low, uint8_t *top, unsigned e)
 {
-    uint64_t x;
     if (e == 8) { /* sign and 7 bits below, 8 bits of symbol */
-        bsn_store64(low, (a & BSN_LANES(0x7F)) | ((a >> 8) & BSN_LANES(0x80)) | ((b & BSN_LANES(0x7F)) << 8) | (b & BSN_LANES(0x8000)));
-        bsn_store64(top, ((a >> 7) & BSN_EVEN) | ((b << 1) & ~BSN_EVEN));
+        bsn_wide_store(low, (a & BSN_LANES(0x7F)) | ((a >> 8) & BSN_LANES(0x80)) | ((b & BSN_LANES(0x7F)) << 8) | (b & BSN_LANES(0x8000)));
+        bsn_wide_store(top, ((a >> 7) & BSN_EVEN) | ((b << 1) & ~BSN_EVEN));
     } else {
-        x = ((a >> 8) & BSN_EVEN) | (b & ~BSN_EVEN);
-        bsn_store64(low, (a & BSN_EVEN) | ((b & BSN_EVEN) << 8));
-        bsn_store64(top, bsn_top_split(x, e));
+        bsn_wide_store(low, (a & BSN_EVEN) | ((b & BSN_EVEN) << 8));
+        bsn_wide_store(top, bsn_top_split(((a >> 8) & BSN_EVEN) | (b & ~BSN_EVEN), e));
     }
 }
 
-BSN_INLINE void bsn_join_lanes(uint64_t *a, uint64_t *b, const uint8_t *low, const uint8_t *top, unsigned e)
+BSN_INLINE void bsn_join_lanes(bsn_wide *a, bsn_wide *b, const uint8_t *low, const uint8_t *top, unsigned e)
 {
-    const uint64_t l = bsn_load64(low), t = bsn_top_join(bsn_load64(top), e);
+    const bsn_wide l = bsn_wide_load(low), t = bsn_top_join(bsn_wide_load(top), e);
     if (e == 8) {
         *a = (l & BSN_LANES(0x7F)) | ((l & BSN_LANES(0x80)) << 8) | ((t & BSN_EVEN) << 7);
         *b = ((l >> 8) & BSN_LANES(0x7F)) | (l & BSN_LANES(0x8000)) | ((t >> 1) & BSN_LANES(0x7F80));
@@ -1211,56 +1288,48 @@ BSN_INLINE void bsn_join_lanes(uint64_t *a, uint64_t *b, const uint8_t *low, con
 
 BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *elements, size_t groups, unsigned width, unsigned e)
 {
-    uint8_t *p0 = planes[0], *p1 = planes[1], *p2 = planes[2], *p3 = planes[3];
-    size_t i, j;
-    for (i = 0; i < groups; i++, elements += 64 * width) {
-        for (j = 0; j < 64; j += 8) {
+    size_t i, j, k;
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            k = i + j;
             if (width == 1) {
-                bsn_store64(p0 + j, bsn_top_split(bsn_load64(elements + j), e));
+                bsn_wide_store(planes[0] + k, bsn_top_split(bsn_wide_load(elements + j), e));
             } else if (width == 2) {
-                bsn_split_lanes(bsn_load64(elements + j), bsn_load64(elements + 64 + j), p0 + j, p1 + j, e);
-            } else { /* v[q] holds two elements of quarter q */
-                const uint64_t v0 = bsn_load64(elements + j), v1 = bsn_load64(elements + 64 + j);
-                const uint64_t v2 = bsn_load64(elements + 128 + j), v3 = bsn_load64(elements + 192 + j);
+                bsn_split_lanes(bsn_wide_load(elements + j), bsn_wide_load(elements + 64 + j), planes[0] + k, planes[1] + k, e);
+            } else { /* v[q] holds elements of quarter q */
+                const bsn_wide v0 = bsn_wide_load(elements + j), v1 = bsn_wide_load(elements + 64 + j);
+                const bsn_wide v2 = bsn_wide_load(elements + 128 + j), v3 = bsn_wide_load(elements + 192 + j);
                 bsn_split_lanes((v0 & BSN_LOW16) | ((v2 & BSN_LOW16) << 16), (v1 & BSN_LOW16) | ((v3 & BSN_LOW16) << 16),
-                                p0 + j, p1 + j, 0);
+                                planes[0] + k, planes[1] + k, 0);
                 bsn_split_lanes(((v0 >> 16) & BSN_LOW16) | (v2 & ~BSN_LOW16), ((v1 >> 16) & BSN_LOW16) | (v3 & ~BSN_LOW16),
-                                p2 + j, p3 + j, e);
+                                planes[2] + k, planes[3] + k, e);
             }
         }
-        p0 += 64;
-        p1 += 64;
-        p2 += 64;
-        p3 += 64;
     }
 }
 
 BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8], size_t groups, unsigned width, unsigned e)
 {
-    const uint8_t *p0 = planes[0], *p1 = planes[1], *p2 = planes[2], *p3 = planes[3];
-    uint64_t a, b, c, d;
-    size_t i, j;
-    for (i = 0; i < groups; i++, elements += 64 * width) {
-        for (j = 0; j < 64; j += 8) {
+    bsn_wide a, b, c, d;
+    size_t i, j, k;
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            k = i + j;
             if (width == 1) {
-                bsn_store64(elements + j, bsn_top_join(bsn_load64(p0 + j), e));
+                bsn_wide_store(elements + j, bsn_top_join(bsn_wide_load(planes[0] + k), e));
             } else if (width == 2) {
-                bsn_join_lanes(&a, &b, p0 + j, p1 + j, e);
-                bsn_store64(elements + j, a);
-                bsn_store64(elements + 64 + j, b);
+                bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, e);
+                bsn_wide_store(elements + j, a);
+                bsn_wide_store(elements + 64 + j, b);
             } else {
-                bsn_join_lanes(&a, &b, p0 + j, p1 + j, 0);
-                bsn_join_lanes(&c, &d, p2 + j, p3 + j, e);
-                bsn_store64(elements + j, (a & BSN_LOW16) | ((c & BSN_LOW16) << 16));
-                bsn_store64(elements + 64 + j, (b & BSN_LOW16) | ((d & BSN_LOW16) << 16));
-                bsn_store64(elements + 128 + j, ((a >> 16) & BSN_LOW16) | (c & ~BSN_LOW16));
-                bsn_store64(elements + 192 + j, ((b >> 16) & BSN_LOW16) | (d & ~BSN_LOW16));
+                bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, 0);
+                bsn_join_lanes(&c, &d, planes[2] + k, planes[3] + k, e);
+                bsn_wide_store(elements + j, (a & BSN_LOW16) | ((c & BSN_LOW16) << 16));
+                bsn_wide_store(elements + 64 + j, (b & BSN_LOW16) | ((d & BSN_LOW16) << 16));
+                bsn_wide_store(elements + 128 + j, ((a >> 16) & BSN_LOW16) | (c & ~BSN_LOW16));
+                bsn_wide_store(elements + 192 + j, ((b >> 16) & BSN_LOW16) | (d & ~BSN_LOW16));
             }
         }
-        p0 += 64;
-        p1 += 64;
-        p2 += 64;
-        p3 += 64;
     }
 }
 
@@ -1748,64 +1817,120 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
     return m;
 }
 
-/* Eight elements at a time: the leaves are chosen by masks, the lists are expanded to their places. `k` and
- * `lists` are constants where this is inlined, so that a node costs what it holds and no more. */
+/* Of 64 elements at most so many are moved one by one; where there are more, 8 at a time are cheaper. */
+#define BSN_FEW 28
+
+/* A list's part of a group of 64: its next elements go to the places of `out` whose bit is set in m; these hold 0.
+ * Returns how many there are. */
+BSN_INLINE size_t bsn_scalar_place(uint8_t *out, const uint8_t *list, uint64_t m, uint8_t *last)
+{
+    const unsigned n = bsn_popcount(m);
+    unsigned i;
+    if (n <= BSN_FEW) {
+        /* Six at a time, as the number cannot be predicted; those too many go to place 63, which is what comes out when
+         * no bit is left, and whose true element is kept apart until the whole group is done. */
+        uint64_t left = m;
+#define BSN_PLACE(j)                                                                                  \
+    out[bsn_lowest_bit(left | UINT64_C(1) << 63)] = list[i + j];                                      \
+    left &= left - 1;
+        for (i = 0; i < n; i += 6) {
+            BSN_PLACE(0) BSN_PLACE(1) BSN_PLACE(2) BSN_PLACE(3) BSN_PLACE(4) BSN_PLACE(5)
+        }
+#undef BSN_PLACE
+        if (m >> 63) *last = list[n - 1];
+    } else {
+        uint64_t x = 0;
+        for (i = 0; i < 64; i += 8) {
+            const unsigned set = (unsigned)(m >> i) & 0xFFu;
+            x = bsn_expand8(bsn_load64(list), set);
+            bsn_store64(out + i, bsn_load64(out + i) | x);
+            list += bsn_ones_in[set];
+        }
+        if (m >> 63) *last = (uint8_t)(x >> 56);
+    }
+    return n;
+}
+
+/* 64 elements at a time: the leaves are chosen by masks, 8 at once, then the lists' elements are put in. `k` and `lists`
+ * are constants where this is inlined, so that a node costs what it holds and no more. */
 BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
                                       unsigned lists)
 {
     const unsigned slots = 1u << k;
     const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
     const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
-    const uint8_t *l0 = node->list[0], *l1 = node->list[1], *l2 = node->list[2], *l3 = node->list[3];
     uint64_t leaf[16];
+    uint8_t held[64], last;
     size_t i, end = first + n;
-    unsigned j;
+    unsigned j, q;
     for (j = 0; j < slots; j++) leaf[j] = node->leaf[j] * BSN_ONES;
     if (k == 2) { /* algebraic normal form: leaf = a ^ M1 b ^ M0 c ^ M0 M1 d */
         leaf[3] ^= leaf[0] ^ leaf[1] ^ leaf[2];
         leaf[1] ^= leaf[0];
         leaf[2] ^= leaf[0];
     }
-    for (i = first; i < end; i += 8, out += 8) {
-        const unsigned w0 = p0[i / 8], w1 = k > 1 ? p1[i / 8] : 0, w2 = k > 2 ? p2[i / 8] : 0,
-                       w3 = k > 3 ? p3[i / 8] : 0;
-        uint64_t x;
-        if (lists == slots) {
-            x = 0;
-        } else if (k == 1) {
-            x = leaf[0] ^ (bsn_spread[w0] & (leaf[0] ^ leaf[1]));
-        } else if (k == 2) {
-            const uint64_t m0 = bsn_spread[w0], m1 = bsn_spread[w1];
-            x = leaf[0] ^ (m1 & leaf[1]) ^ (m0 & (leaf[2] ^ (m1 & leaf[3])));
-        } else {
-            uint64_t m = bsn_spread[k > 3 ? w3 : w2], v[8];
-            for (j = 0; j < slots / 2; j++) v[j] = leaf[2 * j] ^ (m & (leaf[2 * j] ^ leaf[2 * j + 1]));
-            if (k > 3) {
-                m = bsn_spread[w2];
-                for (j = 0; j < 4; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
+    for (i = first; i < end; i += 64, out += 64) {
+        const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
+        const uint64_t w0 = bsn_load64(p0 + i / 8), w1 = k > 1 ? bsn_load64(p1 + i / 8) : 0;
+        const uint64_t w2 = k > 2 ? bsn_load64(p2 + i / 8) : 0, w3 = k > 3 ? bsn_load64(p3 + i / 8) : 0;
+        const uint8_t *list[4];
+        for (j = 0; j < lists; j++) {
+            list[j] = node->list[j];
+            /* near its end a list that is merged in place lies where the leaves go */
+            if (BSN_UNLIKELY((uintptr_t)list[j] - (uintptr_t)out < 64)) {
+                memcpy(held, list[j], 64);
+                list[j] = held;
             }
-            m = bsn_spread[w1];
-            v[0] ^= m & (v[0] ^ v[1]);
-            v[2] ^= m & (v[2] ^ v[3]);
-            x = v[0] ^ (bsn_spread[w0] & (v[0] ^ v[2]));
         }
-#define BSN_LIST(j, l)                                                                                \
-    if (lists > j) {                                                                                  \
-        const unsigned m = (unsigned)bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & 0xFFu;     \
-        x |= bsn_expand8(bsn_load64(l), m);                                                           \
-        l += bsn_ones_in[m];                                                                          \
+        for (j = 0; j < 64; j += 8) {
+            const uint64_t m0 = bsn_spread[w0 >> j & 0xFF], m1 = k > 1 ? bsn_spread[w1 >> j & 0xFF] : 0;
+            const uint64_t m2 = k > 2 ? bsn_spread[w2 >> j & 0xFF] : 0, m3 = k > 3 ? bsn_spread[w3 >> j & 0xFF] : 0;
+            uint64_t x;
+            if (lists == slots) {
+                x = 0;
+            } else if (k == 1) {
+                x = leaf[0] ^ (m0 & (leaf[0] ^ leaf[1]));
+            } else if (k == 2) {
+                x = leaf[0] ^ (m1 & leaf[1]) ^ (m0 & (leaf[2] ^ (m1 & leaf[3])));
+            } else {
+                uint64_t v[8];
+                for (q = 0; q < slots / 2; q++) v[q] = leaf[2 * q] ^ ((k > 3 ? m3 : m2) & (leaf[2 * q] ^ leaf[2 * q + 1]));
+                if (k > 3)
+                    for (q = 0; q < 4; q++) v[q] = v[2 * q] ^ (m2 & (v[2 * q] ^ v[2 * q + 1]));
+                v[0] ^= m1 & (v[0] ^ v[1]);
+                v[2] ^= m1 & (v[2] ^ v[3]);
+                x = v[0] ^ (m0 & (v[0] ^ v[2]));
+            }
+            bsn_store64(out + j, x);
+        }
+        last = out[63];
+        for (j = 0; j < lists; j++)
+            node->list[j] += bsn_scalar_place(out, list[j], bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & live, &last);
+        out[63] = last;
     }
-        BSN_LIST(0, l0)
-        BSN_LIST(1, l1)
-        BSN_LIST(2, l2)
-        BSN_LIST(3, l3)
-#undef BSN_LIST
-        bsn_store64(out, x);
+}
+
+/* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
+BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t m, unsigned k)
+{
+    const unsigned n = bsn_popcount(m);
+    unsigned i;
+    if (n <= BSN_FEW) {
+#define BSN_PICK(j)                                                                                   \
+    list[i + j] = (uint8_t)(codes[bsn_lowest_bit(m | UINT64_C(1) << 63)] << k);                       \
+    m &= m - 1;
+        for (i = 0; i < n; i += 6) { /* those too many do not matter: the next group overwrites them */
+            BSN_PICK(0) BSN_PICK(1) BSN_PICK(2) BSN_PICK(3) BSN_PICK(4) BSN_PICK(5)
+        }
+#undef BSN_PICK
+    } else {
+        for (i = 0; i < 64; i += 8) {
+            const unsigned set = (unsigned)(m >> i) & 0xFFu;
+            bsn_store64(list, bsn_compress8((bsn_load64(codes + i) << k) & (BSN_ONES * (0xFFu << k & 0xFFu)), set));
+            list += bsn_ones_in[set];
+        }
     }
-    node->list[0] = l0;
-    node->list[1] = l1;
-    node->list[2] = l2;
-    node->list[3] = l3;
+    return n;
 }
 
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
@@ -1813,37 +1938,23 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
                                      unsigned lists)
 {
     const unsigned slots = 1u << k;
-    const uint64_t kept = BSN_ONES * (0xFFu << k & 0xFFu);
-    uint8_t *p0 = fork->planes, *p1 = k > 1 ? p0 + fork->stride : p0;
-    uint8_t *p2 = k > 2 ? p1 + fork->stride : p0, *p3 = k > 3 ? p2 + fork->stride : p0;
-    uint8_t *l0 = fork->list[0], *l1 = fork->list[1], *l2 = fork->list[2], *l3 = fork->list[3];
     size_t i, end = first + n;
-    for (i = first; i < end; i += 8, codes += 8) {
-        const unsigned live = end - i < 8 ? (1u << (end - i)) - 1 : 0xFFu;
-        uint64_t x = bsn_load64(codes);
-        const unsigned w0 = bsn_gather_bit(x, 7) & live, w1 = k > 1 ? bsn_gather_bit(x, 6) & live : 0;
-        const unsigned w2 = k > 2 ? bsn_gather_bit(x, 5) & live : 0, w3 = k > 3 ? bsn_gather_bit(x, 4) & live : 0;
-        p0[i / 8] = (uint8_t)w0;
-        if (k > 1) p1[i / 8] = (uint8_t)w1;
-        if (k > 2) p2[i / 8] = (uint8_t)w2;
-        if (k > 3) p3[i / 8] = (uint8_t)w3;
-        x = (x << k) & kept;
-#define BSN_LIST(j, l)                                                                                \
-    if (lists > j) {                                                                                  \
-        const unsigned m = (unsigned)bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & live;      \
-        bsn_store64(l, bsn_compress8(x, m));                                                          \
-        l += bsn_ones_in[m];                                                                          \
+    unsigned j;
+    for (i = first; i < end; i += 64, codes += 64) {
+        const size_t size = bsn_mask_bytes(bsn_min(64, end - i));
+        const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
+        uint64_t w[4] = { 0, 0, 0, 0 };
+        for (j = 0; j < 64; j += 8) {
+            const uint64_t x = bsn_load64(codes + j);
+            w[0] |= (uint64_t)bsn_gather_bit(x, 7) << j;
+            if (k > 1) w[1] |= (uint64_t)bsn_gather_bit(x, 6) << j;
+            if (k > 2) w[2] |= (uint64_t)bsn_gather_bit(x, 5) << j;
+            if (k > 3) w[3] |= (uint64_t)bsn_gather_bit(x, 4) << j;
+        }
+        for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j] & live, size);
+        for (j = 0; j < lists; j++)
+            fork->list[j] += bsn_scalar_pick(fork->list[j], codes, bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live, k);
     }
-        BSN_LIST(0, l0)
-        BSN_LIST(1, l1)
-        BSN_LIST(2, l2)
-        BSN_LIST(3, l3)
-#undef BSN_LIST
-    }
-    fork->list[0] = l0;
-    fork->list[1] = l1;
-    fork->list[2] = l2;
-    fork->list[3] = l3;
 }
 
 /* One copy of a kernel for each of the 18 kinds of nodes that there are. */
@@ -1873,20 +1984,54 @@ static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t fi
     }
 }
 
-/* How many elements go to each list. */
+/* the bits set in each byte */
+BSN_INLINE bsn_wide bsn_wide_popcounts(bsn_wide x)
+{
+    x -= (x >> 1) & (BSN_ONES * 0x55);
+    x = (x & (BSN_ONES * 0x33)) + ((x >> 2) & (BSN_ONES * 0x33));
+    return (x + (x >> 4)) & (BSN_ONES * 0x0F);
+}
+
+/* How many elements go to a list: the bits of its slot's mask. */
+BSN_INLINE size_t bsn_scalar_count_slot(const bsn_node *node, unsigned k, unsigned slot)
+{
+    const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
+    const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
+    const size_t whole = node->count / (8 * BSN_WIDE) * BSN_WIDE;
+    size_t i = 0, end, n = 0, j;
+    while (i < whole) { /* up to 31 counts of at most 8 fit a byte */
+        uint64_t lanes[BSN_WIDE / 8];
+        bsn_wide sum = bsn_wide_load(p0) & 0;
+        for (end = bsn_min(whole, i + 31 * BSN_WIDE); i < end; i += BSN_WIDE) {
+            bsn_wide m = bsn_wide_load(p0 + i) ^ ((slot >> (k - 1)) & 1 ? 0 : ~UINT64_C(0));
+            if (k > 1) m &= bsn_wide_load(p1 + i) ^ ((slot >> (k - 2)) & 1 ? 0 : ~UINT64_C(0));
+            if (k > 2) m &= bsn_wide_load(p2 + i) ^ ((slot >> (k - 3)) & 1 ? 0 : ~UINT64_C(0));
+            if (k > 3) m &= bsn_wide_load(p3 + i) ^ (slot & 1 ? 0 : ~UINT64_C(0));
+            sum += bsn_wide_popcounts(m);
+        }
+        sum = (sum & BSN_EVEN) + ((sum >> 8) & BSN_EVEN);
+        memcpy(lanes, &sum, BSN_WIDE);
+        for (j = 0; j < BSN_WIDE / 8; j++) n += (size_t)((lanes[j] * BSN_LANES(1)) >> 48);
+    }
+    for (i = 8 * whole; i < node->count; i += 64) {
+        const uint64_t live = node->count - i < 64 ? (UINT64_C(1) << (node->count - i)) - 1 : ~UINT64_C(0);
+        n += bsn_popcount(bsn_slot_mask(k, slot, bsn_load64(p0 + i / 8), bsn_load64(p1 + i / 8), bsn_load64(p2 + i / 8),
+                                        bsn_load64(p3 + i / 8)) & live);
+    }
+    return n;
+}
+
 static void bsn_scalar_node_counts(const bsn_node *node, size_t counts[4])
 {
-    const uint8_t *p0 = node->planes, *p1 = node->bits > 1 ? p0 + node->stride : p0;
-    const uint8_t *p2 = node->bits > 2 ? p1 + node->stride : p0, *p3 = node->bits > 3 ? p2 + node->stride : p0;
-    const unsigned k = node->bits, base = (1u << k) - node->lists;
-    size_t i;
+    const unsigned base = (1u << node->bits) - node->lists;
     unsigned j;
-    counts[0] = counts[1] = counts[2] = counts[3] = 0;
-    for (i = 0; i < node->count; i += 64) {
-        const uint64_t w0 = bsn_load64(p0 + i / 8), w1 = bsn_load64(p1 + i / 8), w2 = bsn_load64(p2 + i / 8),
-                       w3 = bsn_load64(p3 + i / 8);
-        const uint64_t live = node->count - i < 64 ? (UINT64_C(1) << (node->count - i)) - 1 : ~UINT64_C(0);
-        for (j = 0; j < node->lists; j++) counts[j] += bsn_popcount(bsn_slot_mask(k, base + j, w0, w1, w2, w3) & live);
+    for (j = 0; j < node->lists; j++) {
+        switch (node->bits) {
+        case 1: counts[j] = bsn_scalar_count_slot(node, 1, base + j); break;
+        case 2: counts[j] = bsn_scalar_count_slot(node, 2, base + j); break;
+        case 3: counts[j] = bsn_scalar_count_slot(node, 3, base + j); break;
+        default: counts[j] = bsn_scalar_count_slot(node, 4, base + j); break;
+        }
     }
 }
 
@@ -2119,6 +2264,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     bsn_tree *t;
     bsn_node *node;
     unsigned kind, form, length;
+    int built_in, split;
     if (r->at == r->end) {
         r->rule = 24;
         return top;
@@ -2136,6 +2282,13 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) node->leaf[0] = *r->at++;
         return top;
     }
+    built_in = kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS;
+    split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
+    if (!built_in && !split && (form < BSN_LIST_TREE || form > BSN_LIST_TREE_LIST || length > BSN_LIMIT ||
+                                (form == BSN_LIST_TREE) != (length == 0))) {
+        r->rule = 23;
+        return top;
+    }
     if (item->count < BSN_MIN_TREE) {
         r->rule = 29;
         return top;
@@ -2145,7 +2298,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         return top;
     }
     t = &r->lists->tree[item->level];
-    if (kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2) {
+    if (split) {
         if (item->depth == BSN_MAX_DEPTH) {
             r->rule = 30;
             return top;
@@ -2164,21 +2317,17 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         top->depth++;
         return top + 1;
     }
-    if (kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS) {
+    if (built_in) {
         if (item->bits < 8) {
             r->rule = 25;
             return top;
         }
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
-    } else if ((form == BSN_LIST_TREE && !length) ||
-               ((form == BSN_LIST_TREE_RAW || form == BSN_LIST_TREE_LIST) && length && length <= BSN_LIMIT)) {
+    } else {
         size_t used = bsn_table_read(t, kind, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
         if (!used) return top;
         r->rule = 0;
         r->at += used;
-    } else {
-        r->rule = 23;
-        return top;
     }
     if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
         r->rule = 30;
@@ -2972,8 +3121,9 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
                 bsn_hash_feed(c->kernels, &w->hasher[k], body + y->at[k],
                               y->varying[k] == 0xFF ? i + m : bsn_bits_size(y->varying[k], i + m));
         }
-        if (y->planes > top)
-            for (j = 0; j < m; j++) symbols[i + j] = (uint8_t)(plane[top][j] >> y->shift);
+        if (y->planes > top) /* a whole word at a time: there is room behind both */
+            for (j = 0; j < m; j += BSN_WIDE)
+                bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
     }
 }
 
@@ -3199,6 +3349,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
+    const size_t ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
     bsn_layout y;
     bsn_reader r;
@@ -3222,6 +3373,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
+        /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
+        bsn_prefetch(d->end + i * ahead, m * ahead);
+        if (out && out != w->elements) bsn_prefetch_write(out + m * c->width, m * c->width);
         if (hashing)
             for (k = 0; k < y.planes; k++)
                 bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
@@ -3241,7 +3395,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
             uint8_t *both = w->plane[top];
             if (!y.varying[top]) memset(both, y.value[top], m);
-            for (j = 0; j < m; j++) both[j] = (uint8_t)(both[j] | symbols[j] << y.shift);
+            for (j = 0; j < m; j += BSN_WIDE) /* symbols are below 2^e: nothing crosses into the next byte */
+                bsn_wide_store(both + j, bsn_wide_load(both + j) | bsn_wide_load(symbols + j) << y.shift);
         } else {
             plane[top] = symbols;
         }
@@ -3688,7 +3843,7 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "bits behind the end of a table", "code lengths that are no complete code", "a tree for fewer than 16 elements",
         "lists nested too deeply", "a list with too many nodes", "bits behind the end of a mask",
         "bytes left behind the last list of a block", "more than 2^48 elements", "reserved flags set",
-        "extensions that do not fit the header", NULL, "wrong frame size in the footer", "wrong index size",
+        "extensions that do not fit the header", "a footer without its magic", "wrong frame size in the footer", "wrong index size",
         "the index does not match the blocks", "the index does not cover the frame"
     };
     const unsigned rule = b->error.rule;
@@ -3776,7 +3931,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
     s->block_log2 = log2;
-    s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : BSN_FLAG_CHECKS) |
+    s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     s->count = count;
     memcpy(p, bsn_magic, 4);
@@ -4144,7 +4299,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (source_size < whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->count);
     memset(&h, 0, sizeof h);
     h.flags = s->flags;
-    if (!bsn_equal(p + whole - 4, bsn_end_magic, 4)) return bsn_fail(b, BITSNAP_E_CHECK, 10, s->stored, s->count);
+    if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
+        return bsn_fail(b, BITSNAP_E_CORRUPT, 37, s->stored + whole - 4, s->count);
     status = bsn_read_footer(b, &f, &h, p, (size_t)whole, s->stored);
     if (status) return status;
     if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);

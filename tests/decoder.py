@@ -741,11 +741,11 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
         raise Reject(40, "the index does not agree with the blocks", pos - len(index))
     if u64(data, pos + 8) != start + size:
         raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, pos + 8), start + size), pos + 8)
+    if data[pos + 24:pos + 28] != END_MAGIC:
+        raise Reject(37, "no end magic", pos + 24)
     if not ignore_checks:
         if u64(data, pos + 16) != xxh3(data[start:pos + 16]):
             raise Reject(10, "the check of the footer", pos + 16)
-        if data[pos + 24:pos + 28] != END_MAGIC:
-            raise Reject(10, "no end magic", pos + 24)
         if header.has_checks and u64(data, chain_pos) != chain_of(header, blocks):
             raise Reject(11, "the chain", chain_pos)
         if header.has_content_id and found_id != content_id(elements, header.dtype):
@@ -1022,7 +1022,7 @@ def decode_file(data, limit=DEFAULT_LIMIT):
 
 # Rules that apply, too, where the index was made to break one: a full decoder looks for the rest of the footer behind
 # the index that it expects, so that all of it is read at another place; and only a range decoder can meet R41.
-ALSO = {39: {6, 7, 10, 11, 12, 38, 40}, 41: {6, 7, 10, 11, 12, 38, 39, 40}}
+ALSO = {39: {6, 7, 10, 11, 12, 37, 38, 40}, 41: {6, 7, 10, 11, 12, 37, 38, 39, 40}}
 
 
 def rule_agrees(expected, rule):
@@ -1085,9 +1085,27 @@ def check_invalid_file(directory, name):
     return "accepted" if rejected_rule(decode_file, read(directory, name)) is None else None
 
 
+def check_mutated(directory, name):
+    """A damaged frame: accepted where the other decoder accepted it (then there are elements), else rejected. Names that
+    begin with n are read without heeding checks, so that damage gets past them."""
+    data, stem = read(directory, name), name[:-len(".frame")]
+    accepted = os.path.exists(os.path.join(directory, stem + ".elements"))
+    try:
+        frame = decode_frame(data, ignore_checks=name.startswith("n"), limit=1 << 20)
+    except TooLarge:
+        return None
+    except Reject as reject:
+        return "rejected by R%d, but the other decoder accepts it" % reject.rule if accepted else None
+    if not accepted:
+        return "accepted, but the other decoder rejects it"
+    return None if frame.elements == read(directory, stem + ".elements") else "other elements"
+
+
 GROUPS = (
     ("v", ".frame", "valid", "frames", check_valid),
     ("x", ".frame", "invalid", "frames", check_invalid),
+    ("m", ".frame", "mutated", "frames", check_mutated),
+    ("n", ".frame", "mutated, checks ignored", "frames", check_mutated),
     ("f", ".bsnap", "files", "files", check_file),
     ("g", ".bsnap", "invalid files", "files", check_invalid_file),
 )
@@ -1131,7 +1149,7 @@ def main():
         command.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="bytes of output allowed")
         if name == "frame":
             command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12")
-    command = commands.add_parser("check", help="decode all that generate.py wrote to a directory, and compare")
+    command = commands.add_parser("check", help="decode all that generate.py or exchange.c wrote to a directory, and compare")
     command.add_argument("path", metavar="DIR")
     arguments = parser.parse_args()
 

@@ -1,0 +1,31 @@
+/* commands.h - what the tool can do.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A command works on one file (compare: on both). It returns 0, or 1 with a message; compare also returns 1
+ * without one (f->text is empty) where the files differ. */
+#ifndef TOOL_COMMANDS_H
+#define TOOL_COMMANDS_H
+
+#include "codec.h"
+#include "json.h"
+#include "options.h"
+
+int command_compress(const options *o, codec *c, const char *path, fault *f);
+int command_decompress(const options *o, codec *c, const char *path, fault *f);
+int command_test(const options *o, codec *c, const char *path, fault *f);
+int command_info(const options *o, codec *c, const char *path, fault *f);
+int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f);
+
+/* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
+typedef struct summary {
+    const char *input, *output;
+    uint64_t bytes_in, bytes_out;
+    double seconds;
+} summary;
+
+void print_summary(const options *o, const summary *s);
+
+/* The members that the JSON of all these commands begins with. */
+void json_summary(json *j, const options *o, const summary *s);
+
+#endif

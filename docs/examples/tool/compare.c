@@ -1,0 +1,481 @@
+/* compare.c - the command compare: two files, tensor by tensor.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Tensors are matched by name, so they may stand anywhere; but .bsnap files and pipes can only be read from the
+ * first byte to the last. So the order is that of the first file; where the second has another one and cannot be
+ * read in it, its data goes to a temporary file. */
+#include "posix.h"
+
+#include "commands.h"
+#include "difference.h"
+#include "file.h"
+#include "header.h"
+#include "progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW ((size_t)1 << 20) /* bytes compared in one go: a multiple of every width */
+
+/* One of the two files. */
+typedef struct side {
+    input in;
+    int packed;            /* a .bsnap file */
+    int raw;               /* raw elements, else .safetensors */
+    file_reader reader;    /* of a .bsnap file */
+    const uint8_t *bytes;  /* what is left of its last window */
+    size_t left;
+    char *text;            /* header text, also where it belongs to `reader` or `header` */
+    size_t text_size;
+    header header;         /* of a .safetensors file */
+    safetensors own_model; /* of the text of a .bsnap file */
+    const safetensors *model;
+    uint64_t data_begin;   /* byte of the input with which the data begins, if it can be sought */
+    uint64_t at;           /* byte of the data that comes next */
+    uint64_t data_size;    /* SIZE_UNKNOWN: of raw elements from a pipe */
+    uint8_t *window;
+} side;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    side a, b;
+    progress progress;
+    json out;
+    int equal;
+    fault *f;
+} job;
+
+/* ================================================================================= READING */
+
+/* A side is about this file, whatever went wrong. */
+static int fail_side(const side *s, fault *f) { return *f->file ? 1 : fault_in(f, s->in.name); }
+
+static int open_raw(side *s)
+{
+    s->raw = 1;
+    s->data_size = s->packed ? s->reader.claimed : s->in.size;
+    return 0;
+}
+
+static int open_side(job *j, side *s, const char *path)
+{
+    if (input_open(&s->in, path, j->f) || input_fill(&s->in, 8, j->f)) return 1;
+    s->packed = file_is_bsnap(input_bytes(&s->in), input_available(&s->in));
+    s->window = (uint8_t *)malloc(WINDOW);
+    if (!s->window) return fault_memory(j->f);
+    if (s->packed) {
+        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, j->f)) return 1;
+        if (s->reader.kind == SOURCE_RAW) return open_raw(s);
+        s->text = s->reader.text;
+        s->text_size = s->reader.text_size;
+        s->model = &s->own_model;
+        if (safetensors_parse(&s->own_model, s->text, s->text_size, j->f)) return 1;
+    } else if (j->o->dtype) {
+        return open_raw(s);
+    } else {
+        if (header_read(&s->header, &s->in, j->f)) return 1;
+        s->text = s->header.text;
+        s->text_size = s->header.size;
+        s->model = &s->header.model;
+        s->data_begin = s->in.offset;
+    }
+    s->data_size = s->model->data_size;
+    return 0;
+}
+
+static void close_side(side *s)
+{
+    file_read_close(&s->reader);
+    header_free(&s->header);
+    safetensors_free(&s->own_model);
+    input_close(&s->in);
+    free(s->window);
+    memset(s, 0, sizeof *s);
+}
+
+/* The next bytes of the data, up to n; fewer only at its end. */
+static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
+{
+    *got = 0;
+    if (!s->packed) {
+        if (input_read(&s->in, to, n, got, f)) return 1;
+        s->at += *got;
+        return 0;
+    }
+    while (*got < n) {
+        size_t some;
+        if (!s->left && file_read(&s->reader, &s->bytes, &s->left, f)) return 1;
+        if (!s->left) break;
+        some = n - *got < s->left ? n - *got : s->left;
+        memcpy(to + *got, s->bytes, some);
+        s->bytes += some;
+        s->left -= some;
+        *got += some;
+    }
+    s->at += *got;
+    return 0;
+}
+
+static int can_seek(const side *s) { return !s->packed && s->in.regular; }
+
+/* To a byte of the data; back only where that can be done. */
+static int go_to(side *s, uint64_t at, fault *f)
+{
+    if (can_seek(s)) {
+        s->at = at;
+        return input_seek(&s->in, s->data_begin + at, f);
+    }
+    while (s->at < at) {
+        const uint64_t left = at - s->at;
+        size_t got;
+        if (read_data(s, s->window, left < WINDOW ? (size_t)left : WINDOW, &got, f)) return 1;
+        if (!got) return fault_set(f, "ends before the data that its header describes");
+    }
+    return 0;
+}
+
+/* Exactly n bytes. */
+static int need_data(side *s, size_t n, fault *f)
+{
+    size_t got;
+    if (read_data(s, s->window, n, &got, f)) return 1;
+    return got < n ? fault_set(f, "ends before the data that its header describes") : 0;
+}
+
+/* To the end, so that everything has been checked: nothing may follow, and .bsnap files have an end record. */
+static int finish_side(side *s, fault *f)
+{
+    size_t got;
+    if (can_seek(s)) return 0; /* its size has been compared with its header */
+    if (go_to(s, s->data_size, f)) return 1;
+    if (read_data(s, s->window, 1, &got, f)) return 1;
+    return got ? fault_set(f, "has bytes behind the data that its header describes") : 0;
+}
+
+/* The data goes to a file without a name, which can be read in any order. */
+static int spool(side *s, fault *f)
+{
+    output out;
+    input in;
+    size_t got;
+    if (spool_open(&out, f)) return 1;
+    do {
+        if (read_data(s, s->window, WINDOW, &got, f) || output_write(&out, s->window, got, f)) {
+            output_discard(&out);
+            return 1;
+        }
+    } while (got);
+    if (s->at != s->data_size) {
+        output_discard(&out);
+        return fault_set(f, "does not have the data that its header describes");
+    }
+    if (spool_to_input(&out, &in, s->in.name, f)) return 1;
+    input_close(&s->in);
+    s->in = in;
+    s->packed = 0;
+    s->data_begin = 0;
+    s->at = 0;
+    return 0;
+}
+
+/* ================================================================================= OUTPUT */
+
+static void print_name(text_slice name)
+{
+    if (name.at) (void)print_text(stdout, name.at, name.size);
+    else (void)fputs("(raw)", stdout);
+}
+
+static void json_tensor_begin(job *j, text_slice name, const char *status)
+{
+    json_begin(&j->out, '{');
+    json_name(&j->out, "name");
+    if (name.at) json_text(&j->out, name.at, name.size);
+    else json_null(&j->out);
+    json_member_string(&j->out, "status", status);
+}
+
+/* A tensor of which there is no more to say. */
+static void report_state(job *j, text_slice name, const char *status, const char *words)
+{
+    j->equal = 0;
+    progress_wipe(&j->progress);
+    if (j->o->json) {
+        json_tensor_begin(j, name, status);
+        json_end(&j->out, '}');
+    } else if (!j->o->quiet) {
+        print_name(name);
+        (void)printf(": %s\n", words);
+    }
+}
+
+static void report_difference(job *j, text_slice name, const difference *d)
+{
+    if (d->differing) j->equal = 0;
+    if (j->o->json) {
+        json_tensor_begin(j, name, d->differing ? "different" : "equal");
+        json_name(&j->out, "dtype");
+        if (d->type) json_string(&j->out, d->type->name);
+        else json_null(&j->out);
+        json_member_whole(&j->out, "elements", d->count);
+        json_member_whole(&j->out, "differing", d->differing);
+        if (d->is_float) {
+            json_member_real(&j->out, "max_abs_error", d->absolute_max);
+            json_member_real(&j->out, "mre", difference_mre(d));
+            json_member_real(&j->out, "mse", difference_mse(d));
+            json_member_real(&j->out, "max_rel_error", d->relative_max);
+            json_member_whole(&j->out, "not_finite", d->not_finite);
+            json_member_whole(&j->out, "no_relative_error", d->finite - d->related);
+        }
+        json_end(&j->out, '}');
+        return;
+    }
+    if (j->o->quiet || (!d->differing && !j->o->verbose)) return;
+    progress_wipe(&j->progress);
+    print_name(name);
+    if (!d->differing) {
+        (void)printf(": equal, %llu elements\n", (unsigned long long)d->count);
+        return;
+    }
+    (void)printf(": %llu of %llu elements differ", (unsigned long long)d->differing, (unsigned long long)d->count);
+    if (d->is_float) {
+        (void)printf(", max abs %.4g, MRE %.4g, MSE %.4g, max rel %.4g", d->absolute_max, difference_mre(d),
+                     difference_mse(d), d->relative_max);
+        if (d->finite > d->related) (void)printf(", from zero: %llu", (unsigned long long)(d->finite - d->related));
+        if (d->not_finite) (void)printf(", not finite: %llu", (unsigned long long)d->not_finite);
+    }
+    (void)putchar('\n');
+}
+
+/* ================================================================================= COMPARING */
+
+/* The tensors of a file by name. */
+static int name_order(const void *x, const void *y)
+{
+    return slice_compare((*(const tensor *const *)x)->name, (*(const tensor *const *)y)->name);
+}
+
+static const tensor **by_name(const safetensors *m)
+{
+    const tensor **list = (const tensor **)malloc((m->count + 1) * sizeof *list);
+    size_t i;
+    if (!list) return NULL;
+    for (i = 0; i < m->count; i++) list[i] = &m->tensors[i];
+    if (m->count) qsort(list, m->count, sizeof *list, name_order);
+    return list;
+}
+
+static const tensor *find(const tensor **list, size_t count, text_slice name)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = slice_compare(list[middle]->name, name);
+        if (order == 0) return list[middle];
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+static int same_shape(text_slice a, text_slice b)
+{
+    uint64_t x = 0, y = 0;
+    size_t at_a = 0, at_b = 0;
+    int more_a, more_b;
+    do {
+        more_a = shape_next(a, &at_a, &x);
+        more_b = shape_next(b, &at_b, &y);
+    } while (more_a && more_b && x == y);
+    return !more_a && !more_b;
+}
+
+/* Whether x and y can be compared element by element. */
+static int comparable(const tensor *x, const tensor *y)
+{
+    return !slice_compare(x->dtype, y->dtype) && same_shape(x->shape, y->shape) &&
+           x->end - x->begin == y->end - y->begin;
+}
+
+static int compare_bytes(job *j, const tensor *x, const tensor *y)
+{
+    difference d;
+    uint64_t left = x->end - x->begin;
+    difference_begin(&d, x->type);
+    if (left && go_to(&j->a, x->begin, j->f)) return fail_side(&j->a, j->f);
+    if (left && go_to(&j->b, y->begin, j->f)) return fail_side(&j->b, j->f);
+    while (left) {
+        const size_t n = left < WINDOW ? (size_t)left : WINDOW;
+        if (need_data(&j->a, n, j->f)) return fail_side(&j->a, j->f);
+        if (need_data(&j->b, n, j->f)) return fail_side(&j->b, j->f);
+        difference_add(&d, j->a.window, j->b.window, n);
+        left -= n;
+        progress_show(&j->progress, j->a.at);
+    }
+    report_difference(j, x->name, &d);
+    return 0;
+}
+
+/* Whether going through the first file's tensors goes through the second's forwards, too. */
+static int same_order(const safetensors *a, const tensor **names_b, size_t count_b)
+{
+    uint64_t at = 0;
+    size_t i;
+    for (i = 0; i < a->count; i++) {
+        const tensor *x = &a->tensors[i], *y = find(names_b, count_b, x->name);
+        if (!y || !comparable(x, y) || y->begin == y->end) continue;
+        if (y->begin < at) return 0;
+        at = y->end;
+    }
+    return 1;
+}
+
+static int compare_tensors(job *j, const tensor **names_a, const tensor **names_b)
+{
+    const safetensors *a = j->a.model, *b = j->b.model;
+    size_t i;
+    if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
+    for (i = 0; i < a->count; i++) {
+        const tensor *x = &a->tensors[i], *y = find(names_b, b->count, x->name);
+        char words[160];
+        if (!y) {
+            report_state(j, x->name, "only_in_first", "only in the first file");
+        } else if (slice_compare(x->dtype, y->dtype)) {
+            (void)snprintf(words, sizeof words, "dtypes differ: %.*s and %.*s",
+                           (int)(x->dtype.size < 40 ? x->dtype.size : 40), x->dtype.at,
+                           (int)(y->dtype.size < 40 ? y->dtype.size : 40), y->dtype.at);
+            report_state(j, x->name, "dtypes_differ", words);
+        } else if (!comparable(x, y)) {
+            report_state(j, x->name, "shapes_differ", "shapes differ");
+        } else if (compare_bytes(j, x, y)) {
+            return 1;
+        }
+    }
+    for (i = 0; i < b->count; i++)
+        if (!find(names_a, a->count, b->tensors[i].name))
+            report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
+    if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
+    return finish_side(&j->b, j->f) ? fail_side(&j->b, j->f) : 0;
+}
+
+/* Raw elements: as many as both have. */
+static int compare_raw(job *j)
+{
+    const text_slice nameless = { NULL, 0 };
+    const element_type *type = j->o->dtype;
+    difference d;
+    int begun = 0;
+    for (;;) {
+        size_t n, m, both;
+        if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
+        if (read_data(&j->b, j->b.window, WINDOW, &m, j->f)) return fail_side(&j->b, j->f);
+        if (!begun++) {
+            /* without --dtype both are .bsnap files, which say it; if not the same, bytes are compared */
+            if (!type && j->a.packed && j->b.packed && j->a.reader.common == j->b.reader.common && j->a.reader.common) {
+                const char *name = bitsnap_dtype_name(j->a.reader.common);
+                type = element_type_find(name, strlen(name), 0);
+            }
+            difference_begin(&d, type);
+        }
+        both = n < m ? n : m;
+        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements", type->name);
+        difference_add(&d, j->a.window, j->b.window, both - both % d.width);
+        progress_show(&j->progress, j->a.at);
+        if (n != m) {
+            report_state(j, nameless, "sizes_differ", "the files have different sizes; what both have was compared");
+            while (n == WINDOW)
+                if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
+            while (m == WINDOW)
+                if (read_data(&j->b, j->b.window, WINDOW, &m, j->f)) return fail_side(&j->b, j->f);
+            break;
+        }
+        if (n < WINDOW) break;
+    }
+    report_difference(j, nameless, &d);
+    return 0;
+}
+
+static void compare_texts(job *j)
+{
+    const side *a = &j->a, *b = &j->b;
+    size_t i = 0;
+    while (i < a->text_size && i < b->text_size && a->text[i] == b->text[i]) i++;
+    if (i == a->text_size && i == b->text_size) {
+        if (j->o->json) json_member_truth(&j->out, "header_texts_equal", 1);
+        return;
+    }
+    j->equal = 0;
+    if (j->o->json) {
+        json_member_truth(&j->out, "header_texts_equal", 0);
+        json_member_whole(&j->out, "header_texts_differ_at", 8 + i);
+    } else if (!j->o->quiet) {
+        (void)printf("header texts differ from byte %zu of the files on\n", 8 + i);
+    }
+}
+
+static int compare_sides(job *j)
+{
+    const tensor **names_a, **names_b;
+    int failed;
+    if (j->a.raw != j->b.raw)
+        return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
+    if (j->o->json) {
+        json_begin(&j->out, '{');
+        json_member_string(&j->out, "command", "compare");
+        json_member_string(&j->out, "first", j->a.in.name);
+        json_member_string(&j->out, "second", j->b.in.name);
+    }
+    if (!j->a.raw) compare_texts(j);
+    if (j->o->json) {
+        json_name(&j->out, "tensors");
+        json_begin(&j->out, '[');
+    }
+    if (j->a.raw) {
+        failed = compare_raw(j);
+    } else {
+        names_a = by_name(j->a.model);
+        names_b = by_name(j->b.model);
+        failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
+        free((void *)names_a);
+        free((void *)names_b);
+    }
+    if (failed) return 1;
+    if (j->o->json) {
+        json_end(&j->out, ']');
+        json_member_truth(&j->out, "equal", j->equal);
+        json_end(&j->out, '}');
+    } else if (!j->o->quiet) {
+        (void)printf(j->equal ? "equal\n" : "different\n");
+    }
+    return 0;
+}
+
+int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f)
+{
+    job j;
+    char *document = NULL; /* JSON: printed when it is whole */
+    size_t document_size = 0;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.equal = 1;
+    j.a.in.fd = j.b.in.fd = -1;
+    j.out.to = open_memstream(&document, &document_size);
+    if (!j.out.to) return fault_memory(f);
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path_a, SIZE_UNKNOWN);
+    failed = open_side(&j, &j.a, path_a) ? fault_in(f, path_a) : open_side(&j, &j.b, path_b) ? fault_in(f, path_b) : 0;
+    if (!failed) {
+        progress_set_total(&j.progress, j.a.data_size);
+        failed = compare_sides(&j);
+    }
+    progress_end(&j.progress);
+    close_side(&j.a);
+    close_side(&j.b);
+    if (fclose(j.out.to) && !failed) failed = fault_memory(f);
+    if (!failed && o->json) (void)printf("%s\n", document);
+    free(document);
+    return failed || !j.equal;
+}

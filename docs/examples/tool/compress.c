@@ -1,0 +1,227 @@
+/* compress.c - the command compress: from a .safetensors file or raw elements to a .bsnap file.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "commands.h"
+#include "file.h"
+#include "header.h"
+#include "progress.h"
+#include "tally.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COUNT_MAX ((uint64_t)1 << 48)   /* elements of a frame */
+#define PIPE_FRAME ((size_t)64 << 20)   /* bytes of a frame, where the number of elements to come is not known */
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;
+    output out;
+    header header;         /* of a .safetensors file */
+    file_writer writer;
+    tally tally;
+    progress progress;
+    uint8_t *window;
+    uint64_t frames;
+    fault *f;
+} job;
+
+static int ended_early(const job *j)
+{
+    return fault_set(j->f, "ended at byte %llu, before all elements were there", (unsigned long long)j->in.offset);
+}
+
+static int not_whole(const job *j, uint64_t bytes)
+{
+    return fault_set(j->f, "%llu bytes are no whole number of %s elements; choose another --dtype",
+                     (unsigned long long)bytes, j->o->dtype->name);
+}
+
+/* A frame of elements that come from the input. */
+static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count)
+{
+    uint64_t left = count * bitsnap_width(dtype);
+    if (file_write_frame(&j->writer, dtype, count, j->f)) return 1;
+    while (left) {
+        const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
+        size_t got;
+        if (input_read(&j->in, j->window, n, &got, j->f)) return 1;
+        if (got < n) return ended_early(j);
+        if (file_write_window(&j->writer, j->window, n, j->f)) return 1;
+        left -= n;
+        progress_show(&j->progress, j->in.offset);
+    }
+    j->frames++;
+    return file_write_frame_end(&j->writer, j->f);
+}
+
+/* So many bytes of elements: one frame, as long as a frame can hold them. */
+static int put_elements(job *j, bitsnap_dtype dtype, uint64_t bytes)
+{
+    uint64_t left = bytes / bitsnap_width(dtype);
+    while (left) {
+        const uint64_t count = left < COUNT_MAX ? left : COUNT_MAX;
+        if (put_frame(j, dtype, count)) return 1;
+        left -= count;
+    }
+    return 0;
+}
+
+static int check_end(job *j)
+{
+    if (input_fill(&j->in, 1, j->f)) return 1;
+    if (input_available(&j->in))
+        return fault_set(j->f, "has bytes behind the data that its header describes (from byte %llu on); cut them off",
+                         (unsigned long long)j->in.offset);
+    return 0;
+}
+
+/* Neighbours that are coded as the same dtype are one frame. */
+static int put_tensors(job *j)
+{
+    const safetensors *m = &j->header.model;
+    size_t i = 0;
+    while (i < m->count) {
+        const bitsnap_dtype dtype = tensor_codec(&m->tensors[i]);
+        const uint64_t begin = m->tensors[i].begin;
+        uint64_t end = begin;
+        for (; i < m->count && (tensor_codec(&m->tensors[i]) == dtype || m->tensors[i].begin == m->tensors[i].end); i++)
+            end = m->tensors[i].end;
+        if (put_elements(j, dtype, end - begin)) return 1;
+    }
+    return check_end(j);
+}
+
+/* Raw elements from a pipe: a frame has to know how many it will have, so each is read before it is written. */
+static int put_pipe(job *j, bitsnap_dtype dtype)
+{
+    const unsigned width = bitsnap_width(dtype);
+    uint8_t *frame = (uint8_t *)malloc(PIPE_FRAME);
+    size_t got = PIPE_FRAME;
+    int failed = 0;
+    if (!frame) return fault_memory(j->f);
+    while (!failed && got == PIPE_FRAME) {
+        size_t at, n;
+        failed = input_read(&j->in, frame, PIPE_FRAME, &got, j->f);
+        if (failed || !got) break;
+        if (got % width) {
+            failed = not_whole(j, j->in.offset);
+            break;
+        }
+        failed = file_write_frame(&j->writer, dtype, got / width, j->f);
+        for (at = 0; at < got && !failed; at += n) {
+            n = got - at < j->codec->window ? got - at : j->codec->window;
+            failed = file_write_window(&j->writer, frame + at, n, j->f);
+        }
+        if (!failed) failed = file_write_frame_end(&j->writer, j->f);
+        j->frames++;
+        progress_show(&j->progress, j->in.offset);
+    }
+    free(frame);
+    return failed;
+}
+
+static int put_raw(job *j)
+{
+    const bitsnap_dtype dtype = j->o->dtype->codec;
+    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, dtype);
+    return put_elements(j, dtype, j->in.size) || check_end(j);
+}
+
+/* Everything into an output that is open. */
+static int put_file(job *j)
+{
+    const int raw = j->o->dtype != NULL;
+    const uint64_t size = raw ? j->in.size : 8 + (uint64_t)j->header.size + j->header.model.data_size;
+    if (tally_open(&j->tally, raw ? NULL : &j->header.model, j->f)) return 1;
+    j->window = (uint8_t *)malloc(j->codec->window);
+    if (!j->window) return fault_memory(j->f);
+    if (file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size, j->f))
+        return 1;
+    j->writer.observer.note = tally_note;
+    j->writer.observer.context = &j->tally;
+    progress_set_total(&j->progress, size);
+    return (raw ? put_raw(j) : put_tensors(j)) || file_write_end(&j->writer, j->f) ||
+           input_check_unchanged(&j->in, j->f) || output_commit(&j->out, j->f);
+}
+
+/* Looks at the input, and at the output's place, before anything is written. */
+static int prepare(job *j, const char *path, const char *target)
+{
+    if (input_open(&j->in, path, j->f)) return 1;
+    if (!j->o->dtype) {
+        if (header_read(&j->header, &j->in, j->f)) return 1;
+    } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
+        return not_whole(j, j->in.size);
+    }
+    if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
+        return fault_set(j->f, "compressed bytes are not for a terminal; give -o FILE, or -f if you mean it");
+    return output_open(&j->out, target, j->o->force, &j->in, j->f);
+}
+
+static void report(const job *j, const char *path, const char *target, double begun)
+{
+    summary s;
+    s.input = path;
+    s.output = target;
+    s.bytes_in = j->writer.source_size;
+    s.bytes_out = j->out.size;
+    s.seconds = seconds_now() - begun;
+    if (j->o->json) {
+        static const char *const levels[] = { "default", "fast", "best" };
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_summary(&out, j->o, &s);
+        json_member_string(&out, "level", levels[j->o->level]);
+        json_member_whole(&out, "threads", pool_workers(j->codec->threads));
+        json_member_whole(&out, "frames", j->frames);
+        tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+    } else {
+        print_summary(j->o, &s);
+    }
+}
+
+int command_compress(const options *o, codec *c, const char *path, fault *f)
+{
+    const double begun = seconds_now();
+    const int standard = !strcmp(path, "-");
+    char *named = NULL;
+    const char *target = o->output;
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.in.fd = -1;
+    j.out.fd = -1;
+    if (!target && standard) target = "-";
+    if (!target) {
+        named = (char *)malloc(strlen(path) + sizeof ".bsnap");
+        if (!named) return fault_memory(f);
+        memcpy(named, path, strlen(path));
+        memcpy(named + strlen(path), ".bsnap", sizeof ".bsnap");
+        target = named;
+    }
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, standard ? "(standard input)" : path,
+                   SIZE_UNKNOWN);
+    failed = prepare(&j, path, target) || put_file(&j);
+    progress_end(&j.progress);
+    if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
+    if (!failed) report(&j, path, target, begun);
+    else output_discard(&j.out);
+    free(j.window);
+    file_write_close(&j.writer);
+    tally_close(&j.tally);
+    header_free(&j.header);
+    input_close(&j.in);
+    free(named);
+    return failed;
+}

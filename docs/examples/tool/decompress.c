@@ -1,0 +1,170 @@
+/* decompress.c - the commands decompress and test: a .bsnap file restored, or only checked.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "bytes.h"
+#include "commands.h"
+#include "file.h"
+#include "progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct job {
+    const options *o;
+    input in;
+    output out;
+    file_reader reader;
+    progress progress;
+    fault *f;
+} job;
+
+/* The size and the text with which a .safetensors file begins. */
+static int put_header(job *j)
+{
+    uint8_t size[8];
+    if (j->reader.kind != SOURCE_SAFETENSORS) return 0;
+    store64(size, j->reader.text_size);
+    return output_write(&j->out, size, sizeof size, j->f) ||
+           output_write(&j->out, j->reader.text, j->reader.text_size, j->f);
+}
+
+/* All elements; to the output, if `writing`. */
+static int read_on(job *j, int writing)
+{
+    const uint8_t *bytes;
+    size_t size;
+    do {
+        if (file_read(&j->reader, &bytes, &size, j->f)) return 1;
+        if (writing && output_write(&j->out, bytes, size, j->f)) return 1;
+        progress_show(&j->progress, j->reader.done);
+    } while (size);
+    return 0;
+}
+
+static int begin(job *j, codec *c, const char *path)
+{
+    progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
+                   strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
+    if (input_open(&j->in, path, j->f) || file_read_begin(&j->reader, c, &j->in, j->o->max_output, j->f)) return 1;
+    progress_set_total(&j->progress, j->reader.claimed);
+    return 0;
+}
+
+static void end(job *j)
+{
+    file_read_close(&j->reader);
+    input_close(&j->in);
+}
+
+static const char *kind_name(int kind) { return kind == SOURCE_SAFETENSORS ? "safetensors" : "raw"; }
+
+/* x.safetensors of x.safetensors.bsnap; null if the name does not end so. */
+static char *target_of(const char *path)
+{
+    static const char suffix[] = ".bsnap";
+    const size_t size = strlen(path), cut = sizeof suffix - 1;
+    char *target;
+    if (size <= cut || strcmp(path + size - cut, suffix) || path[size - cut - 1] == '/') return NULL;
+    target = (char *)malloc(size - cut + 1);
+    if (!target) return NULL;
+    memcpy(target, path, size - cut);
+    target[size - cut] = 0;
+    return target;
+}
+
+static int restore(job *j, codec *c, const char *path, const char *target)
+{
+    if (begin(j, c, path)) return 1;
+    if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
+        return fault_set(j->f, "tensors are not for a terminal; give -o FILE, or -f if you mean it");
+    return output_open(&j->out, target, j->o->force, &j->in, j->f) || put_header(j) || read_on(j, 1) ||
+           input_check_unchanged(&j->in, j->f) || output_commit(&j->out, j->f);
+}
+
+int command_decompress(const options *o, codec *c, const char *path, fault *f)
+{
+    const double begun = seconds_now();
+    const char *target = o->output;
+    char *named = NULL;
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.f = f;
+    j.in.fd = -1;
+    j.out.fd = -1;
+    if (!target && !strcmp(path, "-")) target = "-";
+    if (!target) {
+        target = named = target_of(path);
+        if (!named) return fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+    }
+    failed = restore(&j, c, path, target);
+    progress_end(&j.progress);
+    if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
+    if (!failed) {
+        summary s;
+        s.input = path;
+        s.output = target;
+        s.bytes_in = j.in.offset;
+        s.bytes_out = j.out.size;
+        s.seconds = seconds_now() - begun;
+        if (o->json) {
+            json out = { NULL, 0 };
+            out.to = stdout;
+            json_begin(&out, '{');
+            json_summary(&out, o, &s);
+            json_member_string(&out, "kind", kind_name(j.reader.kind));
+            json_member_whole(&out, "threads", pool_workers(c->threads));
+            json_member_whole(&out, "frames", j.reader.frames.count);
+            json_end(&out, '}');
+            (void)putc('\n', stdout);
+        } else {
+            print_summary(o, &s);
+        }
+    } else {
+        output_discard(&j.out);
+    }
+    end(&j);
+    free(named);
+    return failed;
+}
+
+int command_test(const options *o, codec *c, const char *path, fault *f)
+{
+    const double begun = seconds_now();
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.f = f;
+    j.in.fd = -1;
+    failed = begin(&j, c, path) || read_on(&j, 0);
+    progress_end(&j.progress);
+    if (!failed && o->json) {
+        summary s;
+        json out = { NULL, 0 };
+        s.input = path;
+        s.output = NULL;
+        s.bytes_in = j.in.offset;
+        s.bytes_out = j.reader.done;
+        s.seconds = seconds_now() - begun;
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_summary(&out, o, &s);
+        json_member_string(&out, "kind", kind_name(j.reader.kind));
+        json_member_whole(&out, "frames", j.reader.frames.count);
+        json_member_truth(&out, "ok", 1);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+    } else if (!failed && !o->quiet) {
+        (void)print_text(stdout, path, strlen(path));
+        if (o->verbose)
+            (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s\n", (unsigned long long)j.in.offset,
+                         (unsigned long long)j.reader.done, j.reader.frames.count, seconds_now() - begun);
+        else (void)printf(": ok\n");
+    }
+    end(&j);
+    return failed;
+}

@@ -1,0 +1,44 @@
+/* fault.h - errors: what is wrong, in one line.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A function that can fail returns 0, or 1 with the message in the fault that it was given; so callers pass
+ * failures on with `if (f(..., fault)) return 1`, and only main prints. */
+#ifndef TOOL_FAULT_H
+#define TOOL_FAULT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TOOL_PRINTF(string, first) __attribute__((format(printf, string, first)))
+#else
+#define TOOL_PRINTF(string, first)
+#endif
+
+typedef struct fault {
+    char file[1024]; /* what it is about */
+    char text[640];
+} fault;
+
+/* Sets the message; always returns 1. */
+int fault_set(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
+
+/* The same, with strerror(errno) behind it. */
+int fault_errno(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
+
+int fault_memory(fault *f);
+
+/* Writes more behind the message; always returns 1. */
+int fault_add(fault *f, const char *more);
+
+/* The failure is about this file; always returns 1. */
+int fault_in(fault *f, const char *file);
+
+/* "bitsnap: FILE: message" on standard error: one line, whatever the file is called. */
+void fault_print(const fault *f);
+
+/* Writes text that comes from a file to a terminal: control characters, which could be commands to it, as '?'.
+ * Returns how many columns it took, if every character of UTF-8 takes one. */
+size_t print_text(FILE *to, const char *text, size_t size);
+
+#endif

@@ -1,0 +1,182 @@
+/* help.c - the tool explains itself.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "help.h"
+
+#include "bitsnap.h"
+
+#include <stdio.h>
+
+static const char general[] =
+    "bitsnap - lossless compression of tensor checkpoints\n"
+    "\n"
+    "  bitsnap compress FILE...      FILE.bsnap for each .safetensors file\n"
+    "  bitsnap decompress FILE...    the file as it was, byte for byte\n"
+    "  bitsnap test FILE...          checks everything, writes nothing\n"
+    "  bitsnap info FILE...          tensors, their sizes, and the order-0 bound\n"
+    "  bitsnap compare FILE FILE     tensor by tensor: equal, or how far apart\n"
+    "\n"
+    "c, d, t and i are short for the first four. bitsnap COMMAND --help explains a\n"
+    "command.\n"
+    "\n"
+    "Examples\n"
+    "  bitsnap compress model.safetensors            writes model.safetensors.bsnap\n"
+    "  bitsnap compress -l best --rm *.safetensors   smaller, slower; removes what\n"
+    "                                                has been compressed\n"
+    "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors\n"
+    "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
+    "  bitsnap info model.safetensors.bsnap\n"
+    "\n"
+    "A FILE of - is standard input. Outputs are written beside their place under\n"
+    "another name, and get their own when they are whole and on the disk. The exit\n"
+    "status is 0 where all went well, 1 after an error (one line on standard error\n"
+    "says which), 2 where the command line is wrong.\n";
+
+static const char common_options[] =
+    "  -T, --threads N      threads; 0, the default, for one on each processor\n"
+    "  -q, --quiet          says nothing but errors\n"
+    "  -v, --verbose        says more\n"
+    "      --json           says it as JSON on standard output, one object and line\n"
+    "                       for each file\n"
+    "      --no-progress    no progress line; without a terminal on standard error\n"
+    "                       there is none anyway\n"
+    "  -h, --help           this text\n"
+    "  -V, --version        the version\n"
+    "      --               what follows are files, even if they begin with -\n";
+
+static const char compress_text[] =
+    "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
+    "\n"
+    "FILE is a .safetensors file, known by its content, or with --dtype raw\n"
+    "little-endian elements. The output restores it byte for byte and carries checks\n"
+    "of everything. Memory does not depend on the size of FILE.\n"
+    "\n"
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -\n"
+    "  -f, --force          replaces an output that is there\n"
+    "  -l, --level LEVEL    fast, default or best\n"
+    "      --dtype NAME     FILE holds raw elements, whatever it looks like: bf16 f16\n"
+    "                       f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 bool (u8 to u64\n"
+    "                       are the same as i8 to i64)\n"
+    "      --rm             removes FILE when its output is whole and on the disk\n";
+
+static const char compress_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap compress model.safetensors\n"
+    "  bitsnap compress -l fast -o /backup/model.bsnap model.safetensors\n"
+    "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
+    "  bitsnap compress --dtype bf16 weights.bin\n";
+
+static const char max_output_text[] =
+    "      --max-output SIZE\n"
+    "                       the largest size that FILE may expand to, such as 500M or\n"
+    "                       2T. Without it a file is refused that expands to more\n"
+    "                       than 4 GiB and also to more than 256 times its size: a\n"
+    "                       few bytes can be made to fill every disk\n";
+
+static const char decompress_text[] =
+    "bitsnap decompress FILE... - restores the file that FILE holds, byte for byte\n"
+    "\n"
+    "The output is called like FILE without .bsnap. It is there only if every check\n"
+    "has agreed.\n"
+    "\n"
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -; what has been written before an error\n"
+    "                       was found stays written\n"
+    "  -f, --force          replaces an output that is there\n"
+    "      --rm             removes FILE when the output is whole and on the disk\n";
+
+static const char decompress_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap decompress model.safetensors.bsnap\n"
+    "  bitsnap decompress -o /tmp/model.safetensors model.safetensors.bsnap\n"
+    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >model.safetensors\n";
+
+static const char test_text[] =
+    "bitsnap test FILE... - decodes everything, checks everything, writes nothing\n"
+    "\n"
+    "Says \"FILE: ok\", or what is wrong and where. Checks find accidents; they are no\n"
+    "protection against somebody who wants to deceive.\n"
+    "\n";
+
+static const char test_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap test *.bsnap\n"
+    "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n";
+
+static const char info_text[] =
+    "bitsnap info FILE... - the tensors of a .bsnap file and what they take\n"
+    "\n"
+    "Of each tensor bits/element and ratio: its share of the blocks that hold it.\n"
+    "\"order-0\" is the order-0 bound, in bits per element: the entropy of the\n"
+    "exponents, for every 65,536 elements, and all other bits as they are, but for\n"
+    "those that are constant there, which cost nothing; of integers the entropy of\n"
+    "each byte. No codec that looks at single exponents gets below it. The bound has\n"
+    "to be computed from the elements, so all are decoded and checked; --no-bound\n"
+    "looks at sizes alone, and at once. -q leaves the table out.\n"
+    "\n"
+    "      --no-bound       without the bound\n";
+
+static const char info_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap info model.safetensors.bsnap\n"
+    "  bitsnap info --no-bound --json model.safetensors.bsnap\n";
+
+static const char compare_text[] =
+    "bitsnap compare FILE FILE - two files, tensor by tensor\n"
+    "\n"
+    "Each FILE is a .safetensors or a .bsnap file, or with --dtype raw elements.\n"
+    "Tensors are matched by name, wherever they stand. The exit status is 0 if the\n"
+    "files hold the same bytes, header texts included, else 1. Equal tensors are\n"
+    "listed with -v only.\n"
+    "\n"
+    "For tensors of floats (F8_E4M3 F8_E5M2 F16 BF16 F32 F64) that differ, in double\n"
+    "precision, over all elements a of the first and b of the second file:\n"
+    "  max abs   the largest |b - a|            MSE   the mean of (b - a)^2\n"
+    "  max rel   the largest |b - a| / |a|      MRE   the mean of |b - a| / |a|\n"
+    "Elements that became other numbers from a zero have no relative error: \"from\n"
+    "zero\" counts them. Where an infinity or a NaN is on either side there is no error\n"
+    "at all: \"not finite\" counts those that differ, but not NaNs that became other\n"
+    "NaNs.\n"
+    "\n"
+    "      --dtype NAME     files that are no .bsnap hold raw elements\n";
+
+static const char compare_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
+    "  bitsnap compare step1000.bsnap step2000.bsnap\n"
+    "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n";
+
+static void put(const char *first, const char *second, const char *examples)
+{
+    (void)fputs(first, stdout);
+    (void)fputs(second, stdout);
+    (void)fputs(common_options, stdout);
+    (void)fputs(examples, stdout);
+}
+
+void print_help(command c)
+{
+    switch (c) {
+    case COMPRESS: put(compress_text, "", compress_examples); break;
+    case DECOMPRESS: put(decompress_text, max_output_text, decompress_examples); break;
+    case TEST: put(test_text, max_output_text, test_examples); break;
+    case INFO: put(info_text, max_output_text, info_examples); break;
+    case COMPARE: put(compare_text, max_output_text, compare_examples); break;
+    default: (void)fputs(general, stdout); break;
+    }
+}
+
+void print_version(void)
+{
+    const bitsnap_kernels *best = NULL, *next;
+    unsigned i;
+    for (i = 0; (next = bitsnap_kernels_get(i)) != NULL; i++) best = next;
+    (void)printf("bitsnap %s (kernels: %s)\n", BITSNAP_VERSION, best ? bitsnap_kernels_name(best) : "none");
+}

@@ -1,0 +1,231 @@
+/* info.c - the command info: what is in a .bsnap file, and how near it is to the order-0 bound.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "bound.h"
+#include "commands.h"
+#include "file.h"
+#include "progress.h"
+#include "tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;
+    file_reader reader;
+    safetensors model;
+    tally tally;
+    progress progress;
+    int with_bound;
+    fault *f;
+} job;
+
+/* Through the file; with decoding, as the bound is one of the elements. */
+static int read_blocks(job *j)
+{
+    const uint8_t *bytes;
+    size_t size;
+    double *bits;
+    int failed = 0;
+    if (!j->with_bound) return file_look(&j->reader, j->f);
+    bits = (double *)malloc((j->codec->window / BOUND_CELL + 1) * sizeof *bits);
+    if (!bits) return fault_memory(j->f);
+    while ((failed = file_read(&j->reader, &bytes, &size, j->f)) == 0 && size) {
+        const size_t cell = (size_t)BOUND_CELL * bitsnap_width(j->reader.dtype);
+        size_t i;
+        bound_cells(j->codec, bytes, size, j->reader.dtype, bits);
+        for (i = 0; i * cell < size; i++)
+            tally_bound(&j->tally, size - i * cell < cell ? size - i * cell : cell, bits[i]);
+        progress_show(&j->progress, j->reader.done);
+    }
+    free(bits);
+    return failed;
+}
+
+static int look(job *j, const char *path)
+{
+    uint64_t header;
+    int raw;
+    if (input_open(&j->in, path, j->f) ||
+        file_read_begin(&j->reader, j->codec, &j->in, j->with_bound ? j->o->max_output : SIZE_UNKNOWN, j->f))
+        return 1;
+    raw = j->reader.kind == SOURCE_RAW;
+    progress_set_total(&j->progress, j->reader.claimed);
+    if (!raw && safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
+    if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
+    j->reader.observer.note = tally_note;
+    j->reader.observer.context = &j->tally;
+    header = j->reader.done;
+    if (read_blocks(j)) return 1;
+    if (!raw && j->reader.done - header != j->model.data_size)
+        return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
+                         (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.done - header));
+    return 0;
+}
+
+/* ================================================================================= OUTPUT */
+
+static size_t columns_of(text_slice s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s.size; i++) n += ((unsigned char)s.at[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static void shape_text(const tensor *t, char *text, size_t size)
+{
+    uint64_t dimension;
+    size_t at = 0, used = 0;
+    int n = snprintf(text, size, "%s", "");
+    while (n >= 0 && used + (size_t)n < size && shape_next(t->shape, &at, &dimension)) {
+        used += (size_t)n;
+        n = snprintf(text + used, size - used, used ? "x%llu" : "%llu", (unsigned long long)dimension);
+    }
+}
+
+static void print_cells(const job *j, size_t i, uint64_t elements, uint64_t bytes)
+{
+    const double stored = j->tally.stored[i];
+    (void)printf("  %14llu", (unsigned long long)elements);
+    if (elements) (void)printf("  %12.4f", stored / (double)elements);
+    else (void)printf("  %12s", "-");
+    if (stored > 0) (void)printf("  %8.4f", 8 * (double)bytes / stored);
+    else (void)printf("  %8s", "-");
+    if (!j->with_bound) return;
+    if (elements) (void)printf("  %12.4f", j->tally.bound[i] / (double)elements);
+    else (void)printf("  %12s", "-");
+}
+
+static void print_table(const job *j)
+{
+    const safetensors *m = &j->model;
+    const int raw = j->reader.kind == SOURCE_RAW;
+    const size_t widest_name = 64, widest_shape = 40;
+    char shape[256];
+    size_t i, name_width = 5, shape_width = 5;
+    for (i = 0; i < m->count; i++) {
+        const size_t columns = columns_of(m->tensors[i].name);
+        shape_text(&m->tensors[i], shape, sizeof shape);
+        if (columns > name_width) name_width = columns < widest_name ? columns : widest_name;
+        if (strlen(shape) > shape_width) shape_width = strlen(shape) < widest_shape ? strlen(shape) : widest_shape;
+    }
+    (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)name_width, "name", "dtype", (int)shape_width, "shape",
+                 "elements", "bits/element", "ratio");
+    (void)printf(j->with_bound ? "  %12s\n" : "\n", "order-0");
+    if (raw) {
+        const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
+        const uint64_t bytes = j->tally.stored_at.at;
+        (void)printf("%-*s  %-8s  %-*s", (int)name_width, "(raw)",
+                     j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)shape_width, "-");
+        print_cells(j, 0, bytes / width, bytes);
+        (void)putchar('\n');
+    }
+    for (i = 0; i < m->count; i++) {
+        const tensor *t = &m->tensors[i];
+        size_t columns = print_text(stdout, t->name.at, t->name.size);
+        for (; columns < name_width; columns++) (void)putchar(' ');
+        (void)fputs("  ", stdout);
+        for (columns = print_text(stdout, t->dtype.at, t->dtype.size); columns < 8; columns++) (void)putchar(' ');
+        shape_text(t, shape, sizeof shape);
+        (void)printf("  %-*s", (int)shape_width, shape);
+        print_cells(j, i, t->elements, t->end - t->begin);
+        (void)putchar('\n');
+    }
+}
+
+/* Sums; the bound is one of the elements, so it is compared with the frames alone. */
+typedef struct sums {
+    uint64_t bytes_in, bytes_out, element_bytes, frame_bytes;
+    double bound_bytes;
+} sums;
+
+static sums add_up(const job *j)
+{
+    sums s;
+    size_t i;
+    s.bytes_in = j->reader.done;
+    s.bytes_out = j->in.offset;
+    s.element_bytes = j->tally.stored_at.at;
+    s.bound_bytes = j->tally.bound_bits / 8;
+    for (i = 0, s.frame_bytes = 0; i < j->reader.frames.count; i++) s.frame_bytes += j->reader.frames.sizes[i];
+    return s;
+}
+
+static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void print_totals(const job *j, const sums *s)
+{
+    if (j->reader.kind == SOURCE_SAFETENSORS)
+        (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
+    (void)printf("file     %llu -> %llu bytes, ratio %.4f\n", (unsigned long long)s->bytes_in,
+                 (unsigned long long)s->bytes_out, quotient((double)s->bytes_in, (double)s->bytes_out));
+    (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
+                 (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
+                 j->reader.frames.count);
+    if (!j->with_bound) return;
+    (void)printf("order-0  %llu -> %.0f bytes, ratio %.4f", (unsigned long long)s->element_bytes, s->bound_bytes,
+                 quotient((double)s->element_bytes, s->bound_bytes));
+    if (s->bound_bytes > 0)
+        (void)printf("; the tensors take %+.2f %% of that", 100 * ((double)s->frame_bytes / s->bound_bytes - 1));
+    (void)putchar('\n');
+}
+
+static void print_json(const job *j, const sums *s, const char *path)
+{
+    json out = { NULL, 0 };
+    out.to = stdout;
+    json_begin(&out, '{');
+    json_member_string(&out, "command", "info");
+    json_member_string(&out, "file", path);
+    json_member_string(&out, "kind", j->reader.kind == SOURCE_SAFETENSORS ? "safetensors" : "raw");
+    json_member_whole(&out, "bytes_in", s->bytes_in);
+    json_member_whole(&out, "bytes_out", s->bytes_out);
+    json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
+    json_member_whole(&out, "frames", j->reader.frames.count);
+    json_member_whole(&out, "tensor_bytes", s->element_bytes);
+    json_member_whole(&out, "frame_bytes", s->frame_bytes);
+    if (j->with_bound) {
+        json_member_real(&out, "bound_bytes", s->bound_bytes);
+        json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
+    }
+    tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound);
+    json_end(&out, '}');
+    (void)putc('\n', stdout);
+}
+
+int command_info(const options *o, codec *c, const char *path, fault *f)
+{
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.in.fd = -1;
+    j.with_bound = !o->no_bound;
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
+                   SIZE_UNKNOWN);
+    failed = look(&j, path);
+    progress_end(&j.progress);
+    if (!failed) {
+        const sums s = add_up(&j);
+        if (o->json) {
+            print_json(&j, &s, path);
+        } else {
+            if (o->file_count > 1) {
+                (void)print_text(stdout, path, strlen(path));
+                (void)fputs(":\n", stdout);
+            }
+            if (!o->quiet) print_table(&j);
+            print_totals(&j, &s);
+        }
+    }
+    tally_close(&j.tally);
+    safetensors_free(&j.model);
+    file_read_close(&j.reader);
+    input_close(&j.in);
+    return failed;
+}

@@ -1,0 +1,92 @@
+/* main.c - bitsnap, the command-line tool: .safetensors files and raw tensors to .bsnap files and back.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ * `make` builds it: a C99 compiler, POSIX and its threads are all it needs.
+ *
+ * The layers, each calling downwards only:
+ *     main, options, help            the command line
+ *     compress, decompress, info, compare, summary
+ *     file, header                   .bsnap and .safetensors files from the first byte to the last
+ *     text, safetensors, tally, bound, difference, json
+ *     codec, parallel, progress, io, fault
+ * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
+#include "posix.h"
+
+#include "commands.h"
+#include "help.h"
+#include "io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_USAGE = 2 };
+
+/* A standard stream that is closed would be the number of the next file that is opened, and be read or written
+ * as if it were the stream: its place is taken by something that fails. */
+static void keep_standard_streams(void)
+{
+    int fd;
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static int run(const options *o, codec *c, size_t i, fault *f)
+{
+    switch (o->command) {
+    case COMPRESS: return command_compress(o, c, o->files[i], f);
+    case DECOMPRESS: return command_decompress(o, c, o->files[i], f);
+    case TEST: return command_test(o, c, o->files[i], f);
+    case INFO: return command_info(o, c, o->files[i], f);
+    default: return command_compare(o, c, o->files[0], o->files[1], f);
+    }
+}
+
+/* What has been said has to arrive: a full disk is an error, too. */
+static int finish_output(void)
+{
+    fault f;
+    if (!fflush(stdout) && !ferror(stdout)) return EXIT_OK;
+    memset(&f, 0, sizeof f);
+    (void)fault_errno(&f, "cannot be written");
+    (void)fault_in(&f, "(standard output)");
+    fault_print(&f);
+    return EXIT_ERROR;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    codec c;
+    fault f;
+    size_t i, runs;
+    int status = EXIT_OK;
+    keep_standard_streams();
+    memset(&f, 0, sizeof f);
+    if (options_parse(&o, argc, argv, &f)) {
+        fault_print(&f);
+        return EXIT_USAGE;
+    }
+    if (o.help || o.version) {
+        if (o.help) print_help(o.command);
+        else print_version();
+        return finish_output();
+    }
+    output_handle_signals();
+    if (codec_open(&c, o.threads, o.level, &f)) {
+        fault_print(&f);
+        return EXIT_ERROR;
+    }
+    runs = o.command == COMPARE ? 1 : o.file_count;
+    for (i = 0; i < runs; i++) {
+        memset(&f, 0, sizeof f);
+        if (!run(&o, &c, i, &f)) continue;
+        status = EXIT_ERROR;
+        if (!*f.text) continue; /* compare: the files differ, and that has been said */
+        if (!*f.file) (void)fault_in(&f, strcmp(o.files[i], "-") ? o.files[i] : "(standard input)");
+        (void)fflush(stdout);
+        fault_print(&f);
+    }
+    codec_close(&c);
+    return finish_output() ? EXIT_ERROR : status;
+}

@@ -1,0 +1,235 @@
+/* options.c - the command line.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct command_entry {
+    const char *name;
+    command command;
+} command_entry;
+
+/* The first name of a command is the one that messages use. */
+static const command_entry commands[] = {
+    { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
+    { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }
+};
+
+typedef struct option_entry {
+    char letter;
+    const char *name;
+    int has_argument;
+    unsigned commands; /* those that it is of use to */
+} option_entry;
+
+enum { ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE, WRITE = COMPRESS | DECOMPRESS, READ = ALL & ~COMPRESS };
+
+static const option_entry entries[] = {
+    { 'o', "output", 1, WRITE },
+    { 'c', "stdout", 0, WRITE },
+    { 'f', "force", 0, WRITE },
+    { 'T', "threads", 1, ALL },
+    { 'l', "level", 1, COMPRESS },
+    { 'q', "quiet", 0, ALL },
+    { 'v', "verbose", 0, ALL },
+    { 'h', "help", 0, ALL },
+    { 'V', "version", 0, ALL },
+    { 'J', "json", 0, ALL },
+    { 'P', "no-progress", 0, ALL },
+    { 'D', "dtype", 1, COMPRESS | COMPARE },
+    { 'R', "rm", 0, WRITE },
+    { 'M', "max-output", 1, READ },
+    { 'B', "no-bound", 0, INFO }
+};
+
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+#define COMMANDS ": compress, decompress, test, info or compare; see bitsnap --help"
+#define SHORT_LETTERS "ocfTlqvhV" /* the others have long names only */
+
+const char *command_name(command c)
+{
+    size_t i;
+    for (i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (commands[i].command == c) return commands[i].name;
+    return "";
+}
+
+/* Digits, and one of K, M, G, T behind them: times 1024, ... */
+static int parse_size(const char *text, uint64_t *size)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    unsigned shift = 0;
+    *size = 0;
+    if (*text < '0' || *text > '9') return 1;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+        if (*size > (UINT64_MAX - digit) / 10) return 1;
+        *size = 10 * *size + digit;
+    }
+    if (*text) {
+        unit = strchr(units, *text >= 'a' ? *text - 32 : *text);
+        if (!unit || text[1]) return 1;
+        shift = 10 * (unsigned)(unit - units + 1);
+    }
+    if (*size > UINT64_MAX >> shift) return 1;
+    *size <<= shift;
+    return 0;
+}
+
+static int set(options *o, char letter, const char *argument, fault *f)
+{
+    uint64_t number;
+    switch (letter) {
+    case 'o': o->output = argument; break;
+    case 'c': o->output = "-"; break;
+    case 'f': o->force = 1; break;
+    case 'q': o->quiet = 1; break;
+    case 'v': o->verbose = 1; break;
+    case 'h': o->help = 1; break;
+    case 'V': o->version = 1; break;
+    case 'J': o->json = 1; break;
+    case 'P': o->no_progress = 1; break;
+    case 'R': o->remove_input = 1; break;
+    case 'B': o->no_bound = 1; break;
+    case 'T':
+        if (parse_size(argument, &number) || number > 1024)
+            return fault_set(f, "-T wants a number of threads up to 1024, 0 for all, not '%s'", argument);
+        o->threads = (unsigned)number;
+        break;
+    case 'l':
+        if (!strcmp(argument, "fast")) o->level = BITSNAP_FAST;
+        else if (!strcmp(argument, "default")) o->level = BITSNAP_DEFAULT;
+        else if (!strcmp(argument, "best")) o->level = BITSNAP_BEST;
+        else return fault_set(f, "-l wants fast, default or best, not '%s'", argument);
+        break;
+    case 'D':
+        o->dtype = element_type_find(argument, strlen(argument), 1);
+        if (!o->dtype || o->dtype->bits < 8)
+            return fault_set(f, "--dtype wants one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
+                             "bool, not '%s'", argument);
+        break;
+    default: /* 'M' */
+        if (parse_size(argument, &number) || !number)
+            return fault_set(f, "--max-output wants a size such as 500M, 20G or 2T, not '%s'", argument);
+        o->max_output = number;
+        break;
+    }
+    return 0;
+}
+
+/* The entry of a long name, also if it is shortened but clear. */
+static const option_entry *find_long(const char *name, size_t size, fault *f)
+{
+    const option_entry *found = NULL;
+    size_t i;
+    for (i = 0; i < ENTRIES; i++) {
+        if (strncmp(entries[i].name, name, size) || !size) continue;
+        if (strlen(entries[i].name) == size) return &entries[i];
+        if (found) {
+            (void)fault_set(f, "--%.*s could be --%s or --%s", (int)size, name, found->name, entries[i].name);
+            return NULL;
+        }
+        found = &entries[i];
+    }
+    if (!found) (void)fault_set(f, "--%.*s is no option; see bitsnap --help", (int)size, name);
+    return found;
+}
+
+static const option_entry *find_letter(char letter, fault *f)
+{
+    size_t i;
+    for (i = 0; i < ENTRIES; i++)
+        if (entries[i].letter == letter && strchr(SHORT_LETTERS, letter)) return &entries[i];
+    (void)fault_set(f, "-%c is no option; see bitsnap --help", letter);
+    return NULL;
+}
+
+/* What the command line says as a whole. `used` has a bit for each entry that was given. */
+static int check(const options *o, unsigned used, fault *f)
+{
+    const char *name = command_name(o->command);
+    size_t i;
+    for (i = 0; i < ENTRIES; i++)
+        if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
+            return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
+    if (o->file_count == 0)
+        return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
+    if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
+    if (o->output && o->file_count > 1) return fault_set(f, "-o and -c take one input, not %zu", o->file_count);
+    for (i = 0; i < o->file_count; i++) {
+        const int standard = !strcmp(o->files[i], "-");
+        const int to_standard = o->output ? !strcmp(o->output, "-") : standard;
+        if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
+        if (standard && o->file_count > 1 && o->command != COMPARE) return fault_set(f, "- stands for itself alone");
+        if (!(o->command & WRITE)) continue;
+        if (o->remove_input && (standard || to_standard))
+            return fault_set(f, "--rm needs an input and an output that are files");
+        if (o->json && to_standard)
+            return fault_set(f, "--json writes to standard output, and so does the result; give -o FILE");
+    }
+    if (o->command == COMPARE && !strcmp(o->files[0], "-") && !strcmp(o->files[1], "-"))
+        return fault_set(f, "- can be one of the two files, not both");
+    if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
+    return 0;
+}
+
+int options_parse(options *o, int argc, char **argv, fault *f)
+{
+    unsigned used = 0;
+    int i, operands = 0, options_end = 0;
+    memset(o, 0, sizeof *o);
+    for (i = 1; i < argc; i++) {
+        char *word = argv[i];
+        const option_entry *e;
+        if (options_end || word[0] != '-' || !word[1]) {
+            argv[operands++] = word; /* never ahead of i, as argv[0] is free */
+            continue;
+        }
+        if (!strcmp(word, "--")) {
+            options_end = 1;
+            continue;
+        }
+        if (word[1] == '-') {
+            const char *name = word + 2, *equals = strchr(name, '=');
+            const char *argument = equals ? equals + 1 : NULL;
+            e = find_long(name, equals ? (size_t)(equals - name) : strlen(name), f);
+            if (!e) return 1;
+            if (!e->has_argument && argument) return fault_set(f, "--%s takes no value", e->name);
+            if (e->has_argument && !argument) {
+                if (i + 1 == argc) return fault_set(f, "--%s wants a value", e->name);
+                argument = argv[++i];
+            }
+            used |= 1u << (e - entries);
+            if (set(o, e->letter, argument, f)) return 1;
+            continue;
+        }
+        for (word++; *word; word++) { /* -qf, -T4, -T 4 */
+            const char *argument = NULL;
+            e = find_letter(*word, f);
+            if (!e) return 1;
+            if (e->has_argument) {
+                if (!word[1] && i + 1 == argc) return fault_set(f, "-%c wants a value", *word);
+                argument = word[1] ? word + 1 : argv[++i];
+            }
+            used |= 1u << (e - entries);
+            if (set(o, e->letter, argument, f)) return 1;
+            if (argument) break;
+        }
+    }
+    if (operands) {
+        size_t c;
+        for (c = 0; c < sizeof commands / sizeof *commands; c++)
+            if (!strcmp(argv[0], commands[c].name)) o->command = commands[c].command;
+        if (!o->command) return fault_set(f, "'%s' is no command" COMMANDS, argv[0]);
+    }
+    o->files = argv + 1;
+    o->file_count = operands ? (size_t)operands - 1 : 0;
+    if (o->help || o->version) return 0;
+    if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
+    return check(o, used, f);
+}

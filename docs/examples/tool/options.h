@@ -1,0 +1,28 @@
+/* options.h - the command line.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_OPTIONS_H
+#define TOOL_OPTIONS_H
+
+#include "safetensors.h"
+
+typedef enum command { NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16 } command;
+
+typedef struct options {
+    command command;
+    char **files;           /* operands behind the command */
+    size_t file_count;
+    const char *output;     /* -o; "-" for standard output, also with -c */
+    const element_type *dtype; /* raw elements of this type */
+    uint64_t max_output;    /* 0: the rule against bombs */
+    unsigned threads;       /* 0: all */
+    int level;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound;
+    int help, version;
+} options;
+
+const char *command_name(command c);
+
+/* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
+int options_parse(options *o, int argc, char **argv, fault *f);
+
+#endif

@@ -1,0 +1,133 @@
+/* parallel.c - threads for bitsnap.run.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Tasks are blocks of the codec, tens of microseconds each: a mutex around the next index costs nothing beside
+ * them. */
+#include "posix.h"
+
+#include "parallel.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct member {
+    struct pool *pool;
+    pthread_t thread;
+    unsigned worker;
+} member;
+
+struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    bitsnap_task task;        /* all below are guarded by the lock */
+    void *argument;
+    uint64_t next, count;     /* tasks from `next` on have not been taken */
+    uint64_t left;            /* tasks not finished */
+    unsigned active;          /* workers that take tasks */
+    int ending;
+    unsigned workers;         /* written before the first task */
+    member *members;          /* 1 .. workers - 1 are threads of ours */
+};
+
+unsigned processors(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > 1024 ? 1024 : (unsigned)n;
+}
+
+/* Takes tasks until there are none; with the lock held, before and after. */
+static void work_on(pool *p, unsigned worker)
+{
+    while (p->next < p->count && worker < p->active) {
+        const uint64_t index = p->next++;
+        const bitsnap_task task = p->task;
+        void *argument = p->argument;
+        (void)pthread_mutex_unlock(&p->lock);
+        task(argument, index, worker);
+        (void)pthread_mutex_lock(&p->lock);
+        if (--p->left == 0) (void)pthread_cond_signal(&p->done);
+    }
+}
+
+static void *worker_main(void *argument)
+{
+    const member *m = (const member *)argument;
+    pool *p = m->pool;
+    (void)pthread_mutex_lock(&p->lock);
+    while (!p->ending) {
+        work_on(p, m->worker);
+        if (!p->ending) (void)pthread_cond_wait(&p->work, &p->lock);
+    }
+    (void)pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    pool *p = (pool *)context;
+    (void)pthread_mutex_lock(&p->lock);
+    p->task = task;
+    p->argument = argument;
+    p->next = 0;
+    p->count = p->left = count;
+    (void)pthread_cond_broadcast(&p->work);
+    work_on(p, 0);
+    while (p->left) (void)pthread_cond_wait(&p->done, &p->lock);
+    p->count = 0;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+pool *pool_new(unsigned workers)
+{
+    pool *p = (pool *)calloc(1, sizeof *p);
+    sigset_t all, before;
+    if (!p) return NULL;
+    p->workers = 1;
+    p->active = workers ? workers : 1;
+    p->members = (member *)calloc(p->active, sizeof *p->members);
+    if (!p->members) {
+        free(p);
+        return NULL;
+    }
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_cond_init(&p->work, NULL);
+    (void)pthread_cond_init(&p->done, NULL);
+    /* signals are for the first thread: others inherit that all are blocked */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; p->workers < workers; p->workers++) {
+        member *m = &p->members[p->workers];
+        m->pool = p;
+        m->worker = p->workers;
+        if (pthread_create(&m->thread, NULL, worker_main, m)) break;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return p;
+}
+
+unsigned pool_workers(const pool *p) { return p->workers; }
+
+void pool_limit(pool *p, unsigned workers)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    p->active = workers;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+void pool_free(pool *p)
+{
+    unsigned i;
+    if (!p) return;
+    (void)pthread_mutex_lock(&p->lock);
+    p->ending = 1;
+    (void)pthread_cond_broadcast(&p->work);
+    (void)pthread_mutex_unlock(&p->lock);
+    for (i = 1; i < p->workers; i++) (void)pthread_join(p->members[i].thread, NULL);
+    (void)pthread_mutex_destroy(&p->lock);
+    (void)pthread_cond_destroy(&p->work);
+    (void)pthread_cond_destroy(&p->done);
+    free(p->members);
+    free(p);
+}

@@ -1,0 +1,26 @@
+/* parallel.h - threads for bitsnap.run.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_PARALLEL_H
+#define TOOL_PARALLEL_H
+
+#include "bitsnap.h"
+
+typedef struct pool pool;
+
+/* Processors that this machine has now; at least 1. */
+unsigned processors(void);
+
+/* `workers` counts the calling thread: 1 makes no other. Where threads are not to be had, the pool has fewer.
+ * Null: no memory. */
+pool *pool_new(unsigned workers);
+unsigned pool_workers(const pool *p);
+
+/* From now on only the first `workers` of them take tasks. */
+void pool_limit(pool *p, unsigned workers);
+
+void pool_free(pool *p);
+
+/* As bitsnap.run wants it; the context is the pool. Called by the thread that made the pool, only. */
+void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count);
+
+#endif

@@ -1,0 +1,27 @@
+/* progress.h - a line on the terminal that says how far a file is.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_PROGRESS_H
+#define TOOL_PROGRESS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct progress {
+    int on;
+    const char *name;
+    uint64_t total;     /* bytes; SIZE_UNKNOWN where nobody knows */
+    double begun, shown; /* seconds */
+} progress;
+
+double seconds_now(void);
+
+/* Shows nothing where `wanted` is 0 or standard error is no terminal. */
+void progress_begin(progress *p, int wanted, const char *name, uint64_t total);
+void progress_set_total(progress *p, uint64_t total);
+void progress_show(progress *p, uint64_t done);
+
+/* Wipes the line, so that something else can be written to the terminal; for good, or until it is shown again. */
+void progress_wipe(progress *p);
+void progress_end(progress *p);
+
+#endif

@@ -1,0 +1,475 @@
+/* safetensors.c - reads the header text of a .safetensors file.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * The text is JSON of known shape: an object of objects of three members. So there is no parser for any JSON
+ * here, no recursion, and no limit but that of the text's size. Duplicate names are found by sorting: no choice
+ * of names makes that slow, as it could a hash table. */
+#include "posix.h"
+
+#include "safetensors.h"
+
+#include "utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const element_type element_types[] = {
+    { "BOOL", 8, BITSNAP_BOOL },
+    { "U8", 8, BITSNAP_I8 },
+    { "I8", 8, BITSNAP_I8 },
+    { "F8_E5M2", 8, BITSNAP_F8_E5M2 },
+    { "F8_E4M3", 8, BITSNAP_F8_E4M3 },
+    { "F8_E8M0", 8, BITSNAP_I8 },
+    { "I16", 16, BITSNAP_I16 },
+    { "U16", 16, BITSNAP_I16 },
+    { "F16", 16, BITSNAP_F16 },
+    { "BF16", 16, BITSNAP_BF16 },
+    { "I32", 32, BITSNAP_I32 },
+    { "U32", 32, BITSNAP_I32 },
+    { "F32", 32, BITSNAP_F32 },
+    { "I64", 64, BITSNAP_I64 },
+    { "U64", 64, BITSNAP_I64 },
+    { "F64", 64, BITSNAP_F64 },
+    { "C64", 64, BITSNAP_I8 },
+    { "F4", 4, BITSNAP_I8 },
+    { "F6_E2M3", 6, BITSNAP_I8 },
+    { "F6_E3M2", 6, BITSNAP_I8 }
+};
+
+static int lower(int c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
+
+const element_type *element_type_find(const char *name, size_t size, int any_case)
+{
+    size_t i, j;
+    for (i = 0; i < sizeof element_types / sizeof *element_types; i++) {
+        const char *known = element_types[i].name;
+        if (strlen(known) != size) continue;
+        for (j = 0; j < size; j++)
+            if (any_case ? lower(name[j]) != lower(known[j]) : name[j] != known[j]) break;
+        if (j == size) return &element_types[i];
+    }
+    return NULL;
+}
+
+bitsnap_dtype tensor_codec(const tensor *t) { return t->type ? t->type->codec : BITSNAP_I8; }
+
+int slice_compare(text_slice a, text_slice b)
+{
+    const size_t both = a.size < b.size ? a.size : b.size;
+    const int order = both ? memcmp(a.at, b.at, both) : 0;
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* ================================================================================= TOKENS */
+
+typedef struct parser {
+    const char *text, *at, *end;
+    size_t unescaped_size; /* bytes of s->unescaped in use; it is as large as the text, once there is an escape */
+    safetensors *s;
+    fault *f;
+} parser;
+
+static size_t place_of(const parser *p, const char *at) { return (size_t)(at - p->text); }
+
+/* what and where, as bytes of the file */
+static int fail_at(parser *p, const char *at, const char *what)
+{
+    return fault_set(p->f, "bad .safetensors header: %s (byte %zu)", what, 8 + place_of(p, at));
+}
+
+/* the same for a tensor */
+static int fail_tensor(parser *p, const tensor *t, const char *what)
+{
+    return fault_set(p->f, "bad .safetensors header: tensor \"%.*s\"%s: %s (byte %zu)",
+                     (int)(t->name.size < 80 ? t->name.size : 80), t->name.at, t->name.size < 80 ? "" : "...", what,
+                     8 + t->place);
+}
+
+static void skip_space(parser *p)
+{
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r')) p->at++;
+}
+
+/* Steps over white space and the character c, if it comes next. */
+static int accept(parser *p, char c)
+{
+    skip_space(p);
+    if (p->at == p->end || *p->at != c) return 0;
+    p->at++;
+    return 1;
+}
+
+static int expect(parser *p, char c, const char *what) { return accept(p, c) ? 0 : fail_at(p, p->at, what); }
+
+/* Four hexadecimal digits; -1 if they are none. */
+static long hex4(const parser *p, const char *at)
+{
+    long x = 0;
+    int i;
+    if (p->end - at < 4) return -1;
+    for (i = 0; i < 4; i++) {
+        const int c = lower(at[i]);
+        if (c >= '0' && c <= '9') x = 16 * x + (c - '0');
+        else if (c >= 'a' && c <= 'f') x = 16 * x + (c - 'a' + 10);
+        else return -1;
+    }
+    return x;
+}
+
+static char *put_utf8(char *to, unsigned long c)
+{
+    if (c < 0x80) {
+        *to++ = (char)c;
+        return to;
+    }
+    if (c < 0x800) {
+        *to++ = (char)(0xC0 | c >> 6);
+    } else {
+        if (c < 0x10000) {
+            *to++ = (char)(0xE0 | c >> 12);
+        } else {
+            *to++ = (char)(0xF0 | c >> 18);
+            *to++ = (char)(0x80 | (c >> 12 & 63));
+        }
+        *to++ = (char)(0x80 | (c >> 6 & 63));
+    }
+    *to++ = (char)(0x80 | (c & 63));
+    return to;
+}
+
+/* One escape at p->at, behind its backslash. */
+static int parse_escape(parser *p, char **to)
+{
+    static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
+    const char *found;
+    long c, second;
+    if (p->at < p->end && *p->at && (found = strchr(plain, *p->at)) != NULL) {
+        *(*to)++ = meaning[found - plain];
+        p->at++;
+        return 0;
+    }
+    if (p->at == p->end || *p->at != 'u' || (c = hex4(p, p->at + 1)) < 0)
+        return fail_at(p, p->at - 1, "unknown escape");
+    if (c >= 0xD800 && c < 0xE000) { /* characters above U+FFFF come as two */
+        second = c < 0xDC00 && p->end - p->at > 10 && p->at[5] == '\\' && p->at[6] == 'u' ? hex4(p, p->at + 7) : -1;
+        if (second < 0xDC00 || second >= 0xE000) return fail_at(p, p->at - 1, "half of a surrogate pair");
+        c = 0x10000 + ((c - 0xD800) << 10) + (second - 0xDC00);
+        p->at += 6;
+    }
+    p->at += 5;
+    *to = put_utf8(*to, (unsigned long)c);
+    return 0;
+}
+
+/* A string; without escapes the result points into the text. */
+static int parse_string(parser *p, text_slice *result, const char *what)
+{
+    const char *start;
+    char *copy = NULL, *to = NULL;
+    if (expect(p, '"', what)) return 1;
+    start = p->at;
+    for (; p->at < p->end && *p->at != '"'; p->at++) {
+        if ((unsigned char)*p->at < 32) return fail_at(p, p->at, "a control character in a string");
+        if (*p->at != '\\') {
+            if (copy) *to++ = *p->at;
+            continue;
+        }
+        if (!copy) {
+            /* unescaped strings are shorter than they were, so all of them fit the size of the text */
+            if (!p->s->unescaped) p->s->unescaped = (char *)malloc((size_t)(p->end - p->text));
+            if (!p->s->unescaped) return fault_memory(p->f);
+            copy = p->s->unescaped + p->unescaped_size;
+            memcpy(copy, start, (size_t)(p->at - start));
+            to = copy + (p->at - start);
+        }
+        p->at++;
+        if (parse_escape(p, &to)) return 1;
+        p->at--;
+    }
+    if (p->at == p->end) return fail_at(p, p->at, "the text ends inside a string");
+    result->at = copy ? copy : start;
+    result->size = (size_t)((copy ? to : p->at) - result->at);
+    if (copy) p->unescaped_size += result->size;
+    p->at++;
+    return 0;
+}
+
+/* A number of digits alone, below 2^64. */
+static int parse_number(parser *p, uint64_t *x)
+{
+    const char *start;
+    skip_space(p);
+    start = p->at;
+    *x = 0;
+    while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
+        const unsigned digit = (unsigned)(*p->at - '0');
+        if (*x > (UINT64_MAX - digit) / 10) return fail_at(p, start, "a number of 2^64 or more");
+        *x = 10 * *x + digit;
+        p->at++;
+    }
+    if (p->at == start || (p->at < p->end && (*p->at == '.' || *p->at == 'e' || *p->at == 'E')))
+        return fail_at(p, start, "not a whole number from 0 on");
+    if (*start == '0' && p->at - start > 1) return fail_at(p, start, "a number with a leading 0");
+    return 0;
+}
+
+static int slice_is(text_slice s, const char *word) { return s.size == strlen(word) && !memcmp(s.at, word, s.size); }
+
+/* ================================================================================= NAMES */
+
+typedef struct key {
+    text_slice name;
+    size_t place;
+} key;
+
+typedef struct keys {
+    key *list;
+    size_t count, capacity;
+} keys;
+
+static int keys_add(parser *p, keys *k, text_slice name, size_t place)
+{
+    if (k->count == k->capacity) {
+        const size_t capacity = k->capacity ? 2 * k->capacity : 64;
+        key *list = (key *)realloc(k->list, capacity * sizeof *list);
+        if (!list) return fault_memory(p->f);
+        k->list = list;
+        k->capacity = capacity;
+    }
+    k->list[k->count].name = name;
+    k->list[k->count].place = place;
+    k->count++;
+    return 0;
+}
+
+static int key_order(const void *a, const void *b)
+{
+    const key *x = (const key *)a, *y = (const key *)b;
+    const int order = slice_compare(x->name, y->name);
+    return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+static int keys_unique(parser *p, keys *k)
+{
+    size_t i;
+    if (k->count) qsort(k->list, k->count, sizeof *k->list, key_order);
+    for (i = 1; i < k->count; i++)
+        if (!slice_compare(k->list[i - 1].name, k->list[i].name))
+            return fail_at(p, p->text + k->list[i].place, "a name for the second time");
+    return 0;
+}
+
+/* ================================================================================= HEADER */
+
+/* The value of "__metadata__": strings by name. */
+static int parse_metadata(parser *p, keys *k)
+{
+    text_slice name, value;
+    if (expect(p, '{', "\"__metadata__\" must be an object")) return 1;
+    if (accept(p, '}')) return 0;
+    do {
+        skip_space(p);
+        {
+            const size_t place = place_of(p, p->at);
+            if (parse_string(p, &name, "a name expected") || keys_add(p, k, name, place)) return 1;
+        }
+        if (expect(p, ':', "':' expected") || parse_string(p, &value, "\"__metadata__\" holds strings only")) return 1;
+    } while (accept(p, ','));
+    return expect(p, '}', "',' or '}' expected") || keys_unique(p, k);
+}
+
+static int parse_shape(parser *p, tensor *t)
+{
+    uint64_t dimension;
+    skip_space(p);
+    t->shape.at = p->at;
+    t->elements = 1;
+    if (expect(p, '[', "a shape must be an array")) return 1;
+    if (!accept(p, ']')) {
+        do {
+            if (parse_number(p, &dimension)) return 1;
+            if (dimension && t->elements > UINT64_MAX / dimension)
+                return fail_tensor(p, t, "a shape of 2^64 elements or more");
+            t->elements *= dimension;
+        } while (accept(p, ','));
+        if (expect(p, ']', "',' or ']' expected")) return 1;
+    }
+    t->shape.size = (size_t)(p->at - t->shape.at);
+    return 0;
+}
+
+static int parse_offsets(parser *p, tensor *t)
+{
+    return expect(p, '[', "data_offsets must be an array") || parse_number(p, &t->begin) ||
+           expect(p, ',', "data_offsets must have two numbers") || parse_number(p, &t->end) ||
+           expect(p, ']', "data_offsets must have two numbers");
+}
+
+/* Whether the shape and the dtype need the bytes that the tensor has. */
+static int check_size(parser *p, const tensor *t)
+{
+    const unsigned bits = t->type ? t->type->bits : 0;
+    uint64_t bytes;
+    if (t->begin > t->end) return fail_tensor(p, t, "data_offsets that end before they begin");
+    if (!bits) return 0; /* nobody knows */
+    if (bits < 8) {
+        if (t->elements > UINT64_MAX / bits) return fail_tensor(p, t, "more than 2^64 bits");
+        if (t->elements * bits % 8) return fail_tensor(p, t, "its elements do not fill whole bytes");
+        bytes = t->elements * bits / 8;
+    } else {
+        if (t->elements > UINT64_MAX / (bits / 8)) return fail_tensor(p, t, "2^64 bytes or more");
+        bytes = t->elements * (bits / 8);
+    }
+    if (bytes == t->end - t->begin) return 0;
+    {
+        char what[96];
+        (void)snprintf(what, sizeof what, "shape and dtype need %llu bytes, data_offsets hold %llu",
+                       (unsigned long long)bytes, (unsigned long long)(t->end - t->begin));
+        return fail_tensor(p, t, what);
+    }
+}
+
+/* A tensor: exactly the members dtype, shape and data_offsets. */
+static int parse_tensor(parser *p, tensor *t)
+{
+    static const char *const names[3] = { "dtype", "shape", "data_offsets" };
+    unsigned seen = 0;
+    if (expect(p, '{', "a tensor must be an object")) return 1;
+    if (!accept(p, '}')) {
+        do {
+            const char *at;
+            text_slice name;
+            unsigned member = 0;
+            skip_space(p);
+            at = p->at;
+            if (parse_string(p, &name, "a name expected")) return 1;
+            while (member < 3 && !slice_is(name, names[member])) member++;
+            if (member == 3) return fail_at(p, at, "a member other than dtype, shape and data_offsets");
+            if (seen >> member & 1) return fail_at(p, at, "a name for the second time");
+            seen |= 1u << member;
+            if (expect(p, ':', "':' expected")) return 1;
+            if (member == 0 ? parse_string(p, &t->dtype, "a dtype must be a string")
+                : member == 1 ? parse_shape(p, t) : parse_offsets(p, t))
+                return 1;
+        } while (accept(p, ','));
+        if (expect(p, '}', "',' or '}' expected")) return 1;
+    }
+    if (seen != 7) return fail_tensor(p, t, seen & 1 ? seen & 2 ? "no data_offsets" : "no shape" : "no dtype");
+    t->type = element_type_find(t->dtype.at, t->dtype.size, 0);
+    return check_size(p, t);
+}
+
+static tensor *add_tensor(parser *p, size_t *capacity)
+{
+    safetensors *s = p->s;
+    if (s->count == *capacity) {
+        const size_t more = *capacity ? 2 * *capacity : 64;
+        tensor *tensors = (tensor *)realloc(s->tensors, more * sizeof *tensors);
+        if (!tensors) {
+            (void)fault_memory(p->f);
+            return NULL;
+        }
+        s->tensors = tensors;
+        *capacity = more;
+    }
+    memset(&s->tensors[s->count], 0, sizeof *s->tensors);
+    return &s->tensors[s->count++];
+}
+
+static int tensor_order(const void *a, const void *b)
+{
+    const tensor *x = (const tensor *)a, *y = (const tensor *)b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+/* The tensors follow each other from byte 0 on, without holes and overlaps. */
+static int check_places(parser *p)
+{
+    safetensors *s = p->s;
+    uint64_t end = 0;
+    size_t i;
+    if (s->count) qsort(s->tensors, s->count, sizeof *s->tensors, tensor_order);
+    for (i = 0; i < s->count; i++) {
+        const tensor *t = &s->tensors[i];
+        if (t->begin < end) return fail_tensor(p, t, "its bytes overlap those of another tensor");
+        if (t->begin > end) return fail_tensor(p, t, "bytes before it belong to no tensor");
+        end = t->end;
+    }
+    s->data_size = end;
+    return 0;
+}
+
+static int parse_header(parser *p, keys *names, keys *metadata)
+{
+    size_t capacity = 0;
+    int has_metadata = 0;
+    const char *at;
+    if (p->at == p->end || *p->at != '{') return fail_at(p, p->at, "it must begin with '{'");
+    for (at = p->text; at < p->end;) {
+        const size_t n = utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
+        if (!n) return fail_at(p, at, "not UTF-8");
+        at += n;
+    }
+    p->at++;
+    if (!accept(p, '}')) {
+        do {
+            text_slice name;
+            tensor *t;
+            skip_space(p);
+            at = p->at;
+            if (parse_string(p, &name, "a name expected") || expect(p, ':', "':' expected")) return 1;
+            if (slice_is(name, "__metadata__")) {
+                if (has_metadata++) return fail_at(p, at, "a name for the second time");
+                if (parse_metadata(p, metadata)) return 1;
+                continue;
+            }
+            t = add_tensor(p, &capacity);
+            if (!t || keys_add(p, names, name, place_of(p, at))) return 1;
+            t->name = name;
+            t->place = place_of(p, at);
+            if (parse_tensor(p, t)) return 1;
+        } while (accept(p, ','));
+        if (expect(p, '}', "',' or '}' expected")) return 1;
+    }
+    for (; p->at < p->end; p->at++)
+        if (*p->at != ' ') return fail_at(p, p->at, "something other than spaces behind the last '}'");
+    return keys_unique(p, names) || check_places(p);
+}
+
+int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
+{
+    parser p;
+    keys names = { NULL, 0, 0 }, metadata = { NULL, 0, 0 };
+    int failed;
+    memset(s, 0, sizeof *s);
+    memset(&p, 0, sizeof p);
+    p.text = p.at = text;
+    p.end = text + size;
+    p.s = s;
+    p.f = f;
+    failed = parse_header(&p, &names, &metadata);
+    free(names.list);
+    free(metadata.list);
+    return failed;
+}
+
+void safetensors_free(safetensors *s)
+{
+    free(s->tensors);
+    free(s->unescaped);
+    memset(s, 0, sizeof *s);
+}
+
+int shape_next(text_slice shape, size_t *at, uint64_t *dimension)
+{
+    size_t i = *at;
+    while (i < shape.size && (shape.at[i] < '0' || shape.at[i] > '9')) i++;
+    if (i == shape.size) return 0;
+    *dimension = 0;
+    for (; i < shape.size && shape.at[i] >= '0' && shape.at[i] <= '9'; i++)
+        *dimension = 10 * *dimension + (uint64_t)(shape.at[i] - '0');
+    *at = i;
+    return 1;
+}

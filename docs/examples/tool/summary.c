@@ -1,0 +1,35 @@
+/* summary.c - what commands say when they are done.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "commands.h"
+
+#include <string.h>
+#include <unistd.h>
+
+void print_summary(const options *o, const summary *s)
+{
+    const uint64_t source = o->command == COMPRESS ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = o->command == COMPRESS ? s->bytes_out : s->bytes_in;
+    if (o->quiet || !(o->verbose || isatty(STDERR_FILENO))) return;
+    (void)print_text(stderr, s->input, strlen(s->input));
+    (void)fputs(" -> ", stderr);
+    (void)print_text(stderr, s->output, strlen(s->output));
+    (void)fprintf(stderr, ": %llu -> %llu bytes, ratio %.4f, %.2f s", (unsigned long long)s->bytes_in,
+                  (unsigned long long)s->bytes_out, packed ? (double)source / (double)packed : 0, s->seconds);
+    if (s->seconds > 0) (void)fprintf(stderr, ", %.0f MB/s", (double)source / s->seconds / 1e6);
+    (void)putc('\n', stderr);
+}
+
+void json_summary(json *j, const options *o, const summary *s)
+{
+    const uint64_t source = o->command == COMPRESS ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = o->command == COMPRESS ? s->bytes_out : s->bytes_in;
+    json_member_string(j, "command", command_name(o->command));
+    json_member_string(j, "file", s->input);
+    if (s->output) json_member_string(j, "output", s->output);
+    json_member_whole(j, "bytes_in", s->bytes_in);
+    json_member_whole(j, "bytes_out", s->bytes_out);
+    json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
+    json_member_real(j, "seconds", s->seconds);
+}

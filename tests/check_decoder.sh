@@ -1,0 +1,40 @@
+#!/bin/sh
+# Two implementations of docs/FORMAT.md that do not know each other: tests/decoder.py and the C code agree on frames that
+# our encoder makes, on frames that it never makes, on what must be rejected and why, and on random damage.
+cd "$(dirname "$0")/.." || exit 1
+command -v python3 >/dev/null || { echo "skip - decoder: needs python3"; exit 0; }
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+${CC:-cc} -std=c99 -O2 -w -I. tests/exchange.c -o "$t/exchange" || { echo "not ok - decoder: exchange.c does not compile"; exit 1; }
+seed=${SEED:-$(date +%j)} # another one every day; the number is in the output of a failure
+status=0
+for round in 1 2; do
+    mkdir "$t/generated$round" "$t/written$round"
+    { python3 tests/generate.py "$t/generated$round" --seed "$((seed * 10 + round))" --count "${COUNT:-300}" >/dev/null &&
+        "$t/exchange" read "$t/generated$round" && python3 tests/decoder.py check "$t/generated$round" &&
+        "$t/exchange" write "$t/written$round" "$((seed * 10 + round))" && python3 tests/decoder.py check "$t/written$round"; } ||
+        { echo "not ok - decoder: seed $((seed * 10 + round))"; status=1; }
+done
+# what is frozen in text
+python3 - <<'END' || status=1
+import sys
+sys.path.insert(0, "tests")
+import decoder
+bad = n = 0
+for line in open("tests/golden.txt", encoding="ascii"):
+    if line.startswith("#") or not line.strip():
+        continue
+    name, rule, frame, elements = line.split()
+    n += 1
+    try:
+        got = decoder.decode_frame(bytes.fromhex(frame))
+        good = rule == "-" and got.elements == bytes.fromhex("" if elements == "-" else elements)
+    except decoder.Reject as reject:
+        good = rule != "-" and decoder.rule_agrees(int(rule[1:]), reject.rule)
+    if not good:
+        bad += 1
+        print("not ok - decoder: golden frame", name)
+if not bad:
+    print("ok - decoder: %d golden frames" % n)
+sys.exit(bad > 0)
+END
+exit $status

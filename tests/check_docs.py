@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The documents: every C block is compiled and run, every link leads somewhere, every reject condition of FORMAT.md has its
+sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, and the frame of section 10 is what comes out."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+failed = False
+
+
+def report(good, what, more=""):
+    global failed
+    failed |= not good
+    print(f"{'ok' if good else 'not ok'} - docs: {what}{': ' + more if more and not good else ''}")
+
+
+def read(name):
+    with open(os.path.join(root, name), encoding="utf-8") as f:
+        return f.read()
+
+
+documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md"))
+documents = [d for d in documents if os.path.exists(os.path.join(root, d))]
+compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+
+for document in documents:
+    text = read(document)
+    for number, block in enumerate(re.findall(r"^```c\n(.*?)^```", text, re.M | re.S), 1):
+        with tempfile.TemporaryDirectory() as t:
+            source, program = os.path.join(t, "a.c"), os.path.join(t, "a")
+            with open(source, "w", encoding="utf-8") as f:
+                f.write(block)
+            built = subprocess.run([compiler, "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
+            good = built.returncode == 0 and not built.stderr
+            more = built.stderr[:500]
+            if good:
+                ran = subprocess.run([program], capture_output=True, text=True, cwd=t)
+                good, more = ran.returncode == 0, f"exit status {ran.returncode} {ran.stderr[:200]}"
+            report(good, f"{document}, program {number} compiles and runs", more)
+    bad = []
+    for target in re.findall(r"\]\(([^)#\s]+)\)", text):
+        if not re.match(r"[a-z]+:", target) and not os.path.exists(os.path.join(root, os.path.dirname(document), target)):
+            bad.append(target)
+    for target in re.findall(r"\]\(#([^)]+)\)", text):
+        anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.M)]
+        if target not in anchors:
+            bad.append("#" + target)
+    report(not bad, f"{document}: links", ", ".join(bad))
+
+form, header = read("docs/FORMAT.md"), read("bitsnap.h")
+conditions = dict(re.findall(r"^\| R(\d+) \| ([A-Z]*)", form, re.M))
+messages = re.search(r"rules\[42\] = \{(.*?)\n    \};", header, re.S)[1]
+entries = re.findall(r'NULL|"(?:[^"\\]|\\.)*"', messages)
+bad = [f"R{i}" for i in range(1, 42) if (i in (1, 7)) != (entries[i] == "NULL")]
+report(len(entries) == 42 and not bad, "every reject condition has its message", ", ".join(bad))
+tests = read("tests/generate.py") + read("tests/test_frame.c") if os.path.exists(os.path.join(root, "tests/generate.py")) else ""
+bad = [f"R{i}" for i in range(1, 42) if not re.search(rf"\bR{i}\b|rule == {i}\b|\b{i}\b", tests)]
+report(not bad, "every reject condition has a test", ", ".join(bad))
+bad = [f"{s} {a}" for s, a in (("MAGIC", "R1 "), ("UNSUPPORTED", "R2-R5"), ("TRUNCATED", "R6 "), ("TRAILING", "R7 "), ("CHECK", "R8-R12"), ("CORRUPT", "R13-R41"))
+       if not re.search(rf"BITSNAP_E_{s} = \d+,[^=]*?{a}", header, re.S)]
+report(not bad, "statuses name their conditions", ", ".join(bad))
+rows = re.findall(r"\{ (\d+(?:, \d+){8}) \}", re.search(r"bsn_built_in\[BSN_BUILT_INS\]\[9\] = \{(.*?)\n\};", header, re.S)[1])
+table = [", ".join(c.split(" | ")) for c in re.findall(r"^\| \d+ \| (\d+(?: \| \d+){8}) \|$", form, re.M)]
+report(rows == table and len(rows) == 32, "built-in trees of FORMAT.md and bitsnap.h agree")
+for name, value in (("BSN_MAX_NODES 512", "at most 512 nodes"), ("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 7 ", "need a depth of at\nmost 6"),
+                    ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
+    report(name in header and value in form, f"constant of FORMAT.md and bitsnap.h: {value.split(chr(10))[0]}")
+
+# section 10: the bytes of the dump, and what the codec makes of the elements
+section = form[form.index("## 10."):form.index("## 11.")]
+elements = re.search(r"BF16 elements: ([0-9A-F\s]+)\.", section)[1].split()
+dump = "".join(re.match(r"((?:[0-9A-F]{2} ?)*)", line)[1].replace(" ", "") for line in re.search(r"```\n(.*?)```", section, re.S)[1].split("\n"))
+program = f"""
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap.h"
+#include <stdio.h>
+int main(void)
+{{
+    static unsigned char workspace[BITSNAP_WORKSPACE], frame[4096];
+    const unsigned short elements[] = {{ {', '.join('0x' + e for e in elements)} }};
+    size_t size, i;
+    bitsnap b = {{0}};
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    if (bitsnap_encode(&b, frame, sizeof frame, &size, elements, {len(elements)}, BITSNAP_BF16)) return 1;
+    for (i = 0; i < size; i++) printf("%02X", frame[i]);
+    return 0;
+}}
+"""
+with tempfile.TemporaryDirectory() as t:
+    with open(os.path.join(t, "a.c"), "w", encoding="utf-8") as f:
+        f.write(program)
+    subprocess.check_call([compiler, "-std=c99", "-I" + root, os.path.join(t, "a.c"), "-o", os.path.join(t, "a")])
+    got = subprocess.run([os.path.join(t, "a")], capture_output=True, text=True).stdout
+report(got == dump and len(elements) == 24, "the frame of FORMAT.md section 10", got)
+
+# the synopsis at the top of the header, as a program
+lines = [l[3:] for l in header[:header.index("How it works")].split("\n") if l.startswith(" *     ")]
+synopsis = "\n".join(l.rstrip() for l in lines if "#define" not in l and "#include" not in l and not l.strip().startswith("..."))
+program = ('#define BITSNAP_IMPLEMENTATION\n#include "bitsnap_simd.h"\n#include <stdio.h>\n'
+           "static unsigned short weights[1000], some[10]; static unsigned char frame[8192];\n"
+           "int main(void) { size_t n = 1000, first = 5, count = 10; bitsnap_info info;\n" + synopsis.replace("frame, size))", "frame, size)) return 1;", 1) + "\nreturn b.error.status != 0 || info.count != n; }\n")
+with tempfile.TemporaryDirectory() as t:
+    with open(os.path.join(t, "a.c"), "w", encoding="utf-8") as f:
+        f.write(program)
+    built = subprocess.run([compiler, "-std=c99", "-w", "-I" + root, os.path.join(t, "a.c"), "-o", os.path.join(t, "a")], capture_output=True, text=True)
+    good = built.returncode == 0 and subprocess.run([os.path.join(t, "a")]).returncode == 0
+report(good, "the synopsis of bitsnap.h", built.stderr[:600])
+sys.exit(failed)

@@ -1,0 +1,182 @@
+/* The C side of the agreement with tests/decoder.py and tests/generate.py.
+ *   exchange read DIR         decodes what generate.py wrote: v* must give their elements, x*-R<rule> must be rejected
+ *   exchange write DIR SEED   writes frames of every kind that the encoder makes (v*), and damaged ones with what we
+ *                             make of them (m*, and n* for those read without heeding checks), for decoder.py */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "data.h"
+#include <dirent.h>
+
+static uint8_t *slurp(const char *directory, const char *name, size_t *size)
+{
+    char path[4096];
+    FILE *f;
+    uint8_t *p = NULL;
+    long n;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    f = fopen(path, "rb");
+    if (!f) return NULL;
+    if (!fseek(f, 0, SEEK_END) && (n = ftell(f)) >= 0 && !fseek(f, 0, SEEK_SET) && (p = (uint8_t *)malloc((size_t)n + 1)) != NULL)
+        *size = fread(p, 1, (size_t)n, f);
+    fclose(f);
+    return p;
+}
+
+static void spill(const char *directory, const char *name, const void *p, size_t size)
+{
+    char path[4096];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    f = fopen(path, "wb");
+    if (!f || fwrite(p, 1, size, f) != size || fclose(f)) {
+        perror(path);
+        exit(1);
+    }
+}
+
+static bitsnap codec(void)
+{
+    static uint8_t *workspace;
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace_size = bitsnap_workspace(20, 1);
+    if (!workspace) workspace = (uint8_t *)malloc(b.workspace_size);
+    b.workspace = workspace;
+    return b;
+}
+
+static unsigned valid, invalid;
+
+/* the rule asked for, or one that applies as well (the index is read from two sides) */
+static int agrees(unsigned expected, unsigned rule) { return rule == expected || expected == 39 || expected == 41; }
+
+static void read_one(const char *directory, const char *name)
+{
+    size_t size, elements_size;
+    uint8_t *frame = slurp(directory, name, &size), *elements, *out;
+    const bitsnap_kernels *k;
+    char other[300];
+    unsigned t, rule;
+    bitsnap b = codec();
+    bitsnap_info info;
+    if (name[0] == 'v') {
+        snprintf(other, sizeof other, "%.*s.elements", (int)(strlen(name) - 6), name);
+        elements = slurp(directory, other, &elements_size);
+        CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK, "%s", name);
+        for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+            b.kernels = k;
+            CHECK(bitsnap_test(&b, frame, size) == BITSNAP_OK, "%s: %s", name, bitsnap_message(&b));
+            if (!elements) continue;
+            CHECK(elements_size == info.elements_size, "%s", name);
+            out = (uint8_t *)malloc(elements_size + 1);
+            CHECK(bitsnap_decode(&b, out, info.count, info.dtype, frame, size) == BITSNAP_OK, "%s on %s: %s, R%u at %llu", name,
+                  bitsnap_kernels_name(k), bitsnap_message(&b), b.error.rule, (unsigned long long)b.error.offset);
+            CHECK(!memcmp(out, elements, elements_size), "%s on %s: other elements", name, bitsnap_kernels_name(k));
+            if (info.count) {
+                const uint64_t first = test_below((size_t)info.count), n = 1 + test_below((size_t)(info.count - first));
+                CHECK(bitsnap_decode_range(&b, out, first, n, info.dtype, frame, size) == BITSNAP_OK, "%s", name);
+                CHECK(!memcmp(out, elements + first * info.width, (size_t)n * info.width), "%s: range", name);
+            }
+            free(out);
+        }
+        free(elements);
+        valid++;
+    } else {
+        rule = (unsigned)atoi(strstr(name, "-R") + 2);
+        for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+            bitsnap_status s;
+            b.kernels = k;
+            s = bitsnap_test(&b, frame, size);
+            if (rule == 12 && s == BITSNAP_OK && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) { /* needs the elements */
+                out = (uint8_t *)malloc((size_t)info.elements_size + 1);
+                s = bitsnap_decode(&b, out, info.count, info.dtype, frame, size);
+                free(out);
+            }
+            if (rule == 41 && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) { /* only who reads the index meets it */
+                out = (uint8_t *)malloc(8);
+                CHECK(bitsnap_decode_range(&b, out, info.count - 1, 1, info.dtype, frame, size) != BITSNAP_OK && b.error.rule == 41, "%s: R%u", name, b.error.rule);
+                free(out);
+            }
+            CHECK(s != BITSNAP_OK, "%s is accepted on %s", name, bitsnap_kernels_name(k));
+            CHECK(agrees(rule, b.error.rule) || s == BITSNAP_OK, "%s: R%u", name, b.error.rule);
+            CHECK(b.error.offset <= size, "%s: offset", name);
+        }
+        invalid++;
+    }
+    free(frame);
+}
+
+static void read_all(const char *directory)
+{
+    struct dirent *e;
+    DIR *d = opendir(directory);
+    size_t length;
+    if (!d) {
+        perror(directory);
+        exit(1);
+    }
+    while ((e = readdir(d)) != NULL) {
+        length = strlen(e->d_name);
+        if (length > 6 && !strcmp(e->d_name + length - 6, ".frame") && (e->d_name[0] == 'v' || e->d_name[0] == 'x'))
+            read_one(directory, e->d_name);
+    }
+    closedir(d);
+    printf("%s - exchange: %u valid and %u invalid frames of the generator\n", test_failures ? "not ok" : "ok", valid, invalid);
+}
+
+static void write_all(const char *directory)
+{
+    unsigned number = 0, round, i;
+    for (round = 0; round < 300; round++) {
+        const unsigned dtype = 1 + round % 11, width = bitsnap_width((bitsnap_dtype)dtype);
+        const size_t n = round % 7 == 0 ? test_below(6000) : test_below(500), bound = n * width + 16 * (n / 64 + 2) + 96;
+        uint8_t *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound), *copy = (uint8_t *)malloc(bound), *out = (uint8_t *)malloc(1 << 20);
+        bitsnap b = codec();
+        size_t size;
+        char name[64];
+        data_fill(elements, n, dtype, (int)(round / 11 % DATA_SHAPES));
+        b.level = (int)(round % 3);
+        b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(4);
+        b.flags = round % 5 == 0 ? BITSNAP_CONTENT_ID : round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
+        CHECK(bitsnap_encode(&b, frame, bound, &size, elements, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        snprintf(name, sizeof name, "v%05u.frame", ++number);
+        spill(directory, name, frame, size);
+        snprintf(name, sizeof name, "v%05u.elements", number);
+        spill(directory, name, elements, n * width);
+        for (i = 0; i < 6; i++) { /* damage, mostly behind the header */
+            const unsigned heed = i == 0;
+            unsigned changes = 1 + (unsigned)test_below(3);
+            size_t cut = size;
+            bitsnap d = codec();
+            memcpy(copy, frame, size);
+            while (changes--) copy[test_below(8) ? 24 + test_below(size - 24 ? size - 24 : 1) % (size > 24 ? size - 24 : 1) : test_below(size)] ^= (uint8_t)(1u << test_below(8));
+            if (test_below(20) == 0) cut = test_below(size);
+            d.flags = heed ? 0 : BITSNAP_IGNORE_CHECKS;
+            snprintf(name, sizeof name, "%c%05u.frame", heed ? 'm' : 'n', number * 10 + i);
+            spill(directory, name, copy, cut);
+            if (cut >= 24 && bitsnap_width((bitsnap_dtype)copy[5]) && bsn_load64(copy + 8) <= (1 << 20) / 8 &&
+                bitsnap_decode(&d, out, bsn_load64(copy + 8), (bitsnap_dtype)copy[5], copy, cut) == BITSNAP_OK) {
+                snprintf(name, sizeof name, "%c%05u.elements", heed ? 'm' : 'n', number * 10 + i);
+                spill(directory, name, out, (size_t)bsn_load64(copy + 8) * bitsnap_width((bitsnap_dtype)copy[5]));
+            }
+        }
+        free(elements);
+        free(frame);
+        free(copy);
+        free(out);
+    }
+    printf("%s - exchange: %u frames written\n", test_failures ? "not ok" : "ok", number);
+}
+
+int main(int argc, char **argv)
+{
+    test_program = "exchange";
+    if (argc == 3 && !strcmp(argv[1], "read")) read_all(argv[2]);
+    else if (argc == 4 && !strcmp(argv[1], "write")) test_state = (uint64_t)atoi(argv[3]), write_all(argv[2]);
+    else {
+        fprintf(stderr, "exchange read DIR | exchange write DIR SEED\n");
+        return 2;
+    }
+    return test_failures != 0;
+}
