@@ -261,11 +261,12 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
 /* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace of bitsnap_workspace(20, 1)), as the frame
  * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
- * are the caller's. Decoding rejects trailing bytes (BITSNAP_E_TRAILING). */
+ * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
+ * are an error (BITSNAP_E_TRAILING). */
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
-                                               const void *source, size_t source_size);
+                                               const void *source, size_t source_size, size_t *used);
 
 /* ================================================================================= FRAME */
 
@@ -306,7 +307,8 @@ typedef struct bitsnap_pieces { /* private: a hash of pieces */
 
 typedef struct bitsnap_stream {
     bitsnap_dtype dtype;
-    unsigned width, block_log2, flags;
+    unsigned width, block_log2;
+    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id */
     uint64_t count;       /* elements of the frame */
     uint64_t position;    /* elements done */
     uint64_t stored;      /* bytes of the frame done */
@@ -4491,7 +4493,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!size || n >> BSN_LOG2_MAX > 1 || (n >> BSN_LOG2_MAX && n != (size_t)1 << BSN_LOG2_MAX) || (n && (!symbols || !destination)))
+    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, BITSNAP_I8, log2, 0, 0);
     if (status || n == 0) return status;
@@ -4511,7 +4513,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
-                                               size_t source_size)
+                                               size_t source_size, size_t *used)
 {
     bsn_call call;
     bsn_reader r;
@@ -4519,6 +4521,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     const unsigned log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
@@ -4535,7 +4538,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     if (r.rule)
         return bsn_fail(b, r.rule == 24 ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
                         (uint64_t)(r.at - (const uint8_t *)source), 0);
-    if (r.at != d.end) return bsn_fail(b, BITSNAP_E_TRAILING, 7, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (!used && r.at != d.end) return bsn_fail(b, BITSNAP_E_TRAILING, 7, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         memcpy((uint8_t *)symbols + i, bsn_list_next(&r, d.work->plane[0], i, m), m);

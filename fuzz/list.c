@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
         b.kernels = k;
         memset(out[t > 0], 0x3C + (int)t, n);
-        again = bitsnap_list_decode(&b, out[t > 0], n, list, size - 2);
+        again = bitsnap_list_decode(&b, out[t > 0], n, list, size - 2, NULL);
         if (!t) {
             status = again;
             error = b.error;
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t coded_size;
         REQUIRE(coded);
         REQUIRE(bitsnap_list_encode(&b, coded, n + 1, &coded_size, out[0], n) == BITSNAP_OK);
-        REQUIRE(bitsnap_list_decode(&b, out[1], n, coded, coded_size) == BITSNAP_OK);
+        REQUIRE(bitsnap_list_decode(&b, out[1], n, coded, coded_size, NULL) == BITSNAP_OK);
         REQUIRE(!memcmp(out[0], out[1], n));
         free(coded);
     }

@@ -311,7 +311,7 @@ static void built_in_trees(void)
 
 static void lists_round_trip(void)
 {
-    static uint8_t symbols[70000], coded[70001], out[70000];
+    static uint8_t symbols[70000], coded[70002], out[70000];
     const bitsnap_kernels *k;
     bitsnap b = { 0 };
     int round;
@@ -348,16 +348,21 @@ static void lists_round_trip(void)
                 CHECK(bitsnap_list_encode(&b, other, n + 1, &size2, symbols, n) == BITSNAP_OK);
                 CHECK(size == size2 && !memcmp(other, coded, size), "table %s gives other bytes", bitsnap_kernels_name(k));
                 memset(out, 0xEE, n);
-                CHECK(bitsnap_list_decode(&b, out, n, coded, size) == BITSNAP_OK, "rule %u", b.error.rule);
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size, NULL) == BITSNAP_OK, "rule %u", b.error.rule);
                 CHECK(!memcmp(out, symbols, n), "shape %d n %zu", shape, n);
             }
             if (size) {
                 CHECK(bitsnap_list_encode(&b, coded, size - 1, &size2, symbols, n) == BITSNAP_E_CAPACITY && size2 == 0);
                 CHECK(bitsnap_list_encode(&b, coded, size, &size2, symbols, n) == BITSNAP_OK && size2 == size);
-                CHECK(bitsnap_list_decode(&b, out, n, coded, size - 1) != BITSNAP_OK, "truncated");
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size - 1, NULL) != BITSNAP_OK, "truncated");
+            }
+            if (n) { /* a list tells its own end */
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size, &size2) == BITSNAP_OK && size2 == size);
+                coded[size] = (uint8_t)test_random();
+                CHECK(bitsnap_list_decode(&b, out, n, coded, size + 1, &size2) == BITSNAP_OK && size2 == size && !memcmp(out, symbols, n));
             }
             coded[size] = 0;
-            CHECK(bitsnap_list_decode(&b, out, n, coded, size + 1) != BITSNAP_OK, "trailing");
+            CHECK(bitsnap_list_decode(&b, out, n, coded, size + 1, NULL) != BITSNAP_OK, "trailing");
         }
         if (shape == 4 && n == 65536) CHECK(size < 2000, "a sparse list of %zu bytes", size);
     }

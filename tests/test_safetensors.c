@@ -356,8 +356,10 @@ static size_t round_trip(const void *text, size_t size)
     fault f;
     memset(&f, 0, sizeof f);
     CHECK(!text_encode(&coded, &coded_size, text, size, &f), "%s", f.text);
-    CHECK(!text_encode(&again, &again_size, text, size, &f), "%s", f.text);
-    CHECK(again_size == coded_size && !memcmp(coded, again, coded_size), "the same text, other bytes");
+    if (size < 50000) {
+        CHECK(!text_encode(&again, &again_size, text, size, &f), "%s", f.text);
+        CHECK(again_size == coded_size && !memcmp(coded, again, coded_size), "the same text, other bytes");
+    }
     CHECK(coded_size <= TEXT_CODED_MAX(size), "%zu bytes", size);
     in = guarded_alloc(coded_size, 0);
     memcpy(in.p, coded, coded_size);

@@ -30,7 +30,7 @@ static const element_type element_types[] = {
     { "I64", 64, BITSNAP_I64 },
     { "U64", 64, BITSNAP_I64 },
     { "F64", 64, BITSNAP_F64 },
-    { "C64", 64, BITSNAP_I8 },
+    { "C64", 64, BITSNAP_F32 }, /* two floats */
     { "F4", 4, BITSNAP_I8 },
     { "F6_E2M3", 6, BITSNAP_I8 },
     { "F6_E3M2", 6, BITSNAP_I8 }

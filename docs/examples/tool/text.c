@@ -393,18 +393,12 @@ int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t si
 
 /* ================================================================================= DECODER */
 
-/* One piece of a stream. A list tells its own end, but bitsnap_list_decode wants to be told: so the first call
- * is given all there is, and says how many bytes are behind the list. */
+/* One piece of a stream; a list tells its own end. */
 static int get_piece(bitsnap *b, uint8_t *bytes, size_t n, const uint8_t *coded, size_t coded_size, size_t *at,
                      fault *f)
 {
-    bitsnap_status status = bitsnap_list_decode(b, bytes, n, coded + *at, coded_size - *at);
-    size_t used = coded_size - *at;
-    if (status == BITSNAP_E_TRAILING) {
-        used = (size_t)b->error.offset;
-        status = bitsnap_list_decode(b, bytes, n, coded + *at, used);
-    }
-    if (status)
+    size_t used;
+    if (bitsnap_list_decode(b, bytes, n, coded + *at, coded_size - *at, &used))
         return fault_set(f, "damaged text: %s (byte %zu of it)", bitsnap_message(b), *at + (size_t)b->error.offset);
     *at += used;
     return 0;
