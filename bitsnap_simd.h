@@ -1,0 +1,1790 @@
+/* bitsnap_simd.h - tables of fast kernels for bitsnap.h. MIT licence, see the end of bitsnap.h.
+ *
+ * Include this file instead of bitsnap.h where BITSNAP_IMPLEMENTATION is defined (elsewhere either will do). No build
+ * flag is needed: every function here names the instructions that it uses, and the table is chosen by what the machine
+ * says of itself when it is first asked. Every kernel gives the bytes of its scalar twin in bitsnap.h, which says what
+ * it does; comments here say why it is the same.
+ *
+ *     BITSNAP_NO_AVX512   leaves the AVX-512 table out
+ *     BITSNAP_NO_SIMD     makes this file equal to bitsnap.h
+ *
+ * A section for each machine; machines and compilers without one have the scalar table alone.
+ *
+ *     X86-64   bmi2     words of 8 bytes, pdep and pext, where these are fast
+ *              avx2     registers of 32 bytes
+ *              avx512   registers of 64 bytes, masks: F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI */
+
+/* is there a section for this machine, and a compiler that can read it? */
+#if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED) && !defined(BITSNAP_NO_SIMD)
+#if (defined(__x86_64__) && !defined(__ILP32__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#if defined(__apple_build_version__)
+#if __clang_major__ >= 12
+#define BITSNAP_SIMD
+#endif
+#elif defined(__clang__)
+#if __clang_major__ >= 10
+#define BITSNAP_SIMD
+#endif
+#elif defined(__GNUC__)
+#if __GNUC__ >= 9
+#define BITSNAP_SIMD
+#endif
+#elif defined(_MSC_VER)
+#if _MSC_VER >= 1920
+#define BITSNAP_SIMD
+#endif
+#endif
+#endif
+#endif
+
+#include "bitsnap.h"
+
+#if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
+#define BITSNAP_SIMD_IMPLEMENTED
+
+/* ================================================================================= X86-64 */
+
+#include <immintrin.h>
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_TARGET(instructions) __attribute__((target(instructions)))
+#define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x)) /* hides where x comes from */
+#else
+#define BSN_TARGET(instructions)
+#define BSN_OPAQUE(constraint, x) ((void)0)
+#endif
+#define BSN_BMI2 BSN_TARGET("bmi,bmi2,popcnt")
+#define BSN_AVX2 BSN_TARGET("avx2,bmi,bmi2,popcnt")
+#define BSN_AVX512                                                                                    \
+    BSN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vpopcntdq," \
+               "gfni,avx2,bmi,bmi2,popcnt")
+
+/* stands before loops whose arrays should be registers: gcc -O2 would leave them in memory */
+#if defined(__GNUC__) && !defined(__clang__)
+#define BSN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define BSN_UNROLL
+#endif
+
+/* ---- what the machine has ---- */
+
+enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_HAS_ASKED = 8 };
+
+static void bsn_x86_cpuid(unsigned r[4], unsigned leaf)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    __asm__ __volatile__("cpuid" : "=a"(r[0]), "=b"(r[1]), "=c"(r[2]), "=d"(r[3]) : "a"(leaf), "c"(0));
+#else
+    int x[4];
+    __cpuidex(x, (int)leaf, 0);
+    memcpy(r, x, sizeof x);
+#endif
+}
+
+/* which registers the operating system keeps: bits 1, 2 those of SSE and AVX; 5, 6, 7 those of AVX-512 */
+static unsigned bsn_x86_kept(void)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    unsigned low, high;
+    __asm__ __volatile__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+#else
+    return (unsigned)_xgetbv(0);
+#endif
+}
+
+static unsigned bsn_x86_ask(void)
+{
+    const unsigned popcnt = 1u << 23, osxsave = 1u << 27, avx = 1u << 28; /* leaf 1, ecx */
+    const unsigned bmi = 1u << 3 | 1u << 8, avx2 = 1u << 5;               /* leaf 7, ebx */
+    const unsigned avx512b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;   /* F, DQ, BW, VL */
+    const unsigned avx512c = 1u << 1 | 1u << 6 | 1u << 8 | 1u << 12 | 1u << 14; /* ecx: VBMI, VBMI2, GFNI, BITALG,
+                                                                                    VPOPCNTDQ */
+    unsigned a[4], b[4], c[4], family, kept, has = BSN_HAS_ASKED;
+    bsn_x86_cpuid(a, 0);
+    if (a[0] < 7) return has;
+    bsn_x86_cpuid(b, 1);
+    bsn_x86_cpuid(c, 7);
+    if (!(b[2] & popcnt) || (c[1] & bmi) != bmi) return has;
+    /* pdep and pext are slow on AMD before Zen 3 ("Auth.."), fast on Intel ("Genu.."); of others nothing is known */
+    family = b[0] >> 8 & 15;
+    if (family == 15) family += b[0] >> 20 & 255;
+    if (a[1] == 0x756E6547u || (a[1] == 0x68747541u && family >= 0x19)) has |= BSN_HAS_BMI2;
+    kept = b[2] & osxsave ? bsn_x86_kept() : 0;
+    if (!(b[2] & avx) || !(c[1] & avx2) || (kept & 0x06) != 0x06) return has;
+    has |= BSN_HAS_AVX2;
+    if ((c[1] & avx512b) != avx512b || (c[2] & avx512c) != avx512c || (kept & 0xE6) != 0xE6) return has;
+    return has | BSN_HAS_AVX512;
+}
+
+/* Asked once: cpuid takes a long way out of virtual machines. Threads that ask at one time find the same answer. */
+static unsigned bsn_x86_has(void)
+{
+    static volatile unsigned known = 0;
+    unsigned has = known;
+    if (!has) known = has = bsn_x86_ask();
+    return has;
+}
+
+/* ---- what the tables share ---- */
+
+BSN_INLINE BSN_BMI2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
+
+/* n bits of a mask, n <= 64, touching no byte behind them */
+BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
+{
+    switch (n) {
+    case 64: return bsn_load64(p);
+    case 32: return bsn_load32(p);
+    case 16: return p[0] | (uint64_t)p[1] << 8;
+    case 8: return p[0];
+    default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
+    }
+}
+
+/* the mask of list j of a node */
+BSN_INLINE uint64_t bsn_x86_list_mask(unsigned k, unsigned lists, unsigned j, const uint64_t w[4])
+{
+    return bsn_slot_mask(k, (1u << k) - lists + j, w[0], w[1], w[2], w[3]);
+}
+
+/* BSN_CALL(k, lists) for the kind of the node, with constants */
+#define BSN_NODE_CASE(k, lists) case 8 * k + lists: BSN_CALL(k, lists); break;
+#define BSN_NODE_SWITCH(node)                                                                         \
+    switch (8 * (node)->bits + (node)->lists) {                                                       \
+        BSN_NODES(BSN_NODE_CASE)                                                                      \
+    default: break;                                                                                   \
+    }
+
+/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
+ * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
+#define BSN_FORK(fork64)                                                                              \
+    do {                                                                                              \
+        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
+        const size_t stride = fork->stride;                                                           \
+        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
+        unsigned j;                                                                                   \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
+        for (; n; codes += 64, plane += 8) {                                                          \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                memset(last, 0, sizeof last);                                                         \
+                memcpy(last, codes, n);                                                               \
+                codes = last;                                                                         \
+            }                                                                                         \
+            fork64(codes, w, list, k, lists);                                                         \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
+                if (lists >> k) list[0] -= 64 - n;                                                    \
+                break;                                                                                \
+            }                                                                                         \
+            BSN_UNROLL                                                                                \
+            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
+            n -= 64;                                                                                  \
+        }                                                                                             \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
+    } while (0)
+
+/* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
+enum {
+    BSN_FIELD_PLAIN,  /* nothing */
+    BSN_FIELD_INSIDE, /* symbol and sign share the top byte */
+    BSN_FIELD_ACROSS, /* the symbol is the top byte, the sign is bit 7 of the next */
+    BSN_FIELD_WIDE    /* F64 with a base: done to the elements after all */
+};
+
+BSN_INLINE unsigned bsn_x86_field_kind(const bsn_field *f)
+{
+    return f->wide ? BSN_FIELD_WIDE
+         : f->symbol_bits == 8 ? BSN_FIELD_ACROSS
+         : f->symbol_bits || f->width == 1 ? BSN_FIELD_INSIDE
+                                           : BSN_FIELD_PLAIN;
+}
+
+/* BSN_CALL(width, kind) for the fields that there are, with constants */
+#define BSN_FIELD_CASE(width, kind) case 16 * width + kind: BSN_CALL(width, kind); break;
+#define BSN_FIELD_SWITCH(f)                                                                           \
+    switch (16 * (f)->width + bsn_x86_field_kind(f)) {                                                \
+        BSN_FIELD_CASE(1, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(2, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(4, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(8, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_WIDE)                                                             \
+    default: break;                                                                                   \
+    }
+
+/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
+static unsigned bsn_x86_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+{
+    unsigned i, sum = 0, base = 0;
+    memset(sample, 0, 256 * sizeof *sample);
+    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
+    for (i = 0; i < window; i++) sum += sample[i];
+    *inside = sum;
+    for (i = window; i < 256; i++) {
+        sum += sample[i] - sample[i - window];
+        if (sum > *inside) {
+            *inside = sum;
+            base = i + 1 - window;
+        }
+    }
+    return base;
+}
+
+/* ---- bmi2: pdep, pext and popcnt for what the scalar code needs 10 to 16 instructions for ---- */
+
+/* the next bytes of a list at the places whose bit is set, 0 elsewhere; and back */
+BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_expand(uint64_t x, unsigned m) { return _pdep_u64(x, bsn_spread[m]); }
+BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_compress(uint64_t x, unsigned m) { return _pext_u64(x, bsn_spread[m]); }
+
+static BSN_BMI2 size_t bsn_bmi2_count(const uint8_t *mask, size_t n)
+{
+    size_t ones = 0;
+    for (; n >= 64; n -= 64, mask += 8) ones += bsn_x86_ones(bsn_load64(mask));
+    return n ? ones + bsn_x86_ones(bsn_x86_mask(mask, n)) : ones;
+}
+
+static BSN_BMI2 void bsn_bmi2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                        uint8_t *zeros, uint8_t *ones)
+{
+    size_t ones_left, zeros_left, i;
+    if (width != 1) {
+        bsn_scalar_partition(width, list, n, mask, zeros, ones);
+        return;
+    }
+    ones_left = bsn_bmi2_count(mask, n);
+    zeros_left = n - ones_left;
+    for (i = 0; i < n; i += 8) {
+        const size_t m = bsn_min(8, n - i);
+        const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
+        const uint64_t x = bsn_load_some(list + i, m);
+        if (ones) { /* what is too much is overwritten later, but not at the end */
+            bsn_store_some(ones, bsn_bmi2_compress(x, set), ones_left >= 8 ? 8 : c);
+            ones += c;
+            ones_left -= c;
+        }
+        if (zeros) {
+            bsn_store_some(zeros, bsn_bmi2_compress(x, set ^ live), zeros_left >= 8 ? 8 : m - c);
+            zeros += m - c;
+            zeros_left -= m - c;
+        }
+    }
+}
+
+static BSN_BMI2 void bsn_bmi2_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                                    size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    size_t i;
+    if (width != 1) {
+        bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count);
+        return;
+    }
+    for (i = 0; i < n; i += 8) {
+        const size_t m = bsn_min(8, n - i);
+        const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
+        uint64_t x = 0;
+        if (ones) {
+            x = bsn_bmi2_expand(bsn_load_some(ones, ones_count), set);
+            ones += c;
+            ones_count -= c;
+        }
+        if (zeros) {
+            x |= bsn_bmi2_expand(bsn_load_some(zeros, zeros_count), set ^ live);
+            zeros += m - c;
+            zeros_count -= m - c;
+        }
+        bsn_store_some(list + i, x, m);
+    }
+}
+
+/* pext takes one bit of each of 8 bytes, pdep puts it back */
+static BSN_BMI2 void bsn_bmi2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    unsigned b, j;
+    for (; groups; groups--, bytes += 64) {
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            for (j = 0; j < 8; j++) *bits++ = (uint8_t)_pext_u64(bsn_load64(bytes + 8 * j), BSN_ONES << b);
+        }
+    }
+}
+
+static BSN_BMI2 void bsn_bmi2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    unsigned b, j;
+    for (; groups; groups--, bytes += 64) {
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            for (j = 0; j < 64; j += 8)
+                bsn_store64(bytes + j, bsn_load64(bytes + j) | _pdep_u64(*bits++, BSN_ONES << b));
+        }
+    }
+}
+
+/* The leaves of 8 elements by halving, as plane q's bits (FF or 0) choose between neighbours; 0 for lists. */
+BSN_INLINE uint64_t bsn_bmi2_leaves(const uint64_t leaf[16], unsigned k, const uint64_t w[4], unsigned i)
+{
+    uint64_t v[16];
+    unsigned q, j;
+    BSN_UNROLL
+    for (j = 0; j < 1u << k; j++) v[j] = leaf[j];
+    BSN_UNROLL
+    for (q = k; q-- > 0;) {
+        const uint64_t m = bsn_spread[w[q] >> i & 0xFF];
+        BSN_UNROLL
+        for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
+    }
+    return v[0];
+}
+
+/* 64 elements are put together, list by list, before they are stored: so a list may end where they go. */
+BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
+                                             unsigned lists)
+{
+    const uint8_t *plane = node->planes + first / 8;
+    uint64_t leaf[16], w[4] = { 0, 0, 0, 0 }, x[8];
+    size_t i;
+    unsigned j, q;
+    for (j = 0; j < 1u << k; j++) leaf[j] = node->leaf[j] * BSN_ONES;
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        for (q = 0; q < k; q++) w[q] = bsn_load64(plane + q * node->stride);
+        for (j = 0; j < 8; j++) x[j] = lists >> k ? 0 : bsn_bmi2_leaves(leaf, k, w, 8 * j);
+        for (q = 0; q < lists; q++) {
+            const uint8_t *list = node->list[q];
+            uint64_t m = bsn_x86_list_mask(k, lists, q, w);
+            for (j = 0; j < 8; j++, m >>= 8) {
+                x[j] |= bsn_bmi2_expand(bsn_load64(list), m & 0xFF);
+                list += bsn_x86_ones(m & 0xFF);
+            }
+            node->list[q] = list;
+        }
+        for (j = 0; j < 8; j++) bsn_store64(out + 8 * j, x[j]);
+    }
+}
+
+static BSN_BMI2 void bsn_bmi2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+#define BSN_CALL(k, lists) bsn_bmi2_merge_node(node, first, n, out, k, lists)
+    if (!node->lists) bsn_scalar_node_merge(node, first, n, out); /* nothing to expand */
+    else BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                         unsigned k, unsigned lists)
+{
+    uint64_t x[8];
+    unsigned i, j;
+    for (j = 0; j < k; j++) w[j] = 0;
+    for (i = 0; i < 8; i++) {
+        const uint64_t code = bsn_load64(codes + 8 * i);
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] |= _pext_u64(code, BSN_ONES << (7 - j)) << (8 * i);
+        x[i] = (code << k) & (BSN_ONES * (0xFFu << k & 0xFFu));
+    }
+    for (j = 0; j < lists; j++) {
+        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint8_t *p = list[j];
+        for (i = 0; i < 8; i++, m >>= 8) {
+            bsn_store64(p, bsn_bmi2_compress(x[i], m & 0xFF));
+            p += bsn_x86_ones(m & 0xFF);
+        }
+        list[j] = p;
+    }
+}
+
+BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                            unsigned lists)
+{
+    BSN_FORK(bsn_bmi2_fork64);
+}
+
+static BSN_BMI2 void bsn_bmi2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) bsn_bmi2_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+}
+
+BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
+{
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t sum[4] = { 0, 0, 0, 0 }, i;
+    unsigned j;
+    for (i = 0; i < node->count; i += 64) {
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(node->planes + j * node->stride + i / 8);
+        if (BSN_UNLIKELY(node->count - i < 64)) break;
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w));
+    }
+    for (j = 0; j < lists; j++) {
+        counts[j] = sum[j];
+        if (i < node->count)
+            counts[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
+    }
+}
+
+static BSN_BMI2 void bsn_bmi2_node_counts(const bsn_node *node, size_t counts[4])
+{
+#define BSN_CALL(k, lists) bsn_bmi2_count_node(node, counts, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+static const bitsnap_kernels bsn_kernels_bmi2 = {
+    "bmi2",
+    bsn_scalar_hash,
+    bsn_bmi2_count,
+    bsn_bmi2_partition,
+    bsn_bmi2_merge,
+    bsn_scalar_split,
+    bsn_scalar_join,
+    bsn_bmi2_bits_take,
+    bsn_bmi2_bits_put,
+    bsn_scalar_histogram,
+    bsn_scalar_map,
+    bsn_bmi2_node_merge,
+    bsn_bmi2_node_fork,
+    bsn_bmi2_node_counts
+};
+
+/* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
+
+#define BSN_LOAD256(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define BSN_STORE256(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), x)
+#define BSN_LOAD128(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define BSN_STORE128(p, x) _mm_storeu_si128((__m128i *)(void *)(p), x)
+#define BSN_LOAD64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#define BSN_STORE64(p, x) _mm_storel_epi64((__m128i *)(void *)(p), x)
+
+/* mask ? x : y, bit by bit */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, x), _mm256_andnot_si256(mask, y));
+}
+
+/* XXH3 with 4 of the 8 accumulators in each register: lanes do not depend on each other, but for the data, which goes
+ * to the neighbour. */
+static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1);
+    __m256i a[2];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
+    for (i = first; i < first + count; i++, p += 64) {
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            const __m256i x = BSN_LOAD256(p + 32 * j);
+            const __m256i key = _mm256_xor_si256(x, BSN_LOAD256(bsn_secret + 8 * (i & 15) + 32 * j));
+            const __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
+            a[j] = _mm256_add_epi64(a[j], _mm256_add_epi64(product, _mm256_shuffle_epi32(x, 0x4E)));
+        }
+        if ((i & 15) != 15) continue;
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            const __m256i key = BSN_LOAD256(bsn_secret + 128 + 32 * j);
+            const __m256i x = _mm256_xor_si256(_mm256_xor_si256(a[j], _mm256_srli_epi64(a[j], 47)), key);
+            const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), prime);
+            a[j] = _mm256_add_epi64(_mm256_mul_epu32(x, prime), _mm256_slli_epi64(high, 32));
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
+}
+
+/* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
+ * 4 and each 8 get the sum of those before. `one` is 1 in every byte, and opaque: gcc would make shifts of the product,
+ * which compete with the shuffles. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_rank(__m256i set, __m256i one)
+{
+    const __m256i before4 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11,
+                                             -1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11);
+    const __m256i before8 = _mm256_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7,
+                                             -1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7);
+    __m256i x = _mm256_mullo_epi32(set, one);
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before4));
+    return _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before8));
+}
+
+/* Bits 32 * half .. 32 * half + 31 of w: 1 where the bit is set, else 0. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_spread(uint64_t w, unsigned half, __m256i one)
+{
+    const __m256i byte = half ? _mm256_setr_epi64x(4 * BSN_ONES, 5 * BSN_ONES, 6 * BSN_ONES, 7 * BSN_ONES)
+                              : _mm256_setr_epi64x(0, BSN_ONES, 2 * BSN_ONES, 3 * BSN_ONES);
+    const __m256i bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
+    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)w), byte);
+    return _mm256_min_epu8(_mm256_and_si256(x, bit), one);
+}
+
+/* 16 bytes of a list for each lane; the upper lane's begin behind what the lower one takes. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_window(const uint8_t *list, unsigned taken)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(list)), BSN_LOAD128(list + taken), 1);
+}
+
+/* The elements of a window at the places that are set. Elsewhere the rank is made 0, the index -1, and the byte 0. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expand(__m256i window, __m256i set, __m256i one)
+{
+    const __m256i rank = _mm256_sign_epi8(bsn_avx2_rank(set, one), set);
+    return _mm256_shuffle_epi8(window, _mm256_add_epi8(rank, _mm256_set1_epi8(-1)));
+}
+
+/* Two windows that fill all places: a zero's index is its place less the ones before it. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i set, __m256i one)
+{
+    const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                           0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i rank = bsn_avx2_rank(set, one);
+    return _mm256_blendv_epi8(_mm256_shuffle_epi8(zeros, _mm256_sub_epi8(place, rank)),
+                              _mm256_shuffle_epi8(ones, _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
+                              _mm256_slli_epi16(set, 7));
+}
+
+/* Places of the bits that are set, in order: a shuffle that moves these to the front. */
+#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
+#define BSN_PICKS(m)                                                                                  \
+    BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
+        BSN_PICK(m, 7),
+static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes are read, 8 are used */
+#undef BSN_PICK
+#undef BSN_PICKS
+
+/* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
+BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
+{
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm_unpacklo_epi8(x, x);
+    default: return _mm_shuffle_epi8(x, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+    }
+}
+
+BSN_INLINE BSN_AVX2 __m128i bsn_avx2_bytes_of(unsigned width, __m128i places)
+{
+    const __m128i x = bsn_avx2_repeat(width, places);
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm_add_epi8(_mm_slli_epi16(x, 1), _mm_set1_epi16(0x0100));
+    default: return _mm_add_epi8(_mm_slli_epi16(x, 2), _mm_set1_epi32(0x03020100));
+    }
+}
+
+/* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_pick(unsigned width, uint8_t *to, __m128i x, unsigned set, size_t step, size_t left)
+{
+    x = _mm_shuffle_epi8(x, bsn_avx2_bytes_of(width, BSN_LOAD128(bsn_picks + set)));
+    if (BSN_LIKELY(left >= step)) {
+        if (step == 8) BSN_STORE64(to, x);
+        else BSN_STORE128(to, x);
+    } else {
+        uint8_t all[16];
+        size_t i;
+        BSN_STORE128(all, x);
+        for (i = 0; i < left && i < bsn_x86_ones(set) * width; i++) to[i] = all[i];
+    }
+}
+
+/* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                                  uint8_t *zeros, uint8_t *ones)
+{
+    const size_t step = width == 1 ? 8 : 16, elements = step / width;
+    const unsigned all = (1u << elements) - 1;
+    size_t ones_left = bsn_bmi2_count(mask, n) * width, zeros_left = n * width - ones_left, i;
+    for (i = 0; i + elements <= n; i += elements, list += step) {
+        const unsigned set = mask[i / 8] >> (i & 7) & all;
+        const size_t c = bsn_x86_ones(set) * width;
+        const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
+        if (ones) {
+            bsn_avx2_pick(width, ones, x, set, step, ones_left);
+            ones += c;
+            ones_left -= c;
+        }
+        if (zeros) {
+            bsn_avx2_pick(width, zeros, x, set ^ all, step, zeros_left);
+            zeros += step - c;
+            zeros_left -= step - c;
+        }
+    }
+    if (i < n) {
+        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
+        bsn_scalar_partition(width, list, n - i, &rest, zeros, ones);
+    }
+}
+
+static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                        uint8_t *zeros, uint8_t *ones)
+{
+    switch (width) {
+    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones); break;
+    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones); break;
+    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones); break;
+    default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
+    }
+}
+
+/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
+typedef struct bsn_source {
+    const uint8_t *p;
+    size_t left;     /* bytes */
+    int endless;     /* a null source: elements of value 0 */
+    uint8_t last[64];
+} bsn_source;
+
+BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
+{
+    memset(s->last, 0, sizeof s->last);
+    s->endless = !p;
+    s->p = p ? p : s->last;
+    s->left = p ? size : 32;
+}
+
+BSN_INLINE void bsn_source_ahead(bsn_source *s)
+{
+    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
+        memcpy(s->last, s->p, s->left);
+        s->p = s->last;
+    }
+}
+
+BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
+{
+    if (s->endless) return;
+    s->p += size;
+    s->left -= size;
+}
+
+/* Bytes by ranks, 32 at a time; wider elements by ranks that a product of 8 bytes gives, 16 bytes at a time. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                                              const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
+                                              size_t ones_count)
+{
+    const size_t step = width == 1 ? 32 : 16, elements = step / width;
+    __m256i one = _mm256_set1_epi8(1);
+    bsn_source z, o;
+    size_t i, c;
+    BSN_OPAQUE("+x", one);
+    bsn_source_begin(&z, zeros, zeros_count * width);
+    bsn_source_begin(&o, ones, ones_count * width);
+    for (i = 0; i + elements <= n; i += elements, list += step) {
+        bsn_source_ahead(&z);
+        bsn_source_ahead(&o);
+        if (width == 1) {
+            const uint32_t m = bsn_load32(mask + i / 8);
+            const unsigned low = bsn_x86_ones(m & 0xFFFF);
+            const __m256i a = bsn_avx2_window(z.p, zeros ? 16 - low : 0), b = bsn_avx2_window(o.p, ones ? low : 0);
+            c = bsn_x86_ones(m);
+            BSN_STORE256(list, bsn_avx2_mix(a, b, bsn_avx2_spread(m, 0, one), one));
+        } else {
+            const uint64_t set = bsn_spread[mask[i / 8] >> (i & 7) & ((1u << elements) - 1)];
+            const __m128i rank = _mm_cvtsi64_si128((long long)((set & BSN_ONES) * BSN_ONES));
+            const __m128i place = _mm_cvtsi64_si128((long long)UINT64_C(0x0706050403020100));
+            const __m128i from0 = bsn_avx2_bytes_of(width, _mm_sub_epi8(place, rank));
+            const __m128i from1 = bsn_avx2_bytes_of(width, _mm_add_epi8(rank, _mm_set1_epi8(-1)));
+            const __m128i a = _mm_shuffle_epi8(BSN_LOAD128(z.p), from0), b = _mm_shuffle_epi8(BSN_LOAD128(o.p), from1);
+            c = bsn_x86_ones(set & BSN_ONES) * width;
+            BSN_STORE128(list, _mm_blendv_epi8(a, b, bsn_avx2_repeat(width, _mm_cvtsi64_si128((long long)set))));
+        }
+        bsn_source_skip(&z, step - c);
+        bsn_source_skip(&o, c);
+    }
+    if (i < n) {
+        uint8_t rest[4];
+        size_t j;
+        for (j = 0; j < 4 && i + 8 * j < n; j++) rest[j] = (uint8_t)(mask[i / 8 + j] >> (i & 7));
+        bsn_scalar_merge(width, list, n - i, rest, zeros ? z.p : NULL, z.left / width, ones ? o.p : NULL,
+                         o.left / width);
+    }
+}
+
+static BSN_AVX2 void bsn_avx2_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                                    size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    switch (width) {
+    case 1: bsn_avx2_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 2: bsn_avx2_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 4: bsn_avx2_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    }
+}
+
+/* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds the elements
+ * of part q, row k of the other is plane k. Rows whose numbers differ in one bit exchange the dwords (words, bytes)
+ * whose places differ in that bit; so the same steps lead there and back. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_transpose(__m256i v[8], unsigned width)
+{
+    const __m256i low = _mm256_set1_epi16(0x00FF);
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m256i x = v[i], y = v[i ^ 4];
+        if (width < 8 || (i & 4)) continue;
+        v[i] = _mm256_blend_epi32(x, _mm256_slli_epi64(y, 32), 0xAA);
+        v[i ^ 4] = _mm256_blend_epi32(_mm256_srli_epi64(x, 32), y, 0xAA);
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m256i x = v[i], y = v[i ^ 2];
+        if (width < 4 || (i & 2)) continue;
+        v[i] = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
+        v[i ^ 2] = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m256i x = v[i], y = v[i ^ 1];
+        if (width < 2 || (i & 1)) continue;
+        v[i] = _mm256_or_si256(_mm256_and_si256(low, x), _mm256_slli_epi16(y, 8));
+        v[i ^ 1] = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
+    }
+}
+
+/* Half a group at a time. In a plane, shifts of words move bits between bytes as they do in bytes, and what crosses
+ * their border is masked off. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                              size_t groups, unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)e);
+    const __m256i low = _mm256_set1_epi8((char)(0x7F >> e)), sign = _mm256_set1_epi8((char)(0x80 >> e));
+    const __m256i sign8 = _mm256_set1_epi8((char)0x80), one = _mm256_set1_epi8(1);
+    const __m256i base = _mm256_set1_epi64x((long long)f->base), zero = _mm256_setzero_si256();
+    const __m256i mantissa = _mm256_set1_epi64x((long long)UINT64_C(0x007FFFFFFFFFFFF8));
+    const __m256i sign55 = _mm256_set1_epi64x((long long)(UINT64_C(1) << 55));
+    uint8_t *plane[8];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 32, elements += i & 32 ? 32 : 64 * width - 32) {
+        __m256i v[8];
+        BSN_UNROLL
+        for (j = 0; j < width; j++) v[j] = BSN_LOAD256(elements + 64 * j);
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            if (kind != BSN_FIELD_WIDE) break;
+            const __m256i exponent = _mm256_srli_epi64(_mm256_add_epi64(v[j], v[j]), 53);
+            const __m256i none = _mm256_cmpeq_epi64(exponent, zero);
+            const __m256i symbol = _mm256_andnot_si256(none, _mm256_sub_epi64(exponent, base));
+            const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi64(v[j], 3), mantissa),
+                                                 _mm256_and_si256(_mm256_srli_epi64(v[j], 8), sign55));
+            v[j] = _mm256_or_si256(_mm256_slli_epi64(symbol, 56), rest);
+        }
+        bsn_avx2_transpose(v, width);
+        if (kind == BSN_FIELD_INSIDE) {
+            const __m256i x = v[top], y = _mm256_srl_epi16(x, shift);
+            v[top] = bsn_avx2_select(low, x, bsn_avx2_select(sign, y, _mm256_add_epi8(x, x)));
+        } else if (kind == BSN_FIELD_ACROSS) {
+            const __m256i x = v[top], y = v[below];
+            v[top] = _mm256_or_si256(_mm256_add_epi8(x, x), _mm256_and_si256(_mm256_srli_epi16(y, 7), one));
+            v[below] = bsn_avx2_select(sign8, x, y);
+        }
+        BSN_UNROLL
+        for (j = 0; j < width; j++) BSN_STORE256(plane[j] + i, v[j]);
+    }
+}
+
+/* the same steps backwards */
+BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                                             size_t groups, unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)e);
+    const __m256i low = _mm256_set1_epi8((char)(0x7F >> e)), low7 = _mm256_set1_epi8(0x7F);
+    const __m256i base = _mm256_set1_epi64x((long long)f->base), zero = _mm256_setzero_si256();
+    const __m256i mantissa = _mm256_set1_epi64x((long long)UINT64_C(0x000FFFFFFFFFFFFF));
+    const __m256i sign = _mm256_set1_epi64x((long long)(UINT64_C(1) << 63));
+    const uint8_t *plane[8];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 32, elements += i & 32 ? 32 : 64 * width - 32) {
+        __m256i v[8];
+        BSN_UNROLL
+        for (j = 0; j < width; j++) v[j] = BSN_LOAD256(plane[j] + i);
+        if (kind == BSN_FIELD_INSIDE) {
+            const __m256i x = v[top], y = _mm256_sll_epi16(x, shift);
+            v[top] = bsn_avx2_select(low, x, bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y));
+        } else if (kind == BSN_FIELD_ACROSS) {
+            const __m256i x = v[top], y = v[below];
+            v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
+            v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
+        }
+        bsn_avx2_transpose(v, width);
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            if (kind != BSN_FIELD_WIDE) break;
+            const __m256i symbol = _mm256_srli_epi64(v[j], 56);
+            const __m256i none = _mm256_cmpeq_epi64(symbol, zero);
+            const __m256i exponent = _mm256_andnot_si256(none, _mm256_add_epi64(symbol, base));
+            const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi64(v[j], 3), mantissa),
+                                                 _mm256_and_si256(_mm256_slli_epi64(v[j], 8), sign));
+            v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
+        }
+        BSN_UNROLL
+        for (j = 0; j < width; j++) BSN_STORE256(elements + 64 * j, v[j]);
+    }
+}
+
+static BSN_AVX2 void bsn_avx2_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_avx2_split_field(f, planes, elements, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+static BSN_AVX2 void bsn_avx2_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_avx2_join_field(f, elements, planes, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+/* The bit goes to bit 7, which movemask collects; or from bit 0 to its place. */
+static BSN_AVX2 void bsn_avx2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    int b;
+    for (; groups; groups--, bytes += 64) {
+        const __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            bsn_store32(bits, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(x, 7 - b)));
+            bsn_store32(bits + 4, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(y, 7 - b)));
+            bits += 8;
+        }
+    }
+}
+
+static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const __m256i one = _mm256_set1_epi8(1);
+    int b;
+    for (; groups; groups--, bytes += 64) {
+        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
+            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
+            bits += 8;
+        }
+        BSN_STORE256(bytes, x);
+        BSN_STORE256(bytes + 32, y);
+    }
+}
+
+/* Counts of 8 symbols in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[256], const uint8_t *list, size_t n, unsigned base)
+{
+    const __m256i first = _mm256_set1_epi8((char)base), zero = _mm256_setzero_si256();
+    __m256i sum[8];
+    unsigned s;
+    BSN_UNROLL
+    for (s = 0; s < 8; s++) sum[s] = zero;
+    for (; n; n -= 32, list += 32) {
+        const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list), first);
+        BSN_UNROLL
+        for (s = 0; s < 8; s++)
+            sum[s] = _mm256_sub_epi8(sum[s], _mm256_cmpeq_epi8(x, _mm256_set1_epi8((char)s)));
+    }
+    BSN_UNROLL
+    for (s = 0; s < 8; s++) {
+        const __m256i y = _mm256_sad_epu8(sum[s], zero);
+        const __m128i z = _mm_add_epi64(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+        h[base + s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
+    }
+}
+
+/* Where 16 neighbouring symbols hold nearly all: these by comparing, others one by one. */
+static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    unsigned base = 0, inside = 0;
+    __m256i first, end;
+    if (n >= 8192) base = bsn_x86_window(list, n, 16, scratch, &inside);
+    if (inside < 240) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    first = _mm256_set1_epi8((char)base);
+    end = _mm256_set1_epi8(16);
+    while (n >= 32) {
+        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
+        size_t i;
+        bsn_avx2_histogram8(h, list, m, base);
+        bsn_avx2_histogram8(h, list, m, base + 8);
+        for (i = 0; i < m; i += 32) {
+            const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
+            uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
+            for (; w; w &= w - 1) h[list[i + _tzcnt_u32(w)]]++;
+        }
+        list += m;
+        n -= m;
+    }
+    for (; n; n--) h[*list++]++;
+}
+
+/* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
+ * gives 0. The table holds what differs from the code `others` of all symbols outside, so that 0 changes nothing. */
+BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base,
+                                                 unsigned others, unsigned escape, uint8_t *escapes, unsigned blocks)
+{
+    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70), next = _mm256_set1_epi8(-16);
+    const __m256i all = _mm256_set1_epi8((char)others), lost = _mm256_set1_epi8((char)escape);
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i += 32) {
+        __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i), first), y = all;
+        for (j = 0; j < blocks; j++) {
+            const __m256i codes = _mm256_broadcastsi128_si256(BSN_LOAD128(table + 16 * j));
+            y = _mm256_xor_si256(y, _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
+            index = _mm256_add_epi8(index, next);
+        }
+        if (escape < 256) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, lost));
+            if (n - i < 32) m &= (UINT32_C(1) << (n - i)) - 1;
+            for (; m; m &= m - 1) *escapes++ = list[i + _tzcnt_u32(m)];
+        }
+        BSN_STORE256(list + i, y);
+    }
+    return escapes;
+}
+
+static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
+                                      uint8_t *escapes)
+{
+    const unsigned others = escape < 256 ? escape : 0;
+    uint8_t table[256];
+    unsigned base = 0, last = 255, s;
+    while (base < 255 && code[base] == others) base++;
+    while (last > base && code[last] == others) last--;
+    for (s = 0; s < 256; s++) table[s] = base + s < 256 ? (uint8_t)(code[base + s] ^ others) : 0;
+    switch ((last - base) / 16) {
+    case 0: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 1);
+    case 1: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 2);
+    case 2:
+    case 3: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 4);
+    default: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, (last - base) / 16 + 1);
+    }
+}
+
+/* bsn_slot_mask of bytes 1 and 0 */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_slot(unsigned k, unsigned slot, const __m256i s[4], __m256i one)
+{
+    __m256i m = one;
+    unsigned q;
+    BSN_UNROLL
+    for (q = 0; q < k; q++) m = slot >> (k - 1 - q) & 1 ? _mm256_and_si256(s[q], m) : _mm256_andnot_si256(s[q], m);
+    return m;
+}
+
+/* Leaves by a shuffle whose index is the slot's number (leaf[] is 0 for lists), lists by expansion into the zeros. All
+ * 64 are read before any is stored, as a list may end where they go. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
+                                             unsigned lists)
+{
+    const __m256i leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf)), minus = _mm256_set1_epi8(-1);
+    const __m256i leaf0 = _mm256_set1_epi8((char)node->leaf[0]);
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = node->stride;
+    __m256i one = _mm256_set1_epi8(1);
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t i;
+    unsigned half, j;
+    BSN_OPAQUE("+x", one);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        __m256i y[2];
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            __m256i s[4], x;
+            BSN_UNROLL
+            for (j = 0; j < k; j++) s[j] = bsn_avx2_spread(w[j], half, one);
+            if (k == 1 && lists == 2) {
+                const uint32_t m = (uint32_t)(w[0] >> 32 * half);
+                const unsigned low = bsn_x86_ones(m & 0xFFFF), c = bsn_x86_ones(m);
+                y[half] = bsn_avx2_mix(bsn_avx2_window(list[0], 16 - low), bsn_avx2_window(list[1], low), s[0], one);
+                list[0] += 32 - c;
+                list[1] += c;
+                continue;
+            }
+            x = s[0];
+            BSN_UNROLL
+            for (j = 1; j < k; j++) x = _mm256_add_epi8(_mm256_add_epi8(x, x), s[j]);
+            if (k == 1 && lists == 1) x = _mm256_and_si256(leaf0, _mm256_add_epi8(s[0], minus));
+            else x = lists >> k ? _mm256_setzero_si256() : _mm256_shuffle_epi8(leaf, x);
+            BSN_UNROLL
+            for (j = 0; j < lists; j++) {
+                const uint32_t m = (uint32_t)(bsn_x86_list_mask(k, lists, j, w) >> 32 * half);
+                const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
+                x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
+                list[j] += bsn_x86_ones(m);
+            }
+            y[half] = x;
+        }
+        BSN_STORE256(out, y[0]);
+        BSN_STORE256(out + 32, y[1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
+}
+
+static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+#define BSN_CALL(k, lists) bsn_avx2_merge_node(node, first, n, out, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+/* Planes by movemask and doubling, lists by picking, 8 at a time. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                         unsigned k, unsigned lists)
+{
+    __m256i x = BSN_LOAD256(codes), y = BSN_LOAD256(codes + 32);
+    __m128i z[8];
+    unsigned i, j;
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        const uint32_t low = (uint32_t)_mm256_movemask_epi8(x), high = (uint32_t)_mm256_movemask_epi8(y);
+        w[j] = low | (uint64_t)high << 32;
+        x = _mm256_add_epi8(x, x);
+        y = _mm256_add_epi8(y, y);
+    }
+    z[0] = _mm256_castsi256_si128(x);
+    z[2] = _mm256_extracti128_si256(x, 1);
+    z[4] = _mm256_castsi256_si128(y);
+    z[6] = _mm256_extracti128_si256(y, 1);
+    BSN_UNROLL
+    for (i = 0; i < 8; i += 2) z[i + 1] = _mm_unpackhi_epi64(z[i], z[i]);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint8_t *p = list[j];
+        BSN_UNROLL
+        for (i = 0; i < 8; i++, m >>= 8) {
+            BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
+            p += bsn_x86_ones(m & 0xFF);
+        }
+        list[j] = p;
+    }
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                            unsigned lists)
+{
+    BSN_FORK(bsn_avx2_fork64);
+}
+
+static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+}
+
+static const bitsnap_kernels bsn_kernels_avx2 = {
+    "avx2",
+    bsn_avx2_hash,
+    bsn_bmi2_count,
+    bsn_avx2_partition,
+    bsn_avx2_merge,
+    bsn_avx2_split,
+    bsn_avx2_join,
+    bsn_avx2_bits_take,
+    bsn_avx2_bits_put,
+    bsn_avx2_histogram,
+    bsn_avx2_map,
+    bsn_avx2_node_merge,
+    bsn_avx2_node_fork,
+    bsn_bmi2_node_counts /* popcnt alone, no pdep or pext */
+};
+
+/* ---- avx512 ---- */
+
+#ifndef BITSNAP_NO_AVX512
+
+/* g++ 12 warns of the undefined registers inside its own intrinsics */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+/* mask ? x : y, bit by bit; the result takes the register of y, which is seldom needed again */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_select(__m512i mask, __m512i x, __m512i y)
+{
+    return _mm512_ternarylogic_epi64(y, x, mask, 0xD8);
+}
+
+/* up to 64 bytes, touching no others: what is masked off does not fault */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_load_some(const uint8_t *p, size_t n)
+{
+    return BSN_LIKELY(n >= 64) ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, p);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n)
+{
+    if (BSN_LIKELY(n >= 64)) _mm512_storeu_si512(p, x);
+    else _mm512_mask_storeu_epi8(p, (UINT64_C(1) << n) - 1, x);
+}
+
+/* Elements of `width` bytes, one bit of m each: the next of x to the places that are set, the others from base. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expand(unsigned width, __m512i base, uint64_t m, __m512i x)
+{
+    switch (width) {
+    case 1: return _mm512_mask_expand_epi8(base, m, x);
+    case 2: return _mm512_mask_expand_epi16(base, (__mmask32)m, x);
+    case 4: return _mm512_mask_expand_epi32(base, (__mmask16)m, x);
+    default: return _mm512_mask_expand_epi64(base, (__mmask8)m, x);
+    }
+}
+
+/* Those that are set, moved to the front, with rubbish behind them: to have zeros there waits, on Zen 4, for what the
+ * register held before. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __m512i x)
+{
+    switch (width) {
+    case 1: return _mm512_mask_compress_epi8(x, m, x);
+    case 2: return _mm512_mask_compress_epi16(x, (__mmask32)m, x);
+    case 4: return _mm512_mask_compress_epi32(x, (__mmask16)m, x);
+    default: return _mm512_mask_compress_epi64(x, (__mmask8)m, x);
+    }
+}
+
+/* A stripe: 6 operations for 64 bytes. Full blocks of 16 have their keys in registers, as keys lie across lines. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, const uint8_t *p, __m512i key)
+{
+    const __m512i x = _mm512_loadu_si512(p), y = _mm512_xor_si512(x, key);
+    const __m512i product = _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32));
+    return _mm512_add_epi64(a, _mm512_add_epi64(product, _mm512_shuffle_epi32(x, (_MM_PERM_ENUM)0x4E)));
+}
+
+static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    const __m512i prime = _mm512_set1_epi64((long long)BSN_P32_1), last = _mm512_loadu_si512(bsn_secret + 128);
+    __m512i a = _mm512_loadu_si512(state), key[16];
+    size_t i = first & 15, end;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 16; j++) key[j] = _mm512_loadu_si512(bsn_secret + 8 * j);
+    for (; count; count -= end - i, p += 64 * (end - i), i = 0) {
+        end = bsn_min(16, i + count);
+        if (end - i == 16) {
+            BSN_UNROLL
+            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, p + 64 * j, key[j]);
+        } else {
+            size_t s;
+            for (s = i; s < end; s++)
+                a = bsn_avx512_stripe(a, p + 64 * (s - i), _mm512_loadu_si512(bsn_secret + 8 * s));
+        }
+        if (end == 16) {
+            const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
+            const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
+            a = _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
+        }
+    }
+    _mm512_storeu_si512(state, a);
+}
+
+static BSN_AVX512 size_t bsn_avx512_count(const uint8_t *mask, size_t n)
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (; n >= 512; n -= 512, mask += 64) sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(_mm512_loadu_si512(mask)));
+    sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(bsn_avx512_load_some(mask, n / 8)));
+    return (size_t)_mm512_reduce_add_epi64(sum) + (n & 7 ? bsn_x86_ones(mask[n / 8] & ((1u << (n & 7)) - 1)) : 0);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_partition_width(unsigned width, const uint8_t *list, size_t n,
+                                                      const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
+{
+    const size_t step = 64 / width;
+    size_t ones_left = bsn_avx512_count(mask, n), zeros_left = n - ones_left, m, c;
+    for (; n; n -= m, list += 64, mask += step / 8) {
+        uint64_t set, clear;
+        __m512i x;
+        m = bsn_min(step, n);
+        set = bsn_x86_mask(mask, m);
+        clear = ~set & (~UINT64_C(0) >> (64 - m));
+        c = bsn_x86_ones(set);
+        x = bsn_avx512_load_some(list, m * width);
+        if (ones) { /* what is too much is overwritten later, but not at the end */
+            bsn_avx512_store_some(ones, bsn_avx512_compress(width, set, x), ones_left < step ? c * width : 64);
+            ones += c * width;
+            ones_left -= c;
+        }
+        if (zeros) {
+            bsn_avx512_store_some(zeros, bsn_avx512_compress(width, clear, x), zeros_left < step ? (m - c) * width : 64);
+            zeros += (m - c) * width;
+            zeros_left -= m - c;
+        }
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                            uint8_t *zeros, uint8_t *ones)
+{
+    switch (width) {
+    case 1: bsn_avx512_partition_width(1, list, n, mask, zeros, ones); break;
+    case 2: bsn_avx512_partition_width(2, list, n, mask, zeros, ones); break;
+    case 4: bsn_avx512_partition_width(4, list, n, mask, zeros, ones); break;
+    default: bsn_avx512_partition_width(8, list, n, mask, zeros, ones); break;
+    }
+}
+
+/* Both sources are loaded before the list is stored, where one of them may end. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                                                  const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
+                                                  size_t ones_count)
+{
+    const size_t step = 64 / width;
+    size_t m, c;
+    for (; n; n -= m, list += 64, mask += step / 8) {
+        __m512i x = _mm512_setzero_si512(), y = x;
+        uint64_t set;
+        m = bsn_min(step, n);
+        set = bsn_x86_mask(mask, m);
+        c = bsn_x86_ones(set);
+        if (zeros) {
+            x = bsn_avx512_load_some(zeros, zeros_count * width);
+            x = bsn_avx512_expand(width, x, ~set, x);
+            zeros += (m - c) * width;
+            zeros_count -= m - c;
+        }
+        if (ones) {
+            y = bsn_avx512_load_some(ones, ones_count * width);
+            ones += c * width;
+            ones_count -= c;
+        }
+        bsn_avx512_store_some(list, bsn_avx512_expand(width, x, set, y), m * width);
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+                                        const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
+                                        size_t ones_count)
+{
+    switch (width) {
+    case 1: bsn_avx512_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 2: bsn_avx512_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 4: bsn_avx512_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    default: bsn_avx512_merge_width(8, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    }
+}
+
+/* as bsn_avx2_transpose */
+BSN_INLINE BSN_AVX512 void bsn_avx512_transpose(__m512i v[8], unsigned width)
+{
+    const __m512i low8 = _mm512_set1_epi16(0xFF), low16 = _mm512_set1_epi32(0xFFFF);
+    const __m512i low32 = _mm512_set1_epi64(0xFFFFFFFF);
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = v[i], y = v[i ^ 4];
+        if (width < 8 || (i & 4)) continue;
+        v[i] = bsn_avx512_select(low32, x, _mm512_slli_epi64(y, 32));
+        v[i ^ 4] = bsn_avx512_select(low32, _mm512_srli_epi64(x, 32), y);
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = v[i], y = v[i ^ 2];
+        if (width < 4 || (i & 2)) continue;
+        v[i] = bsn_avx512_select(low16, x, _mm512_slli_epi32(y, 16));
+        v[i ^ 2] = bsn_avx512_select(low16, _mm512_srli_epi32(x, 16), y);
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = v[i], y = v[i ^ 1];
+        if (width < 2 || (i & 1)) continue;
+        v[i] = bsn_avx512_select(low8, x, _mm512_slli_epi16(y, 8));
+        v[i ^ 1] = bsn_avx512_select(low8, _mm512_srli_epi16(x, 8), y);
+    }
+}
+
+/* as bsn_avx2_split_field, a group at a time */
+BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                                  size_t groups, unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)e);
+    const __m512i low = _mm512_set1_epi8((char)(0x7F >> e)), sign = _mm512_set1_epi8((char)(0x80 >> e));
+    const __m512i sign8 = _mm512_set1_epi8((char)0x80), one = _mm512_set1_epi8(1);
+    const __m512i base = _mm512_set1_epi64((long long)f->base);
+    const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x007FFFFFFFFFFFF8));
+    const __m512i sign55 = _mm512_set1_epi64((long long)(UINT64_C(1) << 55));
+    uint8_t *plane[8];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        __m512i v[8];
+        BSN_UNROLL
+        for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            if (kind != BSN_FIELD_WIDE) break;
+            const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
+            const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
+            const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
+            const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
+                                                   _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
+            v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
+        }
+        bsn_avx512_transpose(v, width);
+        if (kind == BSN_FIELD_INSIDE) {
+            const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
+            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
+        } else if (kind == BSN_FIELD_ACROSS) {
+            const __m512i x = v[top], y = v[below];
+            v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
+            v[below] = bsn_avx512_select(sign8, x, y);
+        }
+        BSN_UNROLL
+        for (j = 0; j < width; j++) _mm512_storeu_si512(plane[j] + i, v[j]);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                                                 size_t groups, unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)e);
+    const __m512i low = _mm512_set1_epi8((char)(0x7F >> e)), low7 = _mm512_set1_epi8(0x7F);
+    const __m512i base = _mm512_set1_epi64((long long)f->base);
+    const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x000FFFFFFFFFFFFF));
+    const __m512i sign = _mm512_set1_epi64((long long)(UINT64_C(1) << 63));
+    const uint8_t *plane[8];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        __m512i v[8];
+        BSN_UNROLL
+        for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(plane[j] + i);
+        if (kind == BSN_FIELD_INSIDE) {
+            const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
+            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
+        } else if (kind == BSN_FIELD_ACROSS) {
+            const __m512i x = v[top], y = v[below];
+            v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
+            v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
+        }
+        bsn_avx512_transpose(v, width);
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            if (kind != BSN_FIELD_WIDE) break;
+            const __m512i symbol = _mm512_srli_epi64(v[j], 56);
+            const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
+            const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
+            const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
+                                                   _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
+            v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
+        }
+        BSN_UNROLL
+        for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                        size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_avx512_split_field(f, planes, elements, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+static BSN_AVX512 void bsn_avx512_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                                       size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_avx512_join_field(f, elements, planes, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+/* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2, 4, .., and
+ * whose matrix, the top row in the last byte, is x. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
+{
+    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64((long long)UINT64_C(0x8040201008040201)), x, 0);
+}
+
+/* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b. */
+static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    const unsigned size = 8u * bsn_ones_in[varying];
+    const __m512i round = _mm512_set_epi64(0x38393A3B3C3D3E3F, 0x3031323334353637, 0x28292A2B2C2D2E2F,
+                                           0x2021222324252627, 0x18191A1B1C1D1E1F, 0x1011121314151617,
+                                           0x08090A0B0C0D0E0F, 0x0001020304050607);
+    uint8_t from[64];
+    __m512i order;
+    unsigned b, i, j = 0;
+    for (i = 0; i < 64; i++) from[i] = 0;
+    for (b = 0; b < 8; b++)
+        for (i = 0; i < 8 && varying >> b & 1; i++) from[j++] = (uint8_t)(8 * i + b);
+    order = _mm512_loadu_si512(from);
+    for (; groups; groups--, bytes += 64, bits += size) {
+        const __m512i x = _mm512_permutexvar_epi8(round, _mm512_loadu_si512(bytes));
+        bsn_avx512_store_some(bits, _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(x)), size);
+    }
+}
+
+/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. */
+static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const unsigned size = 8u * bsn_ones_in[varying];
+    uint8_t from[64];
+    uint64_t some = 0;
+    __m512i order;
+    unsigned b, i, j = 0;
+    for (i = 0; i < 64; i++) from[i] = 0;
+    for (b = 0; b < 8; b++) {
+        for (i = 0; i < 8 && varying >> b & 1; i++) {
+            from[8 * i + 7 - b] = (uint8_t)j++;
+            some |= UINT64_C(1) << (8 * i + 7 - b);
+        }
+    }
+    order = _mm512_loadu_si512(from);
+    for (; groups; groups--, bytes += 64, bits += size) {
+        const __m512i x = _mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size));
+        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_transpose_bits(x)));
+    }
+}
+
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_carry(__m512i *low, __m512i x, __m512i y)
+{
+    const __m512i carry = _mm512_ternarylogic_epi64(*low, x, y, 0xE8);
+    *low = _mm512_ternarylogic_epi64(*low, x, y, 0x96);
+    return carry;
+}
+
+/* In how many of each 8 bytes bit j is set: byte j. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_tally(__m512i x) { return _mm512_popcnt_epi8(bsn_avx512_transpose_bits(x)); }
+
+/* adds bytes j of each 8, times a weight, to h[j] */
+BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int weight)
+{
+    const __m512i y = _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(x)),
+                                       _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(x, 1)));
+    const __m256i z = _mm256_add_epi16(_mm512_castsi512_si256(y), _mm512_extracti64x4_epi64(y, 1));
+    const __m256i sum = _mm256_cvtepu16_epi32(_mm_add_epi16(_mm256_castsi256_si128(z), _mm256_extracti128_si256(z, 1)));
+    BSN_STORE256(h, _mm256_add_epi32(BSN_LOAD256(h), _mm256_mullo_epi32(sum, _mm256_set1_epi32(weight))));
+}
+
+/* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
+ * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const uint8_t *list, size_t n, unsigned base,
+                                                       uint8_t *others, unsigned parts)
+{
+    const __m512i first = _mm512_set1_epi8((char)base), only64 = _mm512_set1_epi8((char)0xC0);
+    const __m512i last = _mm512_set1_epi8((char)(8 * parts - 1));
+    __m512i bit[8];
+    unsigned p, j;
+    BSN_UNROLL
+    for (p = 0; p < parts; p++)
+        bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
+    while (n >= 256) {
+        const size_t m = bsn_min(n / 256, 16) * 256; /* a tally adds at most 8 to each byte of fours */
+        __m512i ones[8], twos[8], fours[8];
+        size_t i, k = 0;
+        BSN_UNROLL
+        for (p = 0; p < parts; p++) ones[p] = twos[p] = fours[p] = _mm512_setzero_si512();
+        for (i = 0; i < m; i += 256) {
+            __m512i x[4];
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) {
+                const __m512i y = _mm512_loadu_si512(list + i + 64 * j), place = _mm512_sub_epi8(y, first);
+                const uint64_t w = _mm512_cmpgt_epu8_mask(place, last);
+                if (BSN_UNLIKELY(w != 0)) {
+                    _mm512_storeu_si512(others + k, bsn_avx512_compress(1, w, y));
+                    k += bsn_x86_ones(w);
+                }
+                x[j] = _mm512_adds_epu8(place, only64);
+            }
+            BSN_UNROLL
+            for (p = 0; p < parts; p++) {
+                __m512i a, b;
+                a = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[0], bit[p]),
+                                     _mm512_permutexvar_epi8(x[1], bit[p]));
+                b = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[2], bit[p]),
+                                     _mm512_permutexvar_epi8(x[3], bit[p]));
+                fours[p] = _mm512_add_epi8(fours[p], bsn_avx512_tally(bsn_avx512_carry(&twos[p], a, b)));
+            }
+        }
+        BSN_UNROLL
+        for (p = 0; p < parts; p++) {
+            bsn_avx512_tally_add(h + base + 8 * p, fours[p], 4);
+            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(twos[p]), 2);
+            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(ones[p]), 1);
+        }
+        for (i = 0; i < k; i++) h[others[i]]++;
+        list += m;
+        n -= m;
+    }
+    for (; n; n--) h[*list++]++;
+}
+
+/* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
+static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    unsigned base, inside = 0;
+    if (n >= 8192) {
+        base = bsn_x86_window(list, n, 32, scratch, &inside);
+        if (inside >= 250) {
+            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 4);
+            return;
+        }
+        base = bsn_x86_window(list, n, 56, scratch, &inside);
+        if (inside >= 240) {
+            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 7);
+            return;
+        }
+    }
+    bsn_scalar_histogram(h, list, n, scratch);
+}
+
+/* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
+static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
+                                          uint8_t *escapes)
+{
+    const __m512i c0 = _mm512_loadu_si512(code), c1 = _mm512_loadu_si512(code + 64);
+    const __m512i c2 = _mm512_loadu_si512(code + 128), c3 = _mm512_loadu_si512(code + 192);
+    const __m512i lost = _mm512_set1_epi8((char)escape);
+    size_t i;
+    for (i = 0; i < n; i += 64) {
+        const __m512i x = _mm512_loadu_si512(list + i);
+        const __m512i low = _mm512_permutex2var_epi8(c0, x, c1), high = _mm512_permutex2var_epi8(c2, x, c3);
+        const __m512i y = _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+        _mm512_storeu_si512(list + i, y);
+        if (escape < 256) {
+            uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
+            if (n - i < 64) m &= (UINT64_C(1) << (n - i)) - 1;
+            if (m) {
+                _mm512_storeu_si512(escapes, bsn_avx512_compress(1, m, x));
+                escapes += bsn_x86_ones(m);
+            }
+        }
+    }
+    return escapes;
+}
+
+/* Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after the other. (Expanding into
+ * zeros would wait, on Zen 4, for what the register held before.) */
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
+                                                 unsigned lists)
+{
+    const unsigned slots = 1u << k, leaves = slots - lists;
+    const __m512i leaf = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
+    const __m512i leaf0 = _mm512_set1_epi8((char)node->leaf[0]), leaf1 = _mm512_set1_epi8((char)node->leaf[1]);
+    const __m512i leaf2 = _mm512_set1_epi8((char)node->leaf[2]), leaf3 = _mm512_set1_epi8((char)node->leaf[3]);
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = node->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        __m512i x;
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+        if (leaves <= 1) {
+            x = leaf0; /* without a leaf every place is a list's */
+        } else if (k == 1) {
+            x = _mm512_mask_blend_epi8(w[0], leaf0, leaf1);
+        } else if (k == 2) {
+            x = _mm512_mask_blend_epi8(w[1], leaf0, leaf1);
+            if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf2);
+            if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf2, leaf3));
+        } else {
+            x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
+            BSN_UNROLL
+            for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
+            x = _mm512_shuffle_epi8(leaf, x);
+        }
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) {
+            const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+            __m512i y = _mm512_loadu_si512(list[j]);
+            BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
+            x = _mm512_mask_expand_epi8(x, m, y);
+            list[j] += bsn_x86_ones(m);
+        }
+        _mm512_storeu_si512(out, x);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
+}
+
+static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+/* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
+ * more than 32 of 64, and half a store costs half. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                             unsigned k, unsigned lists)
+{
+    __m512i x = _mm512_loadu_si512(codes);
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        w[j] = _mm512_movepi8_mask(x);
+        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
+        x = _mm512_add_epi8(x, x);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        const __m512i y = bsn_avx512_compress(1, m, x);
+        const unsigned c = bsn_x86_ones(m);
+        if (k == 1) {
+            _mm512_storeu_si512(list[j], y);
+        } else {
+            BSN_STORE256(list[j], _mm512_castsi512_si256(y));
+            if (BSN_UNLIKELY(c > 32)) BSN_STORE256(list[j] + 32, _mm512_extracti64x4_epi64(y, 1));
+        }
+        list[j] += c;
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n,
+                                                unsigned k, unsigned lists)
+{
+    BSN_FORK(bsn_avx512_fork64);
+}
+
+static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+}
+
+/* 512 elements at a time; of the last ones those that are there. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
+{
+    const size_t n = node->count;
+    __m512i sum[4];
+    size_t i;
+    unsigned j, q;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) sum[j] = _mm512_setzero_si512();
+    for (i = 0; i < n; i += 512) {
+        const size_t size = n - i < 512 ? bsn_mask_bytes(n - i) : 64;
+        __m512i w[4], live = _mm512_set1_epi8(-1);
+        if (n - i < 512) {
+            const uint64_t whole = (UINT64_C(1) << (n - i) / 8) - 1;
+            live = _mm512_maskz_mov_epi8(whole, live);
+            live = _mm512_mask_mov_epi8(live, whole + 1, _mm512_set1_epi8((char)((1u << ((n - i) & 7)) - 1)));
+        }
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] = bsn_avx512_load_some(node->planes + q * node->stride + i / 8, size);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) {
+            const unsigned slot = (1u << k) - lists + j;
+            __m512i m = live;
+            BSN_UNROLL
+            for (q = 0; q < k; q++)
+                m = slot >> (k - 1 - q) & 1 ? _mm512_and_si512(w[q], m) : _mm512_andnot_si512(w[q], m);
+            sum[j] = _mm512_add_epi64(sum[j], _mm512_popcnt_epi64(m));
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        uint64_t lane[8];
+        _mm512_storeu_si512(lane, sum[j]);
+        counts[j] = (size_t)(lane[0] + lane[1] + lane[2] + lane[3] + lane[4] + lane[5] + lane[6] + lane[7]);
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t counts[4])
+{
+#define BSN_CALL(k, lists) bsn_avx512_count_node(node, counts, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+static const bitsnap_kernels bsn_kernels_avx512 = {
+    "avx512",
+    bsn_avx512_hash,
+    bsn_avx512_count,
+    bsn_avx512_partition,
+    bsn_avx512_merge,
+    bsn_avx512_split,
+    bsn_avx512_join,
+    bsn_avx512_bits_take,
+    bsn_avx512_bits_put,
+    bsn_avx512_histogram,
+    bsn_avx512_map,
+    bsn_avx512_node_merge,
+    bsn_avx512_node_fork,
+    bsn_avx512_node_counts
+};
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
+#pragma GCC diagnostic pop
+#endif
+
+#endif /* BITSNAP_NO_AVX512 */
+
+/* ---- tables of kernels ---- */
+
+static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
+{
+    const unsigned has = bsn_x86_has();
+    if ((has & BSN_HAS_BMI2) && index-- == 0) return &bsn_kernels_bmi2;
+    if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2;
+#ifndef BITSNAP_NO_AVX512
+    if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512;
+#endif
+    return NULL;
+}
+
+#undef BSN_TARGET
+#undef BSN_OPAQUE
+#undef BSN_BMI2
+#undef BSN_AVX2
+#undef BSN_AVX512
+#undef BSN_UNROLL
+#undef BSN_NODE_CASE
+#undef BSN_NODE_SWITCH
+#undef BSN_FORK
+#undef BSN_FIELD_CASE
+#undef BSN_FIELD_SWITCH
+#undef BSN_LOAD256
+#undef BSN_STORE256
+#undef BSN_LOAD128
+#undef BSN_STORE128
+#undef BSN_LOAD64
+#undef BSN_STORE64
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITSNAP_SIMD */

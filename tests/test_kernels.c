@@ -1,0 +1,694 @@
+/* Every kernel of every table against its scalar twin: all lengths, alignments and kinds of data, in memory that ends
+ * (or begins) at a page which must not be touched, with exactly the slack that struct bitsnap_kernels permits. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+
+static const bitsnap_kernels *kernels; /* the table under test */
+static const bitsnap_kernels *const scalar = &bsn_kernels_scalar;
+
+/* ---- lengths ---- */
+
+static const size_t long_lengths[] = { 301,  383,  384,  511,  512,  513,  575,  1023, 1024, 1025, 1087,
+                                       2047, 2048, 4032, 4095, 4096, 4097, 4160, 65535, 65536 };
+#define LENGTHS (301 + sizeof long_lengths / sizeof *long_lengths)
+#define LONGEST 65536
+
+static size_t length_at(size_t i) { return i <= 300 ? i : long_lengths[i - 301]; }
+
+/* ---- memory ---- */
+
+#define SLACK 64
+#define AREA (8 * (size_t)LONGEST + 4096)
+
+/* Areas whose last byte, or first, lies against a forbidden page. */
+typedef struct area {
+    guarded back, front;
+} area;
+
+static area areas[16];
+static uint8_t *spare[16]; /* as long, for what is expected */
+
+/* n bytes of area i, and `slack` more that may be touched, and no others behind */
+static uint8_t *at_end(unsigned i, size_t n, size_t slack) { return areas[i].back.p + AREA - n - slack; }
+
+/* n bytes and no others before */
+static uint8_t *at_front(unsigned i) { return areas[i].front.p; }
+
+/* one or the other: exact on the side of the guard, a mark of 64 bytes on the other */
+static uint8_t *place(unsigned i, size_t n, int front) { return front ? at_front(i) : at_end(i, n, 0); }
+
+#define MARK 0xA5
+
+/* Marks the 64 bytes beside a place that is exact on the guard's side. */
+static void mark(uint8_t *p, size_t n, int front) { memset(front ? p + n : p - 64, MARK, 64); }
+
+static int marked(const uint8_t *p, size_t n, int front)
+{
+    unsigned i;
+    if (front) p += n;
+    else p -= 64;
+    for (i = 0; i < 64; i++)
+        if (p[i] != MARK) return 0;
+    return 1;
+}
+
+/* ---- data ---- */
+
+enum { RANDOM, ZEROS, ONES, SPARSE, DENSE, ALTERNATING, RUNS, HALVES, KINDS };
+
+static void fill(uint8_t *p, size_t n, unsigned kind)
+{
+    size_t i;
+    uint64_t x = 0;
+    for (i = 0; i < n; i++) {
+        if (i % 8 == 0) x = test_random();
+        switch (kind) {
+        case RANDOM: p[i] = (uint8_t)(x >> (8 * (i % 8))); break;
+        case ZEROS: p[i] = 0; break;
+        case ONES: p[i] = 0xFF; break;
+        case SPARSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) & x >> 5 & x >> 23 & x >> 41); break;
+        case DENSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) | x >> 5 | x >> 23 | x >> 41); break;
+        case ALTERNATING: p[i] = 0x55; break;
+        case RUNS: p[i] = x >> (i % 8) & 1 ? 0xFF : 0; break; /* whole bytes */
+        default: p[i] = i < n / 2 ? 0xFF : 0; break;
+        }
+    }
+}
+
+/* Symbols of a list: a skewed alphabet around 120, all bytes, one byte, few far apart, all alike but one. */
+static void fill_symbols(uint8_t *p, size_t n, unsigned kind)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = test_random();
+        switch (kind) {
+        case 0: p[i] = (uint8_t)(124 - (x & 1 ? 0 : x & 2 ? 1 : x & 4 ? 2 : x & 8 ? 3 : x >> 8 & 15)); break;
+        case 1: p[i] = (uint8_t)x; break;
+        case 2: p[i] = 0xFF; break;
+        case 3: p[i] = (uint8_t)((x & 3) * 85); break;
+        case 4: p[i] = x & 0x7F0 ? 3 : (uint8_t)(x >> 32); break;
+        default: p[i] = (uint8_t)(i & 1 ? 240 : 15); break;
+        }
+    }
+}
+#define SYMBOL_KINDS 6
+
+static int bit_at(const uint8_t *mask, size_t i) { return mask[i / 8] >> (i % 8) & 1; }
+
+/* ---- hash ---- */
+
+static void hash_case(size_t count, size_t first, size_t misplaced)
+{
+    uint64_t start[8], a[8], b[8];
+    const size_t n = 64 * count;
+    uint8_t *p = at_end(0, n, misplaced);
+    test_fill(start, sizeof start);
+    fill(p, n, count % KINDS);
+    memcpy(a, start, sizeof a);
+    memcpy(b, start, sizeof b);
+    scalar->hash(a, p, count, first);
+    kernels->hash(b, p, count, first);
+    CHECK(!memcmp(a, b, sizeof a), "%s: %zu stripes from %zu, %zu before the end", kernels->name, count, first, misplaced);
+}
+
+static void hash(void)
+{
+    size_t count, i;
+    for (count = 0; count <= 40; count++)
+        for (i = 0; i < 64; i++) hash_case(count, (count + i) % 17, i);
+    for (i = 0; i < 32; i++) hash_case(200 + i, i, i & 7);
+    hash_case(1023, 1, 0);
+}
+
+/* A hash does not depend on how its bytes come. */
+static void hash_in_pieces(void)
+{
+    size_t n, i, k;
+    for (n = 241; n < 6000; n += 131) {
+        uint8_t *p = at_end(0, n, 0);
+        bsn_hasher h;
+        bitsnap_pieces pieces;
+        const uint64_t expected = (fill(p, n, RANDOM), bsn_hash_of(scalar, p, n));
+        CHECK(bsn_hash_of(kernels, p, n) == expected, "%s: %zu bytes", kernels->name, n);
+        bsn_hash_begin(&h, n);
+        bsn_pieces_begin(&pieces, n);
+        for (i = 0; i < n; i += k) {
+            k = bsn_min(1 + test_below(n % 3 ? 700 : 70), n - i);
+            bsn_hash_feed(kernels, &h, p, i + k);
+            bsn_pieces_add(kernels, &pieces, p + i, k);
+        }
+        CHECK(bsn_hash_end(kernels, &h, p) == expected, "%s: %zu bytes fed", kernels->name, n);
+        CHECK(bsn_pieces_end(&pieces) == expected, "%s: %zu bytes in pieces", kernels->name, n);
+    }
+}
+
+/* ---- masks ---- */
+
+static void count_bits(void)
+{
+    size_t i, a;
+    unsigned kind;
+    for (i = 0; i < LENGTHS; i++) {
+        const size_t n = length_at(i), size = (n + 7) / 8;
+        for (kind = 0; kind < KINDS; kind++) {
+            for (a = 0; a < (n <= 300 ? 3u : 64u); a++) {
+                uint8_t *p = a == 1 ? at_front(0) : at_end(0, size, a == 0 ? 0 : a);
+                fill(p, size, kind); /* bits behind the last element are there and do not count */
+                CHECK(kernels->count(p, n) == scalar->count(p, n), "%s: %zu bits, kind %u", kernels->name, n, kind);
+            }
+        }
+    }
+}
+
+static void partition_case(unsigned width, size_t n, unsigned kind, int front)
+{
+    const size_t size = (n + 7) / 8;
+    uint8_t *list = place(0, n * width, front), *mask = place(1, size, front), *zeros, *ones;
+    size_t set, side;
+    fill(list, n * width, RANDOM);
+    fill(mask, size, kind);
+    set = scalar->count(mask, n);
+    zeros = place(2, (n - set) * width, front);
+    ones = place(3, set * width, front);
+    for (side = 0; side < 4; side++) { /* both, zeros alone, ones alone, none */
+        uint8_t *z = side & 2 ? NULL : zeros, *o = side & 1 ? NULL : ones;
+        scalar->partition(width, list, n, mask, spare[2], spare[3]);
+        memset(zeros, 0, (n - set) * width);
+        memset(ones, 0, set * width);
+        mark(zeros, (n - set) * width, front);
+        mark(ones, set * width, front);
+        kernels->partition(width, list, n, mask, z, o);
+        CHECK(!z || !memcmp(zeros, spare[2], (n - set) * width), "%s: zeros, width %u, %zu, kind %u", kernels->name, width, n, kind);
+        CHECK(!o || !memcmp(ones, spare[3], set * width), "%s: ones, width %u, %zu, kind %u", kernels->name, width, n, kind);
+        CHECK(marked(zeros, (n - set) * width, front) && marked(ones, set * width, front),
+              "%s: partition writes too far, width %u, %zu, kind %u", kernels->name, width, n, kind);
+        if (n > 4096) break;
+    }
+}
+
+static void merge_case(unsigned width, size_t n, unsigned kind, int front)
+{
+    const size_t size = (n + 7) / 8;
+    uint8_t *list = place(0, n * width, front), *mask = place(1, size, front), *zeros, *ones, *expected = spare[0];
+    size_t set, side;
+    fill(mask, size, kind);
+    set = scalar->count(mask, n);
+    zeros = place(2, (n - set) * width, front);
+    ones = place(3, set * width, front);
+    fill(zeros, (n - set) * width, RANDOM);
+    fill(ones, set * width, RANDOM);
+    for (side = 0; side < 4; side++) {
+        const uint8_t *z = side & 2 ? NULL : zeros, *o = side & 1 ? NULL : ones;
+        scalar->merge(width, expected, n, mask, z, n - set, o, set);
+        memset(list, 0x5C, n * width);
+        mark(list, n * width, front);
+        kernels->merge(width, list, n, mask, z, n - set, o, set);
+        CHECK(!memcmp(list, expected, n * width), "%s: merge, width %u, %zu, kind %u, side %zu", kernels->name, width, n, kind, side);
+        CHECK(marked(list, n * width, front), "%s: merge writes too far, width %u, %zu", kernels->name, width, n);
+        if (n > 4096) break;
+    }
+    /* in place: one source at the end of the list */
+    scalar->merge(width, expected, n, mask, zeros, n - set, ones, set);
+    memcpy(list + (n - set) * width, ones, set * width);
+    kernels->merge(width, list, n, mask, zeros, n - set, list + (n - set) * width, set);
+    CHECK(!memcmp(list, expected, n * width), "%s: ones in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
+    memcpy(list + set * width, zeros, (n - set) * width);
+    kernels->merge(width, list, n, mask, list + set * width, n - set, ones, set);
+    CHECK(!memcmp(list, expected, n * width), "%s: zeros in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
+    memcpy(list + (n - set) * width, ones, set * width);
+    scalar->merge(width, expected, n, mask, NULL, n - set, ones, set);
+    kernels->merge(width, list, n, mask, NULL, n - set, list + (n - set) * width, set);
+    CHECK(!memcmp(list, expected, n * width), "%s: ones alone in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
+}
+
+static void masks(void (*one)(unsigned width, size_t n, unsigned kind, int front))
+{
+    size_t i;
+    unsigned width, kind;
+    for (width = 1; width <= 8; width *= 2) {
+        for (i = 0; i < LENGTHS; i++) {
+            const size_t n = length_at(i);
+            for (kind = 0; kind < KINDS; kind++) {
+                if (n > 4200 && kind > SPARSE) break;
+                one(width, n, kind, 0);
+                if (n <= 4096) one(width, n, kind, 1);
+            }
+        }
+    }
+}
+
+static void partition(void) { masks(partition_case); }
+static void merge(void) { masks(merge_case); }
+
+/* ---- planes ---- */
+
+/* a field, and elements that fill `groups` groups; `misplaced` bytes before the end */
+static void planes_case(const bsn_field *f, const uint8_t *elements, size_t groups, size_t misplaced)
+{
+    const unsigned width = f->width;
+    const size_t n = 64 * groups;
+    uint8_t *planes[8], *expected[8], *from = at_end(0, n * width, misplaced), *to = at_end(1, n * width, misplaced);
+    const uint8_t *read[8];
+    unsigned k;
+    memcpy(from, elements, n * width);
+    for (k = 0; k < width; k++) {
+        planes[k] = at_end(2 + k, n, misplaced);
+        expected[k] = spare[2 + k];
+        memset(planes[k], 0x33, n);
+        memset(planes[k] + n, MARK, misplaced);
+        mark(planes[k], n, 0);
+    }
+    scalar->split(f, expected, from, groups);
+    kernels->split(f, planes, from, groups);
+    for (k = 0; k < width; k++) {
+        size_t j;
+        CHECK(!memcmp(planes[k], expected[k], n), "%s: split, width %u, e %u, wide %u, plane %u of %zu groups", kernels->name,
+              width, f->symbol_bits, f->wide, k, groups);
+        CHECK(marked(planes[k], n, 0), "%s: split writes too far", kernels->name);
+        for (j = 0; j < misplaced; j++) CHECK(planes[k][n + j] == MARK, "%s: split writes too far", kernels->name);
+    }
+    /* joining: any bytes, not only those that splitting gives */
+    if (misplaced & 1)
+        for (k = 0; k < width; k++) fill(planes[k], n, RANDOM);
+    for (k = 0; k < width; k++) read[k] = planes[k];
+    memset(to, 0x33, n * width);
+    memset(to + n * width, MARK, misplaced);
+    mark(to, n * width, 0);
+    scalar->join(f, spare[0], read, groups);
+    kernels->join(f, to, read, groups);
+    CHECK(!memcmp(to, spare[0], n * width), "%s: join, width %u, e %u, wide %u, %zu groups", kernels->name, width,
+          f->symbol_bits, f->wide, groups);
+    if (!(misplaced & 1) && !f->wide) CHECK(!memcmp(to, elements, n * width), "%s: there and back, width %u", kernels->name, width);
+    CHECK(marked(to, n * width, 0), "%s: join writes too far", kernels->name);
+    for (k = 0; k < misplaced; k++) CHECK(to[n * width + k] == MARK, "%s: join writes too far", kernels->name);
+}
+
+static void split_and_join(void)
+{
+    static const struct {
+        unsigned dtype, least, most, wide;
+    } fields[] = { { BITSNAP_I8, 0, 0, 0 },      { BITSNAP_I16, 0, 0, 0 },     { BITSNAP_I32, 0, 0, 0 },
+                   { BITSNAP_I64, 0, 0, 0 },     { BITSNAP_F8_E4M3, 1, 7, 0 }, { BITSNAP_F8_E5M2, 1, 7, 0 },
+                   { BITSNAP_F16, 1, 8, 0 },     { BITSNAP_BF16, 1, 8, 0 },    { BITSNAP_F32, 1, 8, 0 },
+                   { BITSNAP_F64, 8, 8, 1 },     { BITSNAP_F64, 8, 8, 0 } };
+    uint8_t *elements = spare[15];
+    bsn_field f;
+    size_t i, groups, j;
+    unsigned e;
+    for (i = 0; i < sizeof fields / sizeof *fields; i++) {
+        for (e = fields[i].least; e <= fields[i].most; e++) {
+            bsn_field_set(&f, fields[i].dtype, e, (unsigned)test_below(1793));
+            f.wide = fields[i].wide;
+            for (groups = 0; groups <= 5; groups++) {
+                for (j = 0; j < 64; j++) {
+                    fill(elements, 64 * groups * f.width, RANDOM);
+                    planes_case(&f, elements, groups, j);
+                }
+            }
+            fill(elements, 4096 * f.width, RANDOM);
+            planes_case(&f, elements, 64, 0);
+            planes_case(&f, elements, 64, 1);
+        }
+    }
+    /* every value of 8 and 16 bits */
+    for (j = 0; j < 65536; j++) {
+        const uint16_t h = (uint16_t)(j * 40503u);
+        memcpy(elements + 2 * j, &h, 2);
+        elements[131072 + j] = (uint8_t)(j * 167u);
+    }
+    for (i = 0; i < sizeof fields / sizeof *fields; i++) {
+        for (e = fields[i].least; e <= fields[i].most; e++) {
+            bsn_field_set(&f, fields[i].dtype, e, 0);
+            if (f.width == 1) planes_case(&f, elements + 131072, 1024, 0);
+            if (f.width == 2) planes_case(&f, elements, 1024, 0);
+        }
+    }
+    /* F64 around the ends of its exponents: 0, the base, 255 above it */
+    for (j = 0; j < 64; j++) {
+        const unsigned base = j == 0 ? 0 : j == 1 ? 1792 : (unsigned)test_below(1793);
+        bsn_field_set(&f, BITSNAP_F64, 8, base);
+        for (i = 0; i < 128; i++) {
+            const uint64_t exponent = i % 5 == 0 ? 0 : i % 5 == 1 ? base + 1 : i % 5 == 2 ? base + 255 : base + 1 + test_below(255);
+            const uint64_t v = (test_random() & UINT64_C(0x800FFFFFFFFFFFFF)) | exponent << 52;
+            memcpy(elements + 8 * i, &v, 8);
+        }
+        planes_case(&f, elements, 2, j & ~(size_t)1);
+        CHECK(!memcmp(at_end(1, 1024, j & ~(size_t)1), elements, 1024), "%s: F64 there and back, base %u", kernels->name, base);
+    }
+}
+
+static void bits_take_and_put(void)
+{
+    unsigned varying, kind;
+    size_t groups, i;
+    for (varying = 1; varying < 256; varying++) {
+        for (groups = 0; groups <= 66; groups += groups < 5 ? 1 : 61) {
+            const size_t n = 64 * groups, size = bsn_bits_size(varying, n), misplaced = test_below(64);
+            for (kind = 0; kind < 3; kind++) {
+                uint8_t *bytes = at_end(0, n, misplaced), *bits = at_end(1, size, misplaced);
+                fill(bytes, n, kind);
+                memset(bits + size, MARK, misplaced);
+                mark(bits, size, 0);
+                scalar->bits_take(spare[1], bytes, varying, groups);
+                kernels->bits_take(bits, bytes, varying, groups);
+                CHECK(!memcmp(bits, spare[1], size), "%s: take %02x of %zu groups", kernels->name, varying, groups);
+                CHECK(marked(bits, size, 0), "%s: take writes too far", kernels->name);
+                for (i = 0; i < misplaced; i++) CHECK(bits[size + i] == MARK, "%s: take writes too far", kernels->name);
+                fill(bits, size, RANDOM);
+                memcpy(spare[0], bytes, n);
+                memset(bytes + n, MARK, misplaced);
+                mark(bytes, n, 0);
+                scalar->bits_put(spare[0], bits, varying, groups);
+                kernels->bits_put(bytes, bits, varying, groups);
+                CHECK(!memcmp(bytes, spare[0], n), "%s: put %02x of %zu groups", kernels->name, varying, groups);
+                CHECK(marked(bytes, n, 0), "%s: put writes too far", kernels->name);
+                for (i = 0; i < misplaced; i++) CHECK(bytes[n + i] == MARK, "%s: put writes too far", kernels->name);
+            }
+        }
+    }
+}
+
+/* ---- lists ---- */
+
+static void histogram(void)
+{
+    uint32_t a[256], b[256];
+    size_t i, j;
+    unsigned kind;
+    for (i = 0; i < LENGTHS; i++) {
+        const size_t n = length_at(i);
+        for (kind = 0; kind < SYMBOL_KINDS; kind++) {
+            uint8_t *list = at_end(0, n, SLACK), *scratch = at_end(1, 8 * 256 * 4, 0);
+            fill_symbols(list, n, kind);
+            for (j = 0; j < 256; j++) a[j] = b[j] = (uint32_t)test_below(1000);
+            scalar->histogram(a, list, n, (uint32_t *)(void *)scratch);
+            fill(scratch, 8 * 256 * 4, RANDOM);
+            kernels->histogram(b, list, n, (uint32_t *)(void *)scratch);
+            CHECK(!memcmp(a, b, sizeof a), "%s: %zu symbols, kind %u", kernels->name, n, kind);
+        }
+    }
+}
+
+/* the more a code window is the more ways through a kernel there are: `span` codes from `base` on, the rest alike */
+static void map_case(size_t n, unsigned kind, unsigned base, unsigned span, unsigned escape)
+{
+    uint8_t code[256], *list = at_end(0, n, SLACK), *escapes, *end, *expected_end;
+    size_t count;
+    unsigned s;
+    for (s = 0; s < 256; s++) code[s] = escape < 256 ? (uint8_t)escape : 0;
+    for (s = base; s < base + span && s < 256; s++) code[s] = (uint8_t)test_random();
+    fill_symbols(list, n, kind);
+    memcpy(spare[0], list, n);
+    expected_end = scalar->map(spare[0], n, code, escape, spare[1]);
+    count = (size_t)(expected_end - spare[1]);
+    escapes = at_end(1, count, SLACK);
+    end = kernels->map(list, n, code, escape, escapes);
+    CHECK(!memcmp(list, spare[0], n), "%s: map of %zu, %u codes from %u, escape %u", kernels->name, n, span, base, escape);
+    CHECK((size_t)(end - escapes) == count, "%s: %zu escapes, not %zu", kernels->name, (size_t)(end - escapes), count);
+    CHECK(!memcmp(escapes, spare[1], count), "%s: escapes of %zu", kernels->name, n);
+}
+
+static void map(void)
+{
+    static const unsigned spans[] = { 0, 1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 128, 200, 256 };
+    size_t i, j;
+    unsigned kind, base;
+    for (i = 0; i < LENGTHS; i++) {
+        const size_t n = length_at(i);
+        for (kind = 0; kind < SYMBOL_KINDS; kind++) {
+            const unsigned span = spans[test_below(16)], at = (unsigned)test_below(256);
+            map_case(n, kind, at, span, 256);
+            map_case(n, kind, 100, 32, (unsigned)test_below(256));
+            map_case(n, kind, at, span, (unsigned)test_below(256));
+        }
+    }
+    for (base = 0; base < 256; base++) {
+        for (j = 0; j < 16; j++) {
+            map_case(130, 1, base, spans[j], 256);
+            map_case(130, 1, base, spans[j], (unsigned)(base * 31 + j) & 255);
+        }
+    }
+}
+
+/* ---- nodes ---- */
+
+static const uint8_t node_kinds[18][2] = { { 1, 0 }, { 1, 1 }, { 1, 2 }, { 2, 0 }, { 2, 1 }, { 2, 2 }, { 2, 3 }, { 2, 4 }, { 3, 0 },
+                                           { 3, 1 }, { 3, 2 }, { 3, 3 }, { 3, 4 }, { 4, 0 }, { 4, 1 }, { 4, 2 }, { 4, 3 }, { 4, 4 } };
+
+/* Planes of n elements with a stride of `stride`, behind which 8 bytes may be read; the bits behind n are clear in
+ * merges and rubbish in counts. */
+static uint8_t *random_planes(unsigned k, size_t n, size_t stride, int clear)
+{
+    uint8_t *planes = at_end(0, k * stride, 8);
+    unsigned j;
+    for (j = 0; j < k; j++) {
+        static const uint8_t kinds[8] = { RANDOM, RANDOM, RANDOM, SPARSE, DENSE, RUNS, ZEROS, ONES };
+        fill(planes + j * stride, stride, kinds[test_below(8)]);
+        if (clear && n % 8) planes[j * stride + n / 8] = (uint8_t)(planes[j * stride + n / 8] & ((1u << n % 8) - 1));
+        if (clear) memset(planes + j * stride + (n + 7) / 8, 0, stride - (n + 7) / 8);
+    }
+    fill(planes + k * stride, 8, RANDOM);
+    return planes;
+}
+
+static void list_sizes(size_t counts[4], const uint8_t *planes, size_t stride, unsigned k, unsigned lists, size_t n)
+{
+    size_t i;
+    unsigned j;
+    memset(counts, 0, 4 * sizeof *counts);
+    for (i = 0; i < n; i++) {
+        unsigned slot = 0;
+        for (j = 0; j < k; j++) slot = 2 * slot + (unsigned)bit_at(planes + j * stride, i);
+        if (slot >= (1u << k) - lists) counts[slot - ((1u << k) - lists)]++;
+    }
+}
+
+static void merge_node_case(unsigned k, unsigned lists, size_t n)
+{
+    const size_t stride = (n + 7) / 8;
+    uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, n, SLACK), *list[4];
+    bsn_node start, a, b;
+    size_t counts[4], i, m;
+    unsigned j, longest = 0;
+    list_sizes(counts, planes, stride, k, lists, n);
+    memset(&start, 0, sizeof start);
+    start.planes = planes;
+    start.stride = stride;
+    start.count = n;
+    start.bits = (uint8_t)k;
+    start.lists = (uint8_t)lists;
+    for (j = 0; j < (1u << k) - lists; j++) start.leaf[j] = (uint8_t)test_random();
+    for (j = 0; j < 4; j++) {
+        list[j] = at_end(2 + j, counts[j], SLACK);
+        fill(list[j], counts[j], RANDOM);
+        start.list[j] = list[j];
+        if (counts[j] > counts[longest]) longest = j;
+    }
+    a = b = start;
+    scalar->node_merge(&a, 0, n, spare[1]);
+    kernels->node_merge(&b, 0, n, out);
+    CHECK(!memcmp(out, spare[1], n), "%s: node %u, %u of %zu", kernels->name, k, lists, n);
+    if (n % 64 == 0)
+        for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: node %u, %u of %zu: cursor %u", kernels->name, k, lists, n, j);
+    /* in pieces, each to the same place */
+    b = start;
+    for (i = 0; i < n; i += m) {
+        m = bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
+        out = at_end(1, m, SLACK);
+        kernels->node_merge(&b, i, m, out);
+        CHECK(!memcmp(out, spare[1] + i, m), "%s: node %u, %u: %zu of %zu from %zu", kernels->name, k, lists, m, n, i);
+    }
+    /* in place: the longest list at the end of the output */
+    if (lists) {
+        b = start;
+        out = at_end(1, n, SLACK);
+        memcpy(out + n - counts[longest], list[longest], counts[longest]);
+        b.list[longest] = out + n - counts[longest];
+        kernels->node_merge(&b, 0, n, out);
+        CHECK(!memcmp(out, spare[1], n), "%s: node %u, %u of %zu in place", kernels->name, k, lists, n);
+    }
+}
+
+static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
+{
+    const size_t stride = (n + 7) / 8;
+    uint8_t *codes = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0);
+    uint8_t *expected = spare[0], *list[4];
+    bsn_fork a, b;
+    size_t counts[4], i, m;
+    unsigned j, pieces;
+    fill(codes, n, kind);
+    fill(codes + n, SLACK, RANDOM);
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    b = a;
+    a.planes = expected;
+    b.planes = planes;
+    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
+    scalar->node_fork(&a, codes, 0, n);
+    list_sizes(counts, expected, stride, k, lists, n);
+    for (j = 0; j < lists; j++) CHECK((size_t)(a.list[j] - spare[2 + j]) == counts[j], "scalar: list %u of a fork", j);
+    for (pieces = 0; pieces < 2; pieces++) {
+        memset(planes, 0x33, k * stride);
+        mark(planes, k * stride, 0);
+        for (j = 0; j < 4; j++) b.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
+        for (i = 0; i < n; i += m) {
+            m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
+            kernels->node_fork(&b, codes + i, i, m);
+        }
+        CHECK(!memcmp(planes, expected, k * stride), "%s: planes of fork %u, %u of %zu", kernels->name, k, lists, n);
+        CHECK(marked(planes, k * stride, 0), "%s: fork writes too far", kernels->name);
+        for (j = 0; j < lists; j++) {
+            CHECK((size_t)(b.list[j] - list[j]) == counts[j], "%s: fork %u, %u of %zu: size of list %u", kernels->name, k, lists, n, j);
+            CHECK(!memcmp(list[j], spare[2 + j], counts[j]), "%s: fork %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
+        }
+    }
+}
+
+/* planes that are longer than their range: what lies behind is not touched */
+static void fork_range_case(unsigned k, unsigned lists)
+{
+    const size_t n = 1 + test_below(200), first = 64 * test_below(4), size = (n + 7) / 8, stride = first / 8 + size + test_below(9);
+    uint8_t *codes = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0), *room = spare[1];
+    bsn_fork a, b;
+    unsigned j;
+    fill(codes, n, RANDOM);
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    a.planes = spare[0];
+    for (j = 0; j < 4; j++) a.list[j] = room + 1024 * j;
+    b = a;
+    b.planes = planes;
+    memset(spare[0], 0x33, k * stride);
+    memset(planes, 0x33, k * stride);
+    scalar->node_fork(&a, codes, first, n);
+    kernels->node_fork(&b, codes, first, n);
+    CHECK(!memcmp(planes, spare[0], k * stride), "%s: fork %u, %u of %zu from %zu, stride %zu", kernels->name, k, lists, n, first, stride);
+}
+
+static void counts_case(unsigned k, unsigned lists, size_t n)
+{
+    const size_t stride = (n + 7) / 8;
+    uint8_t *planes = random_planes(k, n, stride, 0);
+    size_t a[4], b[4];
+    bsn_node node;
+    memset(&node, 0, sizeof node);
+    node.planes = planes;
+    node.stride = stride;
+    node.count = n;
+    node.bits = (uint8_t)k;
+    node.lists = (uint8_t)lists;
+    memset(a, 0x77, sizeof a);
+    memset(b, 0x77, sizeof b);
+    scalar->node_counts(&node, a);
+    kernels->node_counts(&node, b);
+    CHECK(!memcmp(a, b, lists * sizeof *a), "%s: counts of node %u, %u, %zu elements", kernels->name, k, lists, n);
+    list_sizes(b, planes, stride, k, lists, n);
+    CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
+}
+
+static void node_merge(void)
+{
+    size_t i;
+    unsigned j, r;
+    for (j = 0; j < 18; j++)
+        for (i = 1; i < LENGTHS; i++)
+            for (r = 0; r < (length_at(i) > 4096 ? 2u : 6u); r++) merge_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
+}
+
+static void node_fork(void)
+{
+    size_t i;
+    unsigned j, kind;
+    for (j = 0; j < 18; j++) {
+        for (i = 1; i < LENGTHS; i++)
+            for (kind = 0; kind < (length_at(i) > 4096 ? 2u : (unsigned)KINDS); kind++)
+                fork_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i), kind);
+        for (i = 0; i < 200; i++) fork_range_case(node_kinds[j][0], node_kinds[j][1]);
+    }
+}
+
+static void node_counts(void)
+{
+    size_t i;
+    unsigned j, r;
+    for (j = 0; j < 18; j++)
+        for (i = 1; i < LENGTHS; i++)
+            for (r = 0; r < 4; r++) counts_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
+}
+
+/* ---- tables ---- */
+
+static const bitsnap_kernels *table_called(const char *name)
+{
+    const bitsnap_kernels *k;
+    unsigned i;
+    for (i = 0; (k = bitsnap_kernels_get(i)) != NULL; i++)
+        if (!strcmp(bitsnap_kernels_name(k), name)) return k;
+    return NULL;
+}
+
+/* scalar first, each one once, null behind the last; the fastest is the last */
+static void tables(void)
+{
+    const bitsnap_kernels *k, *last = NULL;
+    unsigned i;
+    CHECK(bitsnap_kernels_get(0) == scalar, "the first table is the scalar one");
+    for (i = 0; (k = bitsnap_kernels_get(i)) != NULL; i++) {
+        CHECK(table_called(k->name) == k, "two tables are called %s", k->name);
+        CHECK(i < 8, "no end of tables");
+        last = k;
+    }
+    CHECK(bitsnap_kernels_get(i + 1) == NULL && bitsnap_kernels_get(1000) == NULL, "a table behind the last");
+    CHECK(bsn_kernels_best() == last, "the best is the last");
+}
+
+#define TABLE(name)                                                                                   \
+    kernels = table_called(#name);                                                                    \
+    if (kernels) {                                                                                    \
+        RUN(name##_hash);                                                                             \
+        RUN(name##_masks);                                                                            \
+        RUN(name##_planes);                                                                           \
+        RUN(name##_lists);                                                                            \
+        RUN(name##_nodes);                                                                            \
+    } else {                                                                                          \
+        SKIP(#name, "not on this machine, or left out");                                              \
+    }
+
+#define CASES(name)                                                                                   \
+    static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
+    static void name##_masks(void) { count_bits(); partition(); merge(); }                            \
+    static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
+    static void name##_lists(void) { histogram(); map(); }                                            \
+    static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); }
+
+CASES(bmi2)
+CASES(avx2)
+CASES(avx512)
+
+int main(void)
+{
+    unsigned i;
+    test_program = "kernels";
+    for (i = 0; i < 16; i++) {
+        areas[i].back = guarded_alloc(AREA, 0);
+        areas[i].front = guarded_alloc(AREA, 1);
+        spare[i] = (uint8_t *)malloc(AREA);
+        if (!spare[i]) return 1;
+    }
+    RUN(tables);
+    TABLE(bmi2)
+    TABLE(avx2)
+    TABLE(avx512)
+    for (i = 0; i < 16; i++) {
+        guarded_free(areas[i].back);
+        guarded_free(areas[i].front);
+        free(spare[i]);
+    }
+    return test_failures != 0;
+}
