@@ -23,15 +23,74 @@ $(B)/bitsnap: $(TOOL_C) $(TOOL_H) $(HEADERS)
 	@mkdir -p $(B)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $(TOOL_C) -o $@ -lpthread
 
+#: make demo        the main job: trains a small GPT, compresses its checkpoints, restores, compares
+demo: $(B)/bitsnap $(B)/train_gpt
+	@docs/examples/demo.sh $(B)/train_gpt $(B)/bitsnap $(B)/demo
+
+$(B)/train_gpt: docs/examples/train_gpt.c
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) $< -o $@ -lm -lpthread
+
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
-	@DATA='$(DATA)' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
 
-$(B)/tests/%: tests/%.c tests/test.h $(HEADERS)
+$(B)/tests/%: tests/%.c tests/test.h tests/data.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
+
+$(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
+
+#: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
+CHECKS = tests/check_layers.py tests/check_stack.py tests/check_symbols.sh tests/check_docs.py tests/check_embed.sh \
+         tests/check_decoder.sh tests/check_bytes.sh tests/check_replay.sh tests/check_sanitize.sh tests/check_strict.sh
+check: $(B)/bitsnap $(TESTS)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
+
+#: make replay      the fuzz targets on their seeds and mutations of them, without libFuzzer
+replay:
+	@tests/run.sh tests/check_replay.sh
+
+#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip safetensors
+T ?= frame
+SECONDS ?= 60
+fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
+	@mkdir -p $(B)/corpus/$(T) $(B)/seeds/$(T)
+	@$(B)/fuzz/replay-$(T) -s $(T) $(B)/seeds/$(T)
+	$(B)/fuzz/$(T) -max_total_time=$(SECONDS) -max_len=8192 -timeout=5 -rss_limit_mb=1024 $(B)/corpus/$(T) $(B)/seeds/$(T)
+
+#: make fuzz-smoke  every fuzz target, 5 seconds each
+FUZZ = $(filter-out replay,$(notdir $(basename $(wildcard fuzz/*.c))))
+fuzz-smoke:
+	@for t in $(FUZZ); do $(MAKE) -s fuzz T=$$t SECONDS=5 >$(B)/fuzz.log 2>&1 || { tail -n 20 $(B)/fuzz.log; exit 1; }; \
+	    echo "ok - fuzz $$t: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz.log)"; done
+
+$(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
+$(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
+$(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)
+	@mkdir -p $(B)/fuzz
+	$(CC) -std=c99 -O1 -g $(WARN) -I. $(SEEDS) $< fuzz/replay.c -o $@
+
+$(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(HEADERS)
+	@mkdir -p $(B)/fuzz
+	clang -std=c99 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. $< -o $@
+
+#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options
+# Always built anew, so that the commit and the flags it prints are its own. zstd and lz4 take part where a
+# program links with them (Debian: libzstd-dev, liblz4-dev).
+bench:
+	@mkdir -p $(B)
+	@has() { printf '#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
+	    $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
+	peers=; \
+	if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
+	if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi; \
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' \
+	    -DBENCH_COMMIT="\"$$(git describe --always --dirty 2>/dev/null || echo unknown)\"" \
+	    $(wildcard bench/*.c) -o $(B)/bench $$peers
+	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
 
 clean:
 	rm -rf $(B)
 
-.PHONY: all help test clean
+.PHONY: all help demo test check replay fuzz fuzz-smoke bench clean

@@ -14,6 +14,8 @@ int command_compress(const options *o, codec *c, const char *path, fault *f);
 int command_decompress(const options *o, codec *c, const char *path, fault *f);
 int command_test(const options *o, codec *c, const char *path, fault *f);
 int command_info(const options *o, codec *c, const char *path, fault *f);
+int command_benchmark(const options *o, codec *c, const char *path, fault *f);
+void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */

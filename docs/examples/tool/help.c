@@ -16,9 +16,10 @@ static const char general[] =
     "  bitsnap test FILE...          checks everything, writes nothing\n"
     "  bitsnap info FILE...          tensors, their sizes, and the order-0 bound\n"
     "  bitsnap compare FILE FILE     tensor by tensor: equal, or how far apart\n"
+    "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
     "\n"
-    "c, d, t and i are short for the first four. bitsnap COMMAND --help explains a\n"
-    "command.\n"
+    "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
+    "bitsnap COMMAND --help explains a command.\n"
     "\n"
     "Examples\n"
     "  bitsnap compress model.safetensors            writes model.safetensors.bsnap\n"
@@ -153,6 +154,25 @@ static const char compare_examples[] =
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
     "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n";
 
+static const char benchmark_text[] =
+    "bitsnap benchmark FILE... - how small, and how fast, in memory\n"
+    "\n"
+    "FILE is a .safetensors file, or with --dtype raw elements. It is read into memory\n"
+    "as a whole; then its elements are copied, compressed and decompressed, again and\n"
+    "again for a second, and the fastest of each is shown: GB of elements per second\n"
+    "in and out, and out as a fraction of memcpy. \"compressed\" is the .bsnap file,\n"
+    "\"order-0\" the ratio of the order-0 bound (see bitsnap info --help). One thread,\n"
+    "where -T says nothing else.\n"
+    "\n"
+    "  -l, --level LEVEL    fast, default or best\n"
+    "      --dtype NAME     FILE holds raw elements\n";
+
+static const char benchmark_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap benchmark *.safetensors\n"
+    "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
+
 static void put(const char *first, const char *second, const char *examples)
 {
     (void)fputs(first, stdout);
@@ -168,6 +188,7 @@ void print_help(command c)
     case DECOMPRESS: put(decompress_text, max_output_text, decompress_examples); break;
     case TEST: put(test_text, max_output_text, test_examples); break;
     case INFO: put(info_text, max_output_text, info_examples); break;
+    case BENCHMARK: put(benchmark_text, "", benchmark_examples); break;
     case COMPARE: put(compare_text, max_output_text, compare_examples); break;
     default: (void)fputs(general, stdout); break;
     }

@@ -4,7 +4,7 @@
  *
  * The layers, each calling downwards only:
  *     main, options, help            the command line
- *     compress, decompress, info, compare, summary
+ *     compress, decompress, info, compare, benchmark, summary
  *     file, header                   .bsnap and .safetensors files from the first byte to the last
  *     text, safetensors, tally, bound, difference, json
  *     codec, parallel, progress, io, fault
@@ -38,6 +38,7 @@ static int run(const options *o, codec *c, size_t i, fault *f)
     case DECOMPRESS: return command_decompress(o, c, o->files[i], f);
     case TEST: return command_test(o, c, o->files[i], f);
     case INFO: return command_info(o, c, o->files[i], f);
+    case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
     default: return command_compare(o, c, o->files[0], o->files[1], f);
     }
 }
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
         fault_print(&f);
         return EXIT_ERROR;
     }
+    if (o.command == BENCHMARK) benchmark_title(&o);
     runs = o.command == COMPARE ? 1 : o.file_count;
     for (i = 0; i < runs; i++) {
         memset(&f, 0, sizeof f);

@@ -15,7 +15,8 @@ typedef struct command_entry {
 /* The first name of a command is the one that messages use. */
 static const command_entry commands[] = {
     { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
-    { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }
+    { "benchmark", BENCHMARK },
+    { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
 };
 
 typedef struct option_entry {
@@ -25,21 +26,25 @@ typedef struct option_entry {
     unsigned commands; /* those that it is of use to */
 } option_entry;
 
-enum { ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE, WRITE = COMPRESS | DECOMPRESS, READ = ALL & ~COMPRESS };
+enum {
+    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK,
+    WRITE = COMPRESS | DECOMPRESS,
+    READ = ALL & ~(COMPRESS | BENCHMARK)
+};
 
 static const option_entry entries[] = {
     { 'o', "output", 1, WRITE },
     { 'c', "stdout", 0, WRITE },
     { 'f', "force", 0, WRITE },
     { 'T', "threads", 1, ALL },
-    { 'l', "level", 1, COMPRESS },
+    { 'l', "level", 1, COMPRESS | BENCHMARK },
     { 'q', "quiet", 0, ALL },
     { 'v', "verbose", 0, ALL },
     { 'h', "help", 0, ALL },
     { 'V', "version", 0, ALL },
     { 'J', "json", 0, ALL },
     { 'P', "no-progress", 0, ALL },
-    { 'D', "dtype", 1, COMPRESS | COMPARE },
+    { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
     { 'R', "rm", 0, WRITE },
     { 'M', "max-output", 1, READ },
     { 'B', "no-bound", 0, INFO }
@@ -47,7 +52,7 @@ static const option_entry entries[] = {
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-#define COMMANDS ": compress, decompress, test, info or compare; see bitsnap --help"
+#define COMMANDS ": compress, decompress, test, info, compare or benchmark; see bitsnap --help"
 #define SHORT_LETTERS "ocfTlqvhV" /* the others have long names only */
 
 const char *command_name(command c)
@@ -229,6 +234,8 @@ int options_parse(options *o, int argc, char **argv, fault *f)
     }
     o->files = argv + 1;
     o->file_count = operands ? (size_t)operands - 1 : 0;
+    for (i = 0; i < ENTRIES; i++) /* what is measured is one thread, where nothing else is said */
+        if (entries[i].letter == 'T' && o->command == BENCHMARK && !(used >> i & 1)) o->threads = 1;
     if (o->help || o->version) return 0;
     if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
     return check(o, used, f);

@@ -5,7 +5,7 @@
 
 #include "safetensors.h"
 
-typedef enum command { NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16 } command;
+typedef enum command { NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32 } command;
 
 typedef struct options {
     command command;

@@ -1,0 +1,238 @@
+/* benchmark.c - the command benchmark: sizes and speeds of the codec on a file, in memory.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * The elements are those of the file, frame by frame as compress makes them. Every repetition copies them, encodes
+ * them and decodes them, one after the other, so that all three see the same machine; the fastest of each counts. */
+#include "posix.h"
+
+#include "bound.h"
+#include "commands.h"
+#include "file.h"
+#include "header.h"
+#include "progress.h"
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SECONDS 1.0      /* to spend on a file, at least */
+#define REPETITIONS_MIN 5
+#define REPETITIONS_MAX 200
+
+typedef struct piece { /* one frame */
+    bitsnap_dtype dtype;
+    uint64_t begin, bytes;      /* of the elements */
+    size_t frame, frame_size;   /* place and size of what they become */
+} piece;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;
+    header header;
+    piece *pieces;
+    size_t count;
+    uint8_t *elements, *back, *frames;
+    uint64_t bytes;
+    size_t frames_size, text_size; /* text_size: the coded header text */
+    double bound_bits;
+    double copy, encode, decode;   /* seconds */
+    fault *f;
+} job;
+
+static void *memory(uint64_t bytes)
+{
+    void *p = bytes <= SIZE_MAX - 1 ? malloc((size_t)bytes + 1) : NULL;
+    if (p) memset(p, 1, (size_t)bytes + 1); /* pages that nobody has touched would be measured, too */
+    return p;
+}
+
+static int add_piece(job *j, bitsnap_dtype dtype, uint64_t begin, uint64_t bytes)
+{
+    piece *more;
+    if (!bytes) return 0;
+    more = (piece *)realloc(j->pieces, (j->count + 1) * sizeof *more);
+    if (!more) return fault_memory(j->f);
+    j->pieces = more;
+    more += j->count++;
+    memset(more, 0, sizeof *more);
+    more->dtype = dtype;
+    more->begin = begin;
+    more->bytes = bytes;
+    return 0;
+}
+
+/* Runs of tensors of one dtype, or raw elements. */
+static int plan(job *j)
+{
+    const safetensors *m = &j->header.model;
+    size_t i = 0;
+    if (j->o->dtype) return add_piece(j, j->o->dtype->codec, 0, j->bytes);
+    while (i < m->count) {
+        const bitsnap_dtype dtype = tensor_codec(&m->tensors[i]);
+        const uint64_t begin = m->tensors[i].begin;
+        uint64_t end = begin;
+        for (; i < m->count && (tensor_codec(&m->tensors[i]) == dtype || m->tensors[i].begin == m->tensors[i].end); i++)
+            end = m->tensors[i].end;
+        if (add_piece(j, dtype, begin, end - begin)) return 1;
+    }
+    return 0;
+}
+
+static int load(job *j, const char *path)
+{
+    uint64_t room = 0;
+    size_t i, got;
+    uint8_t *coded;
+    if (input_open(&j->in, path, j->f)) return 1;
+    if (!j->o->dtype) {
+        if (header_read(&j->header, &j->in, j->f)) return 1;
+        j->bytes = j->header.model.data_size;
+        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, j->f)) return 1;
+        free(coded);
+    } else {
+        if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
+        j->bytes = j->in.size - j->in.size % bitsnap_width(j->o->dtype->codec);
+    }
+    if (plan(j)) return 1;
+    for (i = 0; i < j->count; i++) {
+        piece *p = &j->pieces[i];
+        const size_t bound = bitsnap_bound(p->bytes / bitsnap_width(p->dtype), p->dtype);
+        if (!bound) return fault_memory(j->f);
+        p->frame = (size_t)room;
+        room += bound;
+    }
+    j->elements = (uint8_t *)memory(j->bytes);
+    j->back = (uint8_t *)memory(j->bytes);
+    j->frames = (uint8_t *)memory(room);
+    if (!j->elements || !j->back || !j->frames) return fault_memory(j->f);
+    if (input_read(&j->in, j->elements, (size_t)j->bytes, &got, j->f)) return 1;
+    if (got < j->bytes) return fault_set(j->f, "ended at byte %llu", (unsigned long long)j->in.offset);
+    for (i = 0; i < j->count; i++) swap_elements(j->elements + j->pieces[i].begin, (size_t)j->pieces[i].bytes, bitsnap_width(j->pieces[i].dtype));
+    return 0;
+}
+
+static void bound(job *j)
+{
+    size_t i, k;
+    for (i = 0; i < j->count; i++) {
+        const piece *p = &j->pieces[i];
+        const size_t cells = (size_t)(p->bytes / bitsnap_width(p->dtype) / BOUND_CELL) + 1;
+        double *bits = (double *)calloc(cells, sizeof *bits);
+        if (!bits) continue;
+        bound_cells(j->codec, j->elements + p->begin, (size_t)p->bytes, p->dtype, bits);
+        for (k = 0; k < cells; k++) j->bound_bits += bits[k];
+        free(bits);
+    }
+}
+
+static void keep_fastest(double *best, double seconds)
+{
+    if (*best <= 0 || seconds < *best) *best = seconds;
+}
+
+static int repeat(job *j)
+{
+    bitsnap *b = &j->codec->b;
+    const double begun = seconds_now();
+    unsigned n;
+    size_t i;
+    b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* checks of the blocks stay: what a library call does by default */
+    for (n = 0; n < REPETITIONS_MIN || (n < REPETITIONS_MAX && seconds_now() - begun < SECONDS); n++) {
+        double t = seconds_now();
+        if (j->bytes) memcpy(j->back, j->elements, (size_t)j->bytes);
+        keep_fastest(&j->copy, seconds_now() - t);
+        t = seconds_now();
+        for (i = 0, j->frames_size = 0; i < j->count; i++) {
+            piece *p = &j->pieces[i];
+            const uint64_t count = p->bytes / bitsnap_width(p->dtype);
+            if (bitsnap_encode(b, j->frames + p->frame, bitsnap_bound(count, p->dtype), &p->frame_size, j->elements + p->begin, count, p->dtype))
+                return fault_set(j->f, "%s", bitsnap_message(b));
+            j->frames_size += p->frame_size;
+        }
+        keep_fastest(&j->encode, seconds_now() - t);
+        if (!n) memset(j->back, 0, (size_t)j->bytes);
+        t = seconds_now();
+        for (i = 0; i < j->count; i++) {
+            const piece *p = &j->pieces[i];
+            if (bitsnap_decode(b, j->back + p->begin, p->bytes / bitsnap_width(p->dtype), p->dtype, j->frames + p->frame, p->frame_size))
+                return fault_set(j->f, "%s", bitsnap_message(b));
+        }
+        keep_fastest(&j->decode, seconds_now() - t);
+        if (memcmp(j->elements, j->back, (size_t)j->bytes)) return fault_set(j->f, "decoded to other elements: a fault of the codec or of this machine");
+    }
+    b->flags |= BITSNAP_CONTENT_ID;
+    return 0;
+}
+
+/* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
+static uint64_t file_size(const job *j)
+{
+    uint64_t size = 32 + j->frames_size + 48 + 8 * (uint64_t)j->count;
+    size_t i;
+    if (!j->o->dtype) size += 32 + j->text_size;
+    for (i = 0; i < j->count; i++) /* a frame of one block has a footer only for the content id */
+        size += j->pieces[i].bytes / bitsnap_width(j->pieces[i].dtype) > BOUND_CELL ? 8 : 48 + (j->frames[j->pieces[i].frame + 24] == 1 ? 4u : 0u);
+    return size;
+}
+
+static void report(const job *j, const char *path)
+{
+    const uint64_t whole = j->o->dtype ? j->bytes : 8 + (uint64_t)j->header.size + j->bytes;
+    const uint64_t packed = file_size(j);
+    const double gigabytes = (double)j->bytes / 1e9;
+    const double bound_ratio = j->bound_bits > 0 ? 8 * (double)j->bytes / j->bound_bits : 0;
+    if (j->o->json) {
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_member_string(&out, "command", "benchmark");
+        json_member_string(&out, "file", path);
+        json_member_whole(&out, "bytes_in", whole);
+        json_member_whole(&out, "bytes_out", packed);
+        json_member_real(&out, "ratio", (double)whole / (double)packed);
+        json_member_real(&out, "bound_ratio", bound_ratio);
+        json_member_whole(&out, "threads", j->codec->b.workers);
+        json_member_real(&out, "compress_gbps", gigabytes / j->encode);
+        json_member_real(&out, "decompress_gbps", gigabytes / j->decode);
+        json_member_real(&out, "memcpy_gbps", gigabytes / j->copy);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+        return;
+    }
+    (void)print_text(stdout, path, strlen(path));
+    if (strlen(path) < 40) (void)printf("%*s", (int)(40 - strlen(path)), "");
+    (void)printf(" %12llu %12llu %8.4f %8.4f %9.2f %9.2f %9.2f\n", (unsigned long long)whole, (unsigned long long)packed,
+                 (double)whole / (double)packed, bound_ratio, gigabytes / j->encode, gigabytes / j->decode, j->copy / j->decode);
+    (void)fflush(stdout);
+}
+
+void benchmark_title(const options *o)
+{
+    if (!o->json)
+        (void)printf("%-40s %12s %12s %8s %8s %9s %9s %9s\n", "file", "bytes", "compressed", "ratio", "order-0", "in GB/s", "out GB/s", "of memcpy");
+}
+
+int command_benchmark(const options *o, codec *c, const char *path, fault *f)
+{
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.in.fd = -1;
+    failed = load(&j, path);
+    if (!failed) {
+        bound(&j);
+        failed = repeat(&j);
+    }
+    if (!failed) report(&j, path);
+    free(j.pieces);
+    free(j.elements);
+    free(j.back);
+    free(j.frames);
+    header_free(&j.header);
+    input_close(&j.in);
+    return failed;
+}
