@@ -1,0 +1,102 @@
+/* The tool's readers of what comes from files: header texts of .safetensors (accepted ones keep every promise of the
+ * parser), and coded texts. The first byte of the input chooses; a coded text is preceded by its size. */
+#define FUZZ_NO_IMPLEMENTATION /* docs/examples/tool/bitsnap.c has it */
+#include "../docs/examples/tool/posix.h"
+#include "fuzz.h"
+
+#include "../docs/examples/tool/bitsnap.c"
+#include "../docs/examples/tool/fault.c"
+#include "../docs/examples/tool/safetensors.c"
+#include "../docs/examples/tool/text.c"
+
+static void header_text(const char *text, size_t size)
+{
+    safetensors s;
+    fault f;
+    size_t i, j;
+    uint64_t at = 0;
+    memset(&f, 0, sizeof f);
+    if (safetensors_parse(&s, text, size, &f)) {
+        REQUIRE(f.text[0]); /* a failure says why */
+    } else {
+        for (i = 0; i < s.count; i++) {
+            const tensor *t = &s.tensors[i];
+            size_t dimensions = 0;
+            uint64_t dimension;
+            REQUIRE(t->begin == at && t->end >= t->begin); /* every byte belongs to one tensor */
+            at = t->end;
+            for (j = 0; shape_next(t->shape, &dimensions, &dimension); j++) REQUIRE(j <= size);
+            if (t->type && t->type->bits >= 8) REQUIRE(t->elements * (t->type->bits / 8) == t->end - t->begin);
+            if (s.count < 50)
+                for (j = 0; j < i; j++) REQUIRE(slice_compare(t->name, s.tensors[j].name));
+        }
+        REQUIRE(at == s.data_size);
+    }
+    safetensors_free(&s);
+}
+
+static void coded_text(const uint8_t *coded, size_t size)
+{
+    const size_t text_size = size < 3 ? 0 : coded[0] | (size_t)coded[1] << 8 | (size_t)(coded[2] & 1) << 16;
+    uint8_t *text = (uint8_t *)malloc(text_size + 1), *again;
+    size_t again_size;
+    fault f;
+    REQUIRE(text);
+    memset(&f, 0, sizeof f);
+    if (size >= 3 && !text_decode(text, text_size, coded + 3, size - 3, &f)) {
+        uint8_t *back = (uint8_t *)malloc(text_size + 1);
+        REQUIRE(back && !text_encode(&again, &again_size, text, text_size, &f));
+        REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
+        REQUIRE(!text_decode(back, text_size, again, again_size, &f) && !memcmp(back, text, text_size));
+        free(again);
+        free(back);
+    }
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *copy;
+    if (size < 1) return 0;
+    copy = fuzz_copy(data + 1, size - 1);
+    if (data[0] & 1) coded_text(copy, size - 1);
+    else header_text((const char *)copy, size - 1);
+    free(copy);
+    return 0;
+}
+
+/* Seeds: headers good and bad, and what text_encode makes of them. */
+size_t fuzz_safetensors_seed(unsigned number, uint8_t *to, size_t room);
+size_t fuzz_safetensors_seed(unsigned number, uint8_t *to, size_t room)
+{
+    static const char *const texts[] = {
+        "{}", "{\"__metadata__\":{\"format\":\"pt\"}}   ",
+        "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":[0,16]}}",
+        "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"7\"},\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+        "\"h.0.ln.bias\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[12,20]}}",
+        "{\"b\":{\"shape\":[0],\"data_offsets\":[2,2],\"dtype\":\"U8\"},\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}",
+        "{\"x\\u00e9\\n\":{\"dtype\":\"NEW\",\"shape\":[1,2,3],\"data_offsets\":[0,5]}}",
+        "{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", "{\"a\":1}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}"
+    };
+    const unsigned n = sizeof texts / sizeof *texts;
+    uint8_t *coded;
+    size_t size;
+    fault f;
+    if (number < n) {
+        size = strlen(texts[number]);
+        to[0] = 0;
+        memcpy(to + 1, texts[number], size);
+        return size + 1;
+    }
+    if (number >= 2 * n) return 0;
+    size = strlen(texts[number - n]);
+    to[0] = 1;
+    to[1] = (uint8_t)size;
+    to[2] = (uint8_t)(size >> 8);
+    to[3] = 0;
+    if (text_encode(&coded, &size, texts[number - n], size, &f)) return 0;
+    REQUIRE(size + 4 <= room);
+    memcpy(to + 4, coded, size);
+    free(coded);
+    return size + 4;
+}
