@@ -47,6 +47,10 @@ CHECKS = tests/check_layers.py tests/check_stack.py tests/check_symbols.sh tests
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
+#: make checks      the same without what make test does
+checks: $(B)/bitsnap
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+
 #: make replay      the fuzz targets on their seeds and mutations of them, without libFuzzer
 replay:
 	@tests/run.sh tests/check_replay.sh
@@ -93,4 +97,4 @@ bench:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check replay fuzz fuzz-smoke bench clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench clean

@@ -640,6 +640,7 @@ typedef struct bsn_field {
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
 struct bitsnap_kernels {
     const char *name;
+    unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
     /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
     void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
     /* exact: touch nothing but the elements named */
@@ -2459,7 +2460,8 @@ typedef struct bsn_writer {
 
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
-#define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache */
+#define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
+#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly */
 
 /* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
 static unsigned bsn_log2_fixed(uint32_t x)
@@ -2620,7 +2622,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_lists *x = w->lists;
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
     const uint32_t n = item->count;
-    const int sampled = n >= BSN_CHUNK && item->depth == 0 && w->level != BITSNAP_BEST;
+    const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, same = 0, s, shift, j;
@@ -3351,7 +3353,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const size_t ahead = (size_t)(d->end - d->body) / d->n + 1;
+    const size_t chunk = c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
     bsn_layout y;
     bsn_reader r;
@@ -3370,10 +3372,10 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     if (r.at != d->end) return 33;
     for (k = 0; k < y.planes; k++) {
         plane[k] = w->plane[k];
-        if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(BSN_CHUNK, d->n));
+        if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+    for (i = 0; i < d->n; i += chunk) {
+        const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
         bsn_prefetch(d->end + i * ahead, m * ahead);
@@ -4551,6 +4553,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 
 static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
+    512,
     bsn_scalar_hash,
     bsn_scalar_count,
     bsn_scalar_partition,

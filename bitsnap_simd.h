@@ -447,6 +447,7 @@ static BSN_BMI2 void bsn_bmi2_node_counts(const bsn_node *node, size_t counts[4]
 
 static const bitsnap_kernels bsn_kernels_bmi2 = {
     "bmi2",
+    512,
     bsn_scalar_hash,
     bsn_bmi2_count,
     bsn_bmi2_partition,
@@ -1103,6 +1104,7 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 
 static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
+    2048,
     bsn_avx2_hash,
     bsn_bmi2_count,
     bsn_avx2_partition,
@@ -1731,6 +1733,7 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 
 static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
+    4096,
     bsn_avx512_hash,
     bsn_avx512_count,
     bsn_avx512_partition,

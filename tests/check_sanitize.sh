@@ -1,0 +1,22 @@
+#!/bin/sh
+# The tests of the layers under the address and undefined behaviour sanitizers of both compilers and clang's memory
+# sanitizer, which knows too little of vector intrinsics and sees the portable code alone.
+cd "$(dirname "$0")/.." || exit 1
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+QUICK=1; export QUICK # fewer of all complete codes
+printf 'int main(void) { return 0; }\n' >"$t/a.c"
+run() { # package, compiler, sanitizers, options...
+    package=$1 compiler=$2 sanitizers=$3; shift 3
+    command -v "$compiler" >/dev/null && $compiler -fsanitize="$sanitizers" "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a" ||
+        { echo "skip - sanitize: $compiler -fsanitize=$sanitizers needs $package"; return; }
+    for source in tests/test_*.c; do
+        name=$(basename "$source" .c)
+        $compiler -std=c99 -O1 -g -fsanitize="$sanitizers" -fno-sanitize-recover=all "$@" -w -I. "$source" -o "$t/$name" -lpthread -lm ||
+            { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
+        if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - sanitize: $compiler, $sanitizers, $name"
+        else echo "not ok - sanitize: $compiler, $sanitizers, $name"; grep -v '^ok' "$t/out" | head -n 20; fi
+    done
+}
+run 'gcc (its libasan and libubsan)' gcc address,undefined
+run 'clang, libclang-rt-14-dev' clang address,undefined
+run 'clang, libclang-rt-14-dev' clang memory -DBITSNAP_NO_SIMD
