@@ -96,10 +96,10 @@ typedef enum bitsnap_status {
                                   does not read                                                   R2-R5   */
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
     BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
-    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12  */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R41 */
+    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R47 */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
-    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas) */
+    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
     BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
 } bitsnap_status;
@@ -124,8 +124,19 @@ enum {
     BITSNAP_NO_CHECKS = 1,  /* encode: leave out the check of each block (8 bytes a block, and its time) */
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
-    BITSNAP_IGNORE_CHECKS = 8 /* decode: pass over all checks and the content id; memory safety is the same */
+    BITSNAP_IGNORE_CHECKS = 8, /* decode: pass over all checks and the content id; memory safety is the same */
+    BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
+                                   inverted without the base; larger by a tenth to a third */
 };
+
+/* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
+ * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. */
+typedef struct bitsnap_base {
+    const void *data;       /* null: no base */
+    uint64_t count;
+    bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
+    uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
+} bitsnap_base;
 
 typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops, see bitsnap_kernels_get */
 
@@ -139,7 +150,8 @@ typedef struct bitsnap {
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16 */
+    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 18,
+                               at level best 20, but no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -154,6 +166,8 @@ typedef struct bitsnap {
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
+    bitsnap_base base;      /* encode: makes a delta; decode: what the delta needs. Only read */
+
     bitsnap_error error;    /* output: of the last call that failed */
 } bitsnap;
 
@@ -163,6 +177,11 @@ typedef struct bitsnap {
 #define BITSNAP_WORKSPACE 1048576u
 #define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
+
+/* The same for calls with a base: of default block size, level best's, and any (block_log2 0 means 18). */
+#define BITSNAP_WORKSPACE_DELTA 9437184u
+#define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
+BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
 
 /* What a frame says of itself. */
 typedef struct bitsnap_info {
@@ -175,10 +194,15 @@ typedef struct bitsnap_info {
     unsigned version;        /* of the format */
     int checks;              /* 1 where the blocks carry checks */
     int has_content_id;
+    int has_base;            /* a delta: 1, base_dtype and base_id say against what */
+    bitsnap_dtype base_dtype;
+    uint64_t base_id;
     size_t header_size;
     uint64_t frame_size;     /* of the whole frame; 0 where the source given does not reach its end */
     uint64_t content_id;     /* where has_content_id, and the footer is there */
     size_t workspace_size;   /* what decoding needs, one thread */
+    uint64_t same, classed, plain; /* cells of a delta that are equal to the base, coded against it, or for themselves; from
+                                      the index, where the source is the whole frame */
 } bitsnap_info;
 
 /* ================================================================================= KERNELS */
@@ -271,7 +295,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t or count > 2^48: the elements and 16 bytes a block, and 96. */
+ * that does not fit a size_t or count > 2^48: the elements, 32 bytes a block (16 without a base), and 128. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
@@ -295,7 +319,8 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
  *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
  *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
- *   64 + s->index_size; of push: n * width and 16 bytes a block.
+ *   64 + s->index_size; of push: n * width and 16 bytes a block, with a base 32 and 640.
+ * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
@@ -308,7 +333,8 @@ typedef struct bitsnap_pieces { /* private: a hash of pieces */
 typedef struct bitsnap_stream {
     bitsnap_dtype dtype;
     unsigned width, block_log2;
-    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id */
+    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 128 extensions */
+    unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
     uint64_t count;       /* elements of the frame */
     uint64_t position;    /* elements done */
     uint64_t stored;      /* bytes of the frame done */
@@ -317,7 +343,10 @@ typedef struct bitsnap_stream {
     size_t index_capacity, index_size;
     struct {              /* private */
         uint64_t header_check, chain, run, index_hash;
-        bitsnap_pieces leaf, root;
+        bitsnap_pieces leaf, root, base_root;
+        uint64_t base_id, same[64]; /* cells that are equal to the base wait here until the run ends */
+        unsigned base_dtype, sames;
+        int check_base;
     } state;
 } bitsnap_stream;
 
@@ -513,6 +542,9 @@ BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
 /* floor(log2(x)), x > 0 */
 BSN_INLINE unsigned bsn_log2(uint64_t x)
 {
+#if defined(__GNUC__) || defined(__clang__)
+    return 63u - (unsigned)__builtin_clzll(x);
+#else
     unsigned n = 0, step;
     for (step = 32; step; step >>= 1) {
         if (x >> step) {
@@ -521,6 +553,7 @@ BSN_INLINE unsigned bsn_log2(uint64_t x)
         }
     }
     return n;
+#endif
 }
 
 BSN_INLINE size_t bsn_min(size_t a, size_t b) { return a < b ? a : b; }
@@ -2455,6 +2488,7 @@ typedef struct bsn_writer {
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
     int level;
+    int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -2584,36 +2618,75 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
     return base;
 }
 
-/* Byte k of a mask [symbol != 0]. */
-static void bsn_mask_nonzero(uint8_t *mask, const uint8_t *list, size_t n)
+/* The mask [symbol > t], t = 0 or 2, eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
+static void bsn_mask_above(uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
 {
+    const uint64_t carry = BSN_ONES * (127 - t), high = BSN_ONES << 7;
     size_t i;
     for (i = 0; i < n; i += 8) {
-        uint64_t x = bsn_load_some(list + i, n - i);
-        x |= x >> 4;
-        x |= x >> 2;
-        x |= x >> 1;
-        mask[i / 8] = (uint8_t)bsn_gather_bit(x, 0);
+        const uint64_t x = bsn_load_some(list + i, n - i);
+        mask[i / 8] = (uint8_t)bsn_gather_bit(((x & ~high) + carry) | x, 7);
     }
 }
 
-/* Bits of the list split by [symbol != 0]: the mask by its order-0 entropy, as its own masks will reach it. */
-static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256])
+/* Bits of a list of which only the counts are known: a tree's, or raw. */
+static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257])
 {
     bsn_lists *x = w->lists;
-    const uint32_t n = item->count, ones = n - count[0];
+    uint64_t raw = 8, coded;
+    unsigned s, kinds = 0;
+    for (s = 0; s < 256; s++) {
+        raw += 8 * (uint64_t)count[s];
+        kinds += count[s] > 0;
+    }
+    if (kinds < 2) return 16;
+    if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
+    bsn_lengths(&x->package, x->inner, count);
+    coded = bsn_tree_bits(count, x->inner);
+    return coded < raw ? coded : raw;
+}
+
+/* Order-0 entropy of a mask of n bits, k of which are 1. */
+static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
+{
+    uint64_t sum = 0;
+    if (k && k < n)
+        sum = (uint64_t)k * (bsn_log2_fixed(n) - bsn_log2_fixed(k)) + (uint64_t)(n - k) * (bsn_log2_fixed(n) - bsn_log2_fixed(n - k));
+    return sum >> 8;
+}
+
+/* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
+ * and the sides as trees; but zeros among symbols up to 2 may be split off once more. */
+static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256], unsigned t)
+{
+    const uint32_t n = item->count;
+    const uint32_t low = t ? count[0] + count[1] + count[2] : count[0], ones = n - low;
+    const size_t size = bsn_mask_bytes(n);
     uint32_t h[257];
     uint64_t bits;
-    size_t size = bsn_mask_bytes(n);
     memset(h, 0, sizeof h);
-    bsn_mask_nonzero(item->scratch, item->data, n);
-    w->kernels->histogram(h, item->scratch, size, x->tables);
+    bsn_mask_above(item->scratch, item->data, n, t);
+    w->kernels->histogram(h, item->scratch, size, w->lists->tables);
     bits = bsn_entropy_bits(h, (uint32_t)size);
+    if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
     bits += bits / 32 + 64;
-    memcpy(h, count, 256 * sizeof *h);
-    h[0] = h[256] = 0;
-    bsn_lengths(&x->package, x->inner, h);
-    return bits + (ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, x->inner));
+    memset(h, 0, sizeof h);
+    memcpy(h + t + 1, count + t + 1, (255 - t) * sizeof *h);
+    if (w->thorough) {
+        bits += bsn_side_bits(w, h);
+    } else {
+        bsn_lengths(&w->lists->package, w->lists->inner, h);
+        bits += ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, w->lists->inner);
+    }
+    if (t) {
+        uint64_t coded, again = bsn_two_bits(low, count[0]);
+        again += again / 32 + 64 + low - count[0];
+        memset(h, 0, sizeof h);
+        memcpy(h, count, 3 * sizeof *h);
+        coded = bsn_side_bits(w, h);
+        bits += coded < again ? coded : again;
+    }
+    return bits;
 }
 
 /* Chooses the kind of a list and leaves its tree's lengths in tree[level]. */
@@ -2622,7 +2695,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_lists *x = w->lists;
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
     const uint32_t n = item->count;
-    const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST;
+    const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, same = 0, s, shift, j;
@@ -2694,8 +2767,13 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             }
         }
     }
-    if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && bsn_split_bits(w, item, h) < best)
+    if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && (bits = bsn_split_bits(w, item, h, 0)) < best) {
+        best = bits;
         kind = BSN_LIST_SPLIT0;
+    }
+    if (w->thorough && item->bits == 8 && item->depth < 3 && n >= 256 &&
+        10 * ((uint64_t)h[0] + h[1] + h[2]) > 7 * (uint64_t)n && h[0] + h[1] + h[2] < n && bsn_split_bits(w, item, h, 2) < best)
+        kind = BSN_LIST_SPLIT2;
     return kind;
 }
 
@@ -2807,30 +2885,37 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
 static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
     const unsigned kind = bsn_plan_list(w, item);
-    const uint32_t mask_size = (uint32_t)bsn_mask_bytes(item->count);
-    uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
-    bsn_item like = *item;
-    size_t set;
-    if (kind >= BSN_LIST_TREE && kind != BSN_LIST_SPLIT0) return bsn_write_tree(w, top, item, kind);
+    const int split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
+    if (kind >= BSN_LIST_TREE && !split) return bsn_write_tree(w, top, item, kind);
     if (!bsn_room(w, 1)) return top;
     *w->at++ = (uint8_t)kind;
     if (kind == BSN_LIST_RAW) {
         bsn_write_raw(w, item);
     } else if (kind == BSN_LIST_CONST) {
         if (bsn_room(w, 1)) *w->at++ = item->data[0];
-    } else {
-        bsn_mask_nonzero(mask, item->data, item->count);
-        set = w->kernels->count(mask, item->count);
-        w->kernels->partition(1, item->data, item->count, mask, NULL, ones);
+    } else { /* on the stack: the mask on top, the lower side (of SPLIT2), the upper side */
+        const size_t n = item->count, mask_size = bsn_mask_bytes(n);
+        uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
+        bsn_item like = *item;
+        size_t set;
+        bsn_mask_above(mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
+        set = w->kernels->count(mask, n);
         like.depth++;
-        like.scratch = ones + set + 64;
+        like.scratch = ones + set + 64 + (kind == BSN_LIST_SPLIT2 ? n - set + 64 : 0);
+        w->kernels->partition(1, item->data, n, mask, kind == BSN_LIST_SPLIT2 ? ones + set + 64 : NULL, ones);
         *top = like;
         top->data = ones;
         top->count = (uint32_t)set;
         top++;
+        if (kind == BSN_LIST_SPLIT2) {
+            *top = like;
+            top->data = ones + set + 64;
+            top->count = (uint32_t)(n - set);
+            top++;
+        }
         *top = like;
         top->data = mask;
-        top->count = mask_size;
+        top->count = (uint32_t)mask_size;
         top->bits = 8;
         top++;
     }
@@ -2902,6 +2987,534 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
     return at == 256 ? BITSNAP_OK : BITSNAP_E_CORRUPT;
 }
 
+/* ================================================================================= DELTA
+ * What changed since a base. The difference of each element to its prediction (the base, or the base rounded to the
+ * element's type), a word modulo 2^w, is zigzagged, so that small changes are small numbers; words are dealt out to classes
+ * by the exponent of the prediction, which tells how far a step of the optimizer goes in units of the last place; each class
+ * is a list of words: symbols, low bits below them, and escapes that are words again. */
+
+#define BSN_CLASSES 8u      /* at most, in a block */
+#define BSN_WORD_LEVELS 4u  /* lists of words inside one another, raw ones not counted */
+#define BSN_WORDS_RAW 0x80u
+
+enum { BSN_ROLE_NONE = 0, BSN_ROLE_BASE = 1, BSN_ROLE_CAST = 2 };
+
+/* binary32 to bfloat16, to nearest, ties to even; a NaN keeps its sign and upper payload, and becomes quiet */
+BSN_INLINE uint16_t bsn_cast_bf16(uint32_t x)
+{
+    if ((x & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(x >> 16 | 0x40);
+    return (uint16_t)((x + 0x7FFF + (x >> 16 & 1)) >> 16);
+}
+
+/* binary32 to binary16, likewise; too large becomes infinite */
+BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
+{
+    const uint32_t sign = x >> 16 & 0x8000, a = x & 0x7FFFFFFF;
+    uint32_t r, mantissa, shift, half;
+    if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (a >> 13 & 0x1FF));
+    if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); /* 2^16 */
+    if (a >= 0x38800000) { /* 2^-14: rounding may carry into the exponent, as far as infinity */
+        r = a - 0x38000000;
+        return (uint16_t)(sign | (r + 0xFFF + (r >> 13 & 1)) >> 13);
+    }
+    if (a < 0x33000000) return (uint16_t)sign; /* below half of the least subnormal */
+    shift = 126 - (a >> 23);
+    mantissa = (a & 0x7FFFFF) | 0x800000;
+    half = 1u << (shift - 1);
+    r = mantissa >> shift;
+    mantissa &= 2 * half - 1;
+    if (mantissa > half || (mantissa == half && (r & 1))) r++;
+    return (uint16_t)(sign | r);
+}
+
+/* Elements i .. i + m - 1 of the prediction: the base's own, or cast into `out`. */
+static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *base, size_t i, size_t m, uint8_t *out)
+{
+    uint32_t x;
+    uint16_t y;
+    size_t j;
+    if (role != BSN_ROLE_CAST) return base + i * bsn_dtypes[dtype].width;
+    for (j = 0; j < m; j++) {
+        memcpy(&x, base + 4 * (i + j), 4);
+        y = dtype == BITSNAP_F16 ? bsn_cast_f16(x) : bsn_cast_bf16(x);
+        memcpy(out + 2 * j, &y, 2);
+    }
+    return out;
+}
+
+/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)) */
+#define BSN_DELTA_LOOPS(T)                                                                            \
+    static void bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)         \
+    {                                                                                                 \
+        size_t i;                                                                                     \
+        for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
+            T x, y;                                                                                   \
+            memcpy(&x, a + i, sizeof x);                                                              \
+            memcpy(&y, b + i, sizeof y);                                                              \
+            x = (T)(x - y);                                                                           \
+            x = (T)((T)(x << 1) ^ (T)(0 - (T)(x >> (8 * sizeof(T) - 1))));                            \
+            memcpy(word + i, &x, sizeof x);                                                           \
+        }                                                                                             \
+    }                                                                                                 \
+    static void bsn_add_##T(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n)              \
+    {                                                                                                 \
+        size_t i;                                                                                     \
+        for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
+            T x, y;                                                                                   \
+            memcpy(&x, word + i, sizeof x);                                                           \
+            memcpy(&y, b + i, sizeof y);                                                              \
+            x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
+            memcpy(a + i, &x, sizeof x);                                                              \
+        }                                                                                             \
+    }
+BSN_DELTA_LOOPS(uint8_t)
+BSN_DELTA_LOOPS(uint16_t)
+BSN_DELTA_LOOPS(uint32_t)
+BSN_DELTA_LOOPS(uint64_t)
+#undef BSN_DELTA_LOOPS
+
+static void bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+{
+    switch (width) {
+    case 1: bsn_subtract_uint8_t(word, a, b, n); break;
+    case 2: bsn_subtract_uint16_t(word, a, b, n); break;
+    case 4: bsn_subtract_uint32_t(word, a, b, n); break;
+    default: bsn_subtract_uint64_t(word, a, b, n); break;
+    }
+}
+
+static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n, unsigned width)
+{
+    switch (width) {
+    case 1: bsn_add_uint8_t(a, b, word, n); break;
+    case 2: bsn_add_uint16_t(a, b, word, n); break;
+    case 4: bsn_add_uint32_t(a, b, word, n); break;
+    default: bsn_add_uint64_t(a, b, word, n); break;
+    }
+}
+
+/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant */
+#define BSN_WIDTHS(width, f, arguments)                                                               \
+    switch (width) {                                                                                  \
+    case 1: f(BSN_REMOVE arguments, 1); break;                                                        \
+    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
+    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
+    default: f(BSN_REMOVE arguments, 8); break;                                                       \
+    }
+#define BSN_REMOVE(...) __VA_ARGS__
+
+/* ---- classes ---- */
+
+/* The symbol by which an element is classed: the exponent, of F64 its upper 8 bits. */
+typedef struct bsn_exponent {
+    unsigned shift, mask;
+} bsn_exponent;
+
+static bsn_exponent bsn_exponent_of(unsigned dtype)
+{
+    const unsigned bits = bsn_dtypes[dtype].exponent_bits;
+    bsn_exponent e;
+    e.mask = (1u << bits) - 1; /* 0: integers have one class */
+    e.shift = 8u * bsn_dtypes[dtype].width - 1 - bits;
+    return e;
+}
+
+BSN_INLINE void bsn_class_loop(uint8_t *id, uint32_t counts[BSN_CLASSES], const uint8_t *elements, size_t n,
+                               bsn_exponent e, const uint8_t of[256], unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned c = of[(unsigned)(bsn_element_load(elements + i * width, width) >> e.shift) & e.mask];
+        id[i] = (uint8_t)c;
+        counts[c]++;
+    }
+}
+
+static void bsn_classify(uint8_t *id, uint32_t counts[BSN_CLASSES], const uint8_t *elements, size_t n, bsn_exponent e,
+                         const uint8_t of[256], unsigned width)
+{
+    BSN_WIDTHS(width, bsn_class_loop, (id, counts, elements, n, e, of));
+}
+
+/* The class of each symbol: how many borders are not above it. */
+static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned classes)
+{
+    unsigned s, c;
+    for (s = c = 0; s < 256; s++) {
+        while (c + 1 < classes && borders[c] <= s) c++;
+        of[s] = (uint8_t)c;
+    }
+}
+
+/* Words are counted by tokens: those below 16 themselves, larger ones by their length and the bit below the first. */
+#define BSN_TOKENS 136u
+
+BSN_INLINE unsigned bsn_token(uint64_t x)
+{
+    unsigned bits;
+    if (x < 16) return (unsigned)x;
+    bits = bsn_log2(x) + 1;
+    return 16 + 2 * (bits - 5) + (unsigned)(x >> (bits - 2) & 1);
+}
+
+/* bits of a token that are below its second one */
+BSN_INLINE unsigned bsn_token_rest(unsigned token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
+
+/* What is counted for choosing borders: words by the symbol of their prediction. */
+typedef struct bsn_census {
+    uint32_t token[256][BSN_TOKENS];
+    uint32_t of_symbol[256];
+    uint64_t best[BSN_CLASSES + 1][257]; /* bits of the first so many used symbols in so many classes */
+    uint16_t from[BSN_CLASSES + 1][257];
+    uint8_t symbol[256];                 /* those used */
+} bsn_census;
+
+BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *prediction, size_t n, bsn_exponent e,
+                                unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned s = (unsigned)(bsn_element_load(prediction + i * width, width) >> e.shift) & e.mask;
+        x->token[s][bsn_token(bsn_element_load(words + i * width, width))]++;
+    }
+}
+
+static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *prediction, size_t n, bsn_exponent e, unsigned width)
+{
+    BSN_WIDTHS(width, bsn_census_loop, (x, words, prediction, n, e));
+}
+
+/* The next word of the class of each element. */
+BSN_INLINE void bsn_gather_loop(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint8_t *from = next[ids[i]];
+        bsn_element_store(words + i * width, bsn_element_load(from, width), width);
+        next[ids[i]] = from + width;
+    }
+}
+
+static void bsn_gather(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+{
+    BSN_WIDTHS(width, bsn_gather_loop, (words, next, ids, n));
+}
+
+/* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
+static uint64_t bsn_class_bits(const uint32_t token[BSN_TOKENS], uint32_t n)
+{
+    const unsigned all = bsn_log2_fixed(n);
+    uint64_t entropy = 0, bits = 80;
+    unsigned t, used = 0;
+    for (t = 0; t < BSN_TOKENS; t++) {
+        if (!token[t]) continue;
+        entropy += (uint64_t)token[t] * (all - bsn_log2_fixed(token[t]));
+        bits += (uint64_t)token[t] * bsn_token_rest(t);
+        used++;
+    }
+    entropy >>= 8;
+    return bits + entropy + entropy / 50 + 8 * (used < 40 ? used : 40);
+}
+
+/* Chooses at most `most` classes by dynamic programming over the symbols that occur; returns how many, their borders in
+ * `borders`. */
+static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], unsigned most)
+{
+    uint32_t sum[BSN_TOKENS];
+    unsigned used = 0, s, i, j, k, t, classes = 1;
+    for (s = 0; s < 256; s++) {
+        x->of_symbol[s] = 0;
+        for (t = 0; t < BSN_TOKENS; t++) x->of_symbol[s] += x->token[s][t];
+        if (x->of_symbol[s]) x->symbol[used++] = (uint8_t)s;
+    }
+    if (most > used) most = used;
+    for (k = 0; k <= most; k++)
+        for (j = 0; j <= used; j++) x->best[k][j] = k + j ? BSN_NEVER : 0;
+    for (i = 0; i < used; i++) { /* symbols i .. j are one class */
+        uint32_t n = 0;
+        memset(sum, 0, sizeof sum);
+        for (j = i; j < used; j++) {
+            uint64_t bits;
+            const uint32_t *token = x->token[x->symbol[j]];
+            if (i && most == 1) break;
+            for (t = 0; t < BSN_TOKENS; t++) sum[t] += token[t];
+            n += x->of_symbol[x->symbol[j]];
+            if (most == 1 && j + 1 < used) continue;
+            bits = bsn_class_bits(sum, n);
+            for (k = 1; k <= most; k++) {
+                if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
+                x->best[k][j + 1] = x->best[k - 1][i] + bits;
+                x->from[k][j + 1] = (uint16_t)i;
+            }
+        }
+    }
+    for (k = 2; k <= most; k++)
+        if (x->best[k][used] < x->best[classes][used]) classes = k;
+    for (k = classes, j = used; k > 1; k--) {
+        j = x->from[k][j];
+        borders[k - 2] = x->symbol[j];
+    }
+    return classes;
+}
+
+/* ---- lists of words ---- */
+
+/* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
+static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
+{
+    const unsigned all = bsn_log2_fixed(n);
+    uint64_t sum = 0;
+    unsigned s, used = 0;
+    for (s = 0; s < symbols; s++) {
+        if (!count[s]) continue;
+        sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
+        used++;
+    }
+    return (sum >> 8) + 5 * used;
+}
+
+typedef struct bsn_words_plan {
+    unsigned shift, limit; /* limit 0: no escapes */
+} bsn_words_plan;
+
+BSN_INLINE void bsn_words_count(uint32_t count[256], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
+                                unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(words + i * width, width) >> shift;
+        if (x < 256) count[x]++;
+        else beyond[bsn_log2(x - 255)]++;
+    }
+}
+
+BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(words + i * width, width);
+        length[x ? bsn_log2(x) + 1 : 0]++;
+    }
+}
+
+/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
+static bsn_words_plan bsn_plan_words(const uint8_t *words, size_t n, unsigned width, unsigned used)
+{
+    static const uint8_t limits[5] = { 255, 127, 63, 31, 15 };
+    bsn_words_plan plan = { 0, 0 };
+    uint32_t length[65], count[256], beyond[65], clipped[256], escape[65];
+    uint64_t best = BSN_NEVER;
+    unsigned i, s, shift, middle = 0, most = 8 * width - used;
+    uint32_t sum = 0;
+    memset(length, 0, sizeof length);
+    BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
+    for (i = 0; i <= 64; i++) {
+        sum += length[i];
+        if (2 * (uint64_t)sum >= n) {
+            middle = i;
+            break;
+        }
+    }
+    for (shift = middle > 6 ? middle - 6 : 0; shift < most && (best == BSN_NEVER || shift + 1 <= middle); shift++) {
+        uint32_t outside = 0;
+        memset(count, 0, sizeof count);
+        memset(beyond, 0, sizeof beyond);
+        BSN_WIDTHS(width, bsn_words_count, (count, beyond, words, n, shift));
+        for (i = 0; i < 65; i++) outside += beyond[i];
+        for (i = 0; i < 6; i++) { /* without escapes, and with each limit */
+            const unsigned limit = i ? limits[i - 1] : 0;
+            uint64_t bits = (uint64_t)shift * n;
+            uint32_t escapes = outside;
+            if (!limit && outside) continue;
+            if (!limit) {
+                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
+            } else {
+                memcpy(clipped, count, limit * sizeof *clipped);
+                memcpy(escape, beyond, sizeof escape);
+                for (s = limit; s < 256; s++) {
+                    escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
+                    escapes += count[s];
+                }
+                if (!escapes || escapes > n / 8) continue; /* the same as without, or too deep a way for too many */
+                clipped[limit] = escapes;
+                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, escapes) + 40;
+                for (s = 0; s < 64; s++) bits += (uint64_t)escape[s] * s;
+                bits += escapes / 2;
+            }
+            if (bits < best) {
+                best = bits;
+                plan.shift = shift;
+                plan.limit = limit;
+            }
+        }
+    }
+    return plan;
+}
+
+/* The symbols of words, and the words that escape, one behind the other in their place. */
+BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bsn_words_plan plan, size_t *count, unsigned width)
+{
+    size_t i, escapes = 0;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(words + i * width, width) >> plan.shift;
+        if (!plan.limit || x < plan.limit) {
+            symbols[i] = (uint8_t)x;
+        } else {
+            symbols[i] = (uint8_t)plan.limit;
+            bsn_element_store(words + escapes * width, x - plan.limit, width);
+            escapes++;
+        }
+    }
+    *count = escapes;
+}
+
+/* Byte k of words, its lowest bits; an array of bytes. */
+BSN_INLINE void bsn_words_byte(uint8_t *bytes, const uint8_t *words, size_t n, unsigned k, unsigned mask, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) bytes[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> (8 * k) & mask);
+}
+
+/* Bytes of the raw planes of n words with so many low bits. */
+BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
+{
+    return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
+}
+
+/* Writes n words, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins with n + 64 bytes of our
+ * own. */
+static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, uint8_t *bytes)
+{
+    unsigned level, used = 0, k;
+    uint8_t *symbols = w->scratch;
+    for (level = 0; n && !w->full; level++) {
+        bsn_words_plan plan;
+        size_t i, escapes = 0;
+        if (level == BSN_WORD_LEVELS || n < BSN_MIN_TREE || used == 8 * width) {
+            if (!bsn_room(w, 1 + n * width)) return;
+            *w->at++ = BSN_WORDS_RAW;
+            bsn_copy_little_endian(w->at, words, n, width);
+            w->at += n * width;
+            return;
+        }
+        plan = bsn_plan_words(words, n, width, used);
+        if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
+        *w->at++ = (uint8_t)plan.shift;
+        *w->at++ = (uint8_t)plan.limit;
+        for (k = 0; k < plan.shift / 8; k++) {
+            BSN_WIDTHS(width, bsn_words_byte, (w->at, words, n, k, 0xFF));
+            w->at += n;
+        }
+        if (plan.shift % 8) {
+            const unsigned mask = (1u << plan.shift % 8) - 1;
+            for (i = 0; i < n; i += BSN_CHUNK) {
+                const size_t m = bsn_min(BSN_CHUNK, n - i);
+                BSN_WIDTHS(width, bsn_words_byte, (bytes, words + i * width, m, k, mask));
+                bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
+            }
+            w->at += bsn_bits_size(mask, n);
+        }
+        BSN_WIDTHS(width, bsn_words_symbols, (symbols, words, n, plan, &escapes));
+        w->scratch = symbols + n + 64;
+        bsn_list_write(w, symbols, n, 8);
+        w->scratch = symbols;
+        used += plan.shift;
+        n = escapes;
+    }
+}
+
+/* Where words come from and go to when they are read. */
+typedef struct bsn_words {
+    bsn_reader *reader;
+    uint8_t *words;    /* n of `width` bytes */
+    uint32_t *place;   /* n: of the words that go on */
+    uint8_t *symbols;  /* room for a chunk, and 64 bytes */
+    uint8_t *low;      /* room for a chunk of bytes */
+    unsigned width;
+} bsn_words;
+
+/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... Those whose byte is the limit (0: none)
+ * go on: *more counts them. */
+BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t first, size_t n, unsigned level, unsigned up,
+                              unsigned limit, size_t *more, unsigned width)
+{
+    size_t i, k = *more;
+    for (i = 0; i < n; i++) {
+        const size_t at = level ? x->place[first + i] : first + i;
+        uint8_t *word = x->words + at * width;
+        bsn_element_store(word, bsn_element_load(word, width) + ((uint64_t)bytes[i] << up), width);
+        if (limit && bytes[i] == limit) x->place[k++] = (uint32_t)at; /* k <= first + i */
+    }
+    *more = k;
+}
+
+/* Reads n words from r->at on; r->rule says which rule they break. Sums are modulo 2^(8 * width), as everywhere. */
+static void bsn_words_read(const bsn_words *x, size_t n)
+{
+    bsn_reader *r = x->reader;
+    const unsigned width = x->width;
+    unsigned level, used = 0, k;
+    size_t i;
+    if (n) memset(x->words, 0, n * width);
+    r->rule = 0;
+    for (level = 0; n; level++) {
+        const uint8_t *low, *symbols;
+        size_t more = 0, none = 0;
+        unsigned shift, limit, mask;
+        r->rule = 47;
+        if (r->at == r->end) return;
+        shift = *r->at++;
+        if (shift == BSN_WORDS_RAW) {
+            if ((size_t)(r->end - r->at) / width < n) return;
+            for (i = 0; i < n; i++, r->at += width) {
+                uint8_t *word = x->words + (level ? x->place[i] : i) * width, native[8];
+                bsn_copy_little_endian(native, r->at, 1, width);
+                bsn_element_store(word, bsn_element_load(word, width) + (bsn_element_load(native, width) << used), width);
+            }
+            r->rule = 0;
+            return;
+        }
+        if (level == BSN_WORD_LEVELS || used + shift >= 8 * width || r->at == r->end) return;
+        limit = *r->at++;
+        mask = (1u << shift % 8) - 1;
+        low = r->at;
+        if ((size_t)(r->end - r->at) < bsn_low_size(shift, n)) return;
+        r->at += bsn_low_size(shift, n);
+        if (mask && !bsn_bits_tail_clear(low + shift / 8 * n, mask, n)) {
+            r->rule = 22;
+            return;
+        }
+        bsn_list_read(r, n, 8);
+        if (r->rule) return;
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            unsigned above = 0;
+            size_t j;
+            for (k = 0; k < shift / 8; k++)
+                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k, 0, &none));
+            if (mask) {
+                memset(x->low, 0, m);
+                bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
+                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k, 0, &none));
+            }
+            symbols = bsn_list_next(r, x->symbols, i, m);
+            if (limit) {
+                for (j = 0; j < m; j++) above |= symbols[j] > limit ? 1u : 0u;
+                if (above) {
+                    r->rule = 47;
+                    return;
+                }
+            }
+            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift, limit, &more));
+        }
+        used += shift;
+        n = more;
+    }
+}
+
+#undef BSN_WIDTHS
+#undef BSN_REMOVE
+
 /* ================================================================================= BLOCK
  * Up to 2^20 elements, coded for themselves: a head (form, stored size), a check, raw planes, lists. */
 
@@ -2917,11 +3530,15 @@ enum {
     BSN_FORM_QUANTIZED = 7
 };
 
-#define BSN_HEAD_SIZE 4
-#define BSN_CHECK_SIZE 8
+#define BSN_HEAD_SIZE 4u
+#define BSN_CHECK_SIZE 8u
+#define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
 #define BSN_LOG2_MIN 6
 #define BSN_LOG2_MAX 20
 #define BSN_LOG2_DEFAULT 16
+#define BSN_LOG2_DELTA 18
+#define BSN_LOG2_DELTA_BEST 20
+#define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
 /* What is the same for all blocks of a frame. */
@@ -2931,7 +3548,11 @@ typedef struct bsn_context {
     int level;
     int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
-    int content;           /* form the hashes of the content id's leaves? */
+    unsigned role;         /* of the base: BSN_ROLE_... */
+    unsigned base_dtype;
+    const uint8_t *base;   /* all of it */
+    unsigned classes;      /* encoding: at most so many */
+    int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
@@ -2939,18 +3560,24 @@ typedef struct bsn_context {
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
+    bitsnap_pieces pieces;
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
 
 #define BSN_ARENA_SIZE(n)                                                                             \
     (8 * (size_t)(n) + 64 + (BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 64) /* decoding, the larger one */
+/* with a base. Encoding: words, classes, words of a class, symbols and lists; the census. Decoding: words, classes, places,
+ * lists: less. */
+#define BSN_DELTA_ARENA_SIZE(n)                                                                       \
+    (18 * (size_t)(n) + 4 * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
+BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
 typedef struct bsn_record {
-    uint8_t bytes[28 + 20 + 8 * 9];
+    uint8_t bytes[28 + 16 + 20 + 8 * 9];
     size_t size;
 } bsn_record;
 
@@ -2973,6 +3600,57 @@ static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
 {
     memcpy(r->bytes + r->size, p, n);
     r->size += n;
+}
+
+/* The hashes of the leaves of a cell, and the cell's own: XXH3 over them. */
+typedef struct bsn_leaves {
+    uint64_t hash[16];
+} bsn_leaves;
+
+#define BSN_LEAVES(n) (((size_t)(n) + BSN_LEAF - 1) / BSN_LEAF)
+
+/* Elements of a leaf, into its hash, as little-endian bytes. */
+static void bsn_leaf_feed(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
+{
+    uint8_t swapped[512];
+    size_t i;
+    if (!BSN_BIG_ENDIAN) {
+        bsn_pieces_add(kernels, leaf, elements, n * width);
+        return;
+    }
+    for (i = 0; i < n; i += 64) {
+        const size_t some = bsn_min(64, n - i);
+        bsn_copy_little_endian(swapped, elements + i * width, some, width);
+        bsn_pieces_add(kernels, leaf, swapped, some * width);
+    }
+}
+
+/* Elements i .. i + m - 1 of the n of a cell, which come in order and end where a leaf ends or before. */
+static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+                           size_t i, size_t m, size_t n, unsigned width)
+{
+    const size_t begin = i & ~(size_t)(BSN_LEAF - 1), end = bsn_min(n, begin + BSN_LEAF);
+    if (i == begin) bsn_pieces_begin(leaf, (uint64_t)(end - begin) * width);
+    bsn_leaf_feed(kernels, leaf, elements, m, width);
+    if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
+}
+
+static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves *leaves, size_t n)
+{
+    uint8_t bytes[128];
+    size_t i;
+    for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
+    return bsn_hash_of(kernels, bytes, 8 * i);
+}
+
+/* The hash of a cell of n elements. */
+static uint64_t bsn_leaves_of(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+                              size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i += BSN_LEAF)
+        bsn_leaves_add(kernels, leaf, leaves, elements + i * width, i, bsn_min(BSN_LEAF, n - i), n, width);
+    return bsn_leaves_end(kernels, leaves, n);
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -3100,6 +3778,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->scratch = scratch;
     wr->level = c->level;
     wr->full = 0;
+    wr->thorough = 0;
 }
 
 /* Splits a block into raw planes, which go to the body, and symbols. */
@@ -3203,19 +3882,148 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
- * bytes, 0 where they do not fit. Whatever the elements are, head, check and n * width bytes are enough. */
-static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
-                               const uint8_t *elements, size_t n, uint64_t first)
+/* A lower bound of what the elements take in a block without a base, in bits: order-0 entropies, and bits that vary. */
+static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
-    const size_t prefix = BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0), stored = n * c->width;
+    const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_symbol_bits(c->dtype), top = c->width - 1;
+    uint32_t h[8][256];
+    uint8_t *plane[8];
+    bsn_field field;
+    uint64_t bits = 0;
+    size_t i, j;
+    unsigned k;
+    memset(h, 0, sizeof h);
+    bsn_field_set(&field, c->dtype, symbol_bits, 0);
+    for (k = 0; k < 8; k++) plane[k] = w->plane[k];
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+        if (symbol_bits && symbol_bits < 8)
+            for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
+        for (k = symbol_bits ? top : 0; k < c->width; k++) c->kernels->histogram(h[k], plane[k], m, w->lists.tables);
+    }
+    for (k = symbol_bits ? top : 0; k < c->width; k++) bits += bsn_entropy_bits(h[k], (uint32_t)n);
+    if (symbol_bits) { /* the other bits, where they are not constant */
+        uint64_t varying = bsn_varying_bits(elements, n, c->width, ~UINT64_C(0) >> (64 - 8 * c->width));
+        varying &= (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+        bits += (uint64_t)bsn_popcount(varying) * n;
+    }
+    return bits;
+}
+
+/* The body of a CLASSED block, 0 where it has no room. *same: all elements are as predicted, nothing is written. */
+static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                 const uint8_t *elements, const uint8_t *base, size_t n, int *same)
+{
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * c->width + 127) & ~(size_t)63);
+    uint8_t *dealt = ids + ((n + 127) & ~(size_t)63), *scratch = dealt + ((n * c->width + 127) & ~(size_t)63);
+    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
+    const unsigned width = c->width, most = exponent.mask ? c->classes : 1;
+    uint8_t borders[BSN_CLASSES], of[256];
+    uint32_t counts[BSN_CLASSES];
+    unsigned classes = 1, k;
+    bsn_writer wr;
+    size_t i, j;
+    *same = 1;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        const uint8_t *p = bsn_predict(c->role, c->dtype, base, i, m, w->elements);
+        if (bsn_equal(elements + i * width, p, m * width)) {
+            memset(words + i * width, 0, m * width);
+        } else {
+            bsn_subtract(words + i * width, elements + i * width, p, m, width);
+            *same = 0;
+        }
+    }
+    if (*same) return 0;
+    if (most > 1 && n >= 256) {
+        memset(census, 0, sizeof *census);
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_take_census(census, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
+        }
+        classes = bsn_choose_borders(census, borders, most);
+    }
+    memset(counts, 0, sizeof counts);
+    counts[0] = (uint32_t)n;
+    if (classes > 1) {
+        counts[0] = 0;
+        bsn_class_map(of, borders, classes);
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_classify(ids + i, counts, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, of, width);
+        }
+    }
+    if ((size_t)(end - body) < classes) return 0;
+    bsn_writer_begin(&wr, w, c, body, end, scratch);
+    wr.thorough = 1;
+    *wr.at++ = (uint8_t)classes;
+    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
+    for (k = 0; k < classes; k++) {
+        uint8_t *list = words;
+        if (classes > 1) {
+            list = dealt;
+            for (i = j = 0; i < n; i++) {
+                if (ids[i] != k) continue;
+                bsn_element_store(dealt + j * width, bsn_element_load(words + i * width, width), width);
+                j++;
+            }
+        }
+        bsn_words_write(&wr, list, counts[k], width, w->plane[0]);
+    }
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
+
+/* What goes into a block of a frame with a base. */
+typedef struct bsn_ids {
+    bsn_leaves base, result;
+    uint64_t base_hash, result_hash;
+    int same; /* result of encoding: nothing was written, as nothing has changed */
+} bsn_ids;
+
+/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
+ * bytes, 0 where they do not fit. Whatever the elements are, head, check, hashes and n * width bytes are enough. */
+static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
+                               const uint8_t *elements, size_t n, uint64_t first, bsn_ids *ids)
+{
+    const size_t stored = n * c->width;
+    const size_t prefix = BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0) + (c->role ? BSN_IDS_SIZE : 0);
     uint8_t *body = to + prefix, *end;
     uint64_t interest = 0, varying;
-    size_t size;
+    size_t size = 0, delta = 0;
     unsigned form, base = 0;
-    bsn_record record;
-    if (capacity <= prefix) return 0;
-    end = body + bsn_min(capacity - prefix, stored - 1); /* coded forms must gain a byte */
+    bsn_record record, empty;
+    if (c->role) {
+        const unsigned base_width = bsn_dtypes[c->base_dtype].width;
+        const uint8_t *cell = c->base + first * base_width;
+        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, cell, n, base_width);
+        ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
+        ids->same = 0;
+    }
+    if (capacity <= prefix && !c->role) return 0;
+    end = capacity <= prefix ? body : body + bsn_min(capacity - prefix, stored - 1); /* coded forms must gain a byte */
+    bsn_record_begin(&record, c, first, n, 0);
+    if (c->role) {
+        uint8_t both[BSN_IDS_SIZE];
+        bsn_store64(both, ids->base_hash);
+        bsn_store64(both + 8, ids->result_hash);
+        bsn_record_bytes(&record, both, sizeof both);
+        empty = record;
+        if (capacity > prefix) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, c->base + first * bsn_dtypes[c->base_dtype].width, n, &ids->same);
+        if (ids->same) return 0;
+        if (capacity <= prefix) return 0;
+        if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) {
+            form = BSN_FORM_CLASSED;
+            size = delta;
+            goto done;
+        }
+        record = empty;
+    }
     if (bsn_symbol_bits(c->dtype)) {
         bsn_field field;
         bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
@@ -3223,7 +4031,6 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
                                            : (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
     }
     varying = bsn_varying_bits(elements, n, c->width, interest);
-    bsn_record_begin(&record, c, first, n, 0);
     if (!varying && stored > c->width + 4u) {
         form = BSN_FORM_CONST;
         size = c->width + 4u;
@@ -3238,6 +4045,12 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         form = BSN_FORM_BYTES;
         size = bsn_encode_bytes(w, c, &record, body, end, elements, n);
     }
+    if (delta && (!size || delta <= size)) { /* the delta is no longer after all */
+        int same;
+        record = empty;
+        form = BSN_FORM_CLASSED;
+        size = bsn_encode_classed(w, c, &record, body, end, elements, c->base + first * bsn_dtypes[c->base_dtype].width, n, &same);
+    }
     if (!size) {
         form = BSN_FORM_STORED;
         size = stored;
@@ -3245,6 +4058,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         bsn_copy_little_endian(body, elements, n, c->width);
         if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
     }
+done:
     bsn_store32(to, (uint32_t)(form | size << 8));
     if (c->checks) {
         memcpy(record.bytes + 24, to, 4);
@@ -3261,21 +4075,30 @@ typedef struct bsn_sink {
     const uint8_t *compare; /* or they are compared with these */
     size_t from, until;
     size_t differs;         /* result: the first that is not equal; until, if all are */
+    const bitsnap_kernels *kernels;
+    bsn_leaves *leaves;     /* frames with a base: all n elements are hashed */
+    size_t n;
 } bsn_sink;
+
+BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
+{
+    return (s->to || s->compare) && i < s->until && i + m > s->from;
+}
 
 /* The place for elements i .. i + m - 1: the caller's memory where all are wanted, else our own; null where
  * none is. */
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
-    if (i >= s->until || i + m <= s->from || (!s->to && !s->compare)) return NULL;
-    if (s->to && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
-    return w->elements;
+    const int wanted = bsn_sink_wants(s, i, m);
+    if (wanted && s->to && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    return wanted || s->leaves ? w->elements : NULL;
 }
 
 static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
-    if (place != w->elements) return;
+    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
+    if (place != w->elements || !bsn_sink_wants(s, i, m)) return;
     if (s->to) {
         memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
@@ -3289,6 +4112,7 @@ typedef struct bsn_decoding {
     bsn_work *work;
     const bsn_context *context;
     const uint8_t *body, *end, *input_end;
+    const uint8_t *base; /* of the block's first element; null: no base */
     size_t n;         /* elements */
     bsn_sink *sink;
     bsn_record *record;
@@ -3455,17 +4279,102 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
 static void bsn_decode_plain(bsn_decoding *d, int constant)
 {
     const unsigned width = d->context->width;
+    const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
+    const size_t until = s->leaves ? d->n : s->until;
     size_t i, j;
-    if (!d->sink->to && !d->sink->compare) return; /* a run may be very long */
-    for (i = d->sink->from & ~(size_t)(BSN_CHUNK - 1); i < d->sink->until; i += BSN_CHUNK) {
+    if (!s->to && !s->compare && !s->leaves) return; /* a run may be very long */
+    for (i = s->leaves ? 0 : s->from & ~(size_t)(BSN_CHUNK - 1); i < until; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(d->work, d->sink, width, i, m);
+        uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
         if (!out) continue;
         if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
         else for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, from, 1, width);
         bsn_sink_done(d->work, d->sink, width, i, m, out);
     }
+}
+
+/* Elements that are as predicted. */
+static void bsn_decode_same(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    bsn_work *w = d->work;
+    size_t i;
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        if (!out) continue;
+        if (out != p) memcpy(out, p, m * c->width);
+        bsn_sink_done(w, d->sink, c->width, i, m, out);
+    }
+}
+
+/* Differences to the prediction, by class. */
+static unsigned bsn_decode_classed(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const unsigned width = c->width;
+    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
+    const size_t n = d->n;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * width + 127) & ~(size_t)63);
+    uint8_t *place = ids + ((n + 127) & ~(size_t)63), *memory = place + ((4 * n + 127) & ~(size_t)63);
+    uint8_t *chunk = (uint8_t *)w->plane, *predicted = w->elements + 4 * BSN_CHUNK;
+    const uint8_t *next[BSN_CLASSES], *p = d->body;
+    uint8_t of[256];
+    uint32_t counts[BSN_CLASSES];
+    unsigned classes, k;
+    bsn_reader r;
+    bsn_words x;
+    size_t i, j;
+    d->place = d->body;
+    if (p == d->end) return 46;
+    classes = *p++;
+    if (classes < 1 || classes > (exponent.mask ? BSN_CLASSES : 1) || (size_t)(d->end - p) < classes - 1) return 46;
+    for (k = 0; k + 1 < classes; k++)
+        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
+    memset(counts, 0, sizeof counts);
+    counts[0] = (uint32_t)n;
+    if (classes > 1) {
+        counts[0] = 0;
+        bsn_class_map(of, p, classes);
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_classify(ids + i, counts, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, of, width);
+        }
+    }
+    bsn_reader_begin(&r, d, p + classes - 1, memory);
+    x.reader = &r;
+    x.words = words;
+    x.place = (uint32_t *)(void *)place;
+    x.symbols = w->plane[0];
+    x.low = w->plane[1];
+    x.width = width;
+    for (k = 0; k < classes; k++) {
+        next[k] = x.words;
+        bsn_words_read(&x, counts[k]);
+        d->place = r.at;
+        if (r.rule) return r.rule;
+        x.words += counts[k] * (size_t)width;
+    }
+    if (r.at != d->end) return 33;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
+        const uint8_t *from = words + i * width;
+        if (!out) {
+            for (j = 0; j < m && classes > 1; j++) next[ids[i + j]] += width;
+            continue;
+        }
+        if (classes > 1) {
+            bsn_gather(chunk, next, ids + i, m, width);
+            from = chunk;
+        }
+        bsn_add(out, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), from, m, width);
+        bsn_sink_done(w, d->sink, width, i, m, out);
+    }
+    return 0;
 }
 
 /* The smallest and largest body of each form is known before anything of it is read. */
@@ -3474,66 +4383,106 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n, 
     const unsigned form = head & 255;
     const uint64_t size = head >> 8, stored = n * c->width;
     *status = BITSNAP_E_CORRUPT;
-    if (form >= BSN_FORM_SAME && form <= BSN_FORM_QUANTIZED) {
+    if (form == BSN_FORM_CAST || form == BSN_FORM_QUANTIZED) {
         *status = BITSNAP_E_UNSUPPORTED;
         return 5;
     }
-    if (form > BSN_FORM_QUANTIZED) return 15;
+    if (form > BSN_FORM_QUANTIZED || ((form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) && !c->role)) return 15;
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
-    if (size == 0 || (form != BSN_FORM_CONST && size > stored)) return 16;
+    if (form == BSN_FORM_SAME && size % 8) return 16;
+    if (size == 0 || (form != BSN_FORM_CONST && form != BSN_FORM_SAME && size > stored)) return 16;
     return 0;
 }
 
-/* Decodes the block at p, of which all bytes are there and whose head has been checked; n elements (of a run:
- * any number of them), of which d says where they go. `total` elements of the frame belong to it. */
-static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const uint8_t *p, const uint8_t *input_end,
-                                       size_t n, uint64_t first, uint64_t total, bsn_sink *sink, bitsnap_error *error)
+/* Bytes before the body of a block. */
+BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
 {
+    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base && form != BSN_FORM_SAME ? BSN_IDS_SIZE : 0u);
+}
+
+/* Which bytes are to be decoded, and what is known about them. */
+typedef struct bsn_place {
+    const uint8_t *block, *input_end;
+    size_t n;              /* elements: those of a cell, of a CONST run any number */
+    uint64_t first, total; /* of the block: its first element, and how many there are */
+    uint64_t part;         /* SAME: which of its cells */
+} bsn_place;
+
+static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
+{
+    error->status = status;
+    error->rule = rule;
+    error->offset = offset;
+    return status;
+}
+
+/* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
+ * and hashes the result, to ids->result. */
+static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const bsn_place *at, bsn_sink *sink, bsn_ids *ids,
+                                       bitsnap_error *error)
+{
+    const uint8_t *p = at->block;
     const uint32_t head = bsn_load32(p);
     const unsigned form = head & 255;
-    const size_t size = head >> 8;
+    const size_t size = head >> 8, prefix = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE);
+    const int checking = c->checks && !c->ignore;
+    const uint64_t cell = at->first + (at->part << c->block_log2);
+    int done = 0; /* applying: the cell is the result already */
     bsn_record record;
     bsn_decoding d;
     unsigned rule = 0;
     d.work = w;
     d.context = c;
-    d.body = p + BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0);
+    d.body = p + prefix;
     d.end = d.body + size;
-    d.input_end = input_end;
-    d.n = n;
+    d.input_end = at->input_end;
+    d.base = NULL;
+    d.n = at->n;
     d.sink = sink;
     d.record = &record;
     d.place = d.body;
+    error->element = cell;
     sink->differs = sink->until;
-    bsn_record_begin(&record, c, first, total, head);
+    sink->leaves = NULL;
+    bsn_record_begin(&record, c, at->first, at->total, head);
+    if (c->role) {
+        const uint8_t *expected = form == BSN_FORM_SAME ? d.body + 8 * at->part : d.body - BSN_IDS_SIZE;
+        const unsigned base_width = bsn_dtypes[c->base_dtype].width;
+        if (form != BSN_FORM_SAME) bsn_record_bytes(&record, d.body - BSN_IDS_SIZE, BSN_IDS_SIZE);
+        d.base = c->base + cell * base_width;
+        sink->kernels = c->kernels;
+        sink->n = at->n;
+        if (!c->ignore) {
+            ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, d.base, at->n, base_width);
+            if (ids->base_hash != bsn_load64(expected)) {
+                done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
+                if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            }
+            if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
+            else sink->leaves = &ids->result;
+        }
+        if (done) sink->to = NULL;
+    }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
-        if (c->checks && !c->ignore) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
+        if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
+        else if (form == BSN_FORM_SAME) bsn_decode_same(&d);
+        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
         else bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
-    error->element = first;
-    if (!rule && c->checks && !c->ignore &&
-        bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE)) {
-        error->status = BITSNAP_E_CHECK;
-        error->rule = 9;
-        error->offset = 0;
-        return BITSNAP_E_CHECK;
-    }
-    if (rule) {
-        error->status = BITSNAP_E_CORRUPT;
-        error->rule = rule;
-        error->offset = (uint64_t)(d.place - p);
-        return BITSNAP_E_CORRUPT;
-    }
+    if (!rule && checking && at->part == 0 &&
+        bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
+        return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
+    if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
+    if (sink->leaves && form != BSN_FORM_SAME &&
+        bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(d.body - BSN_IDS_SIZE + 8))
+        return bsn_refuse(error, BITSNAP_E_CHECK, 45, prefix - 8);
     if (sink->differs != sink->until) {
-        error->status = BITSNAP_E_DIFFERENT;
-        error->rule = 0;
-        error->offset = 0;
-        error->element = first + sink->differs;
-        return BITSNAP_E_DIFFERENT;
+        error->element = cell + sink->differs;
+        return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
     }
     return BITSNAP_OK;
 }
@@ -3565,9 +4514,10 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
 
 /* What a header says. */
 typedef struct bsn_header {
-    uint64_t count, cells, check;
+    uint64_t count, cells, check, base_id;
     size_t size;
     unsigned dtype, width, block_log2, flags;
+    unsigned role, base_dtype; /* role BSN_ROLE_NONE: no base */
 } bsn_header;
 
 static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
@@ -3577,18 +4527,34 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
 
 static int bsn_has_footer(const bsn_header *h) { return h->cells > 1 || (h->flags & BSN_FLAG_CONTENT); }
 
+#define BSN_BASE_SIZE 10 /* of the extension that names a base: role, dtype, id */
+
+static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
+{
+    if (role == BSN_ROLE_BASE) return base_dtype == dtype;
+    return role == BSN_ROLE_CAST && base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16);
+}
+
 /* Extensions: type, length, value, one behind the other. A critical type that is not known makes the frame
  * unreadable, others are passed over. */
-static bitsnap_status bsn_read_extensions(bitsnap *b, const uint8_t *p, size_t size)
+static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8_t *p, size_t size)
 {
     const uint8_t *end = p + size;
     uint64_t offset = 18;
     while (p < end) {
         const unsigned type = p[0];
         if (end - p < 2 || (size_t)(end - p) < 2u + p[1]) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
-        if (type == BSN_EXTENSION_BASE || type == BSN_EXTENSION_QUANTIZED)
-            return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
-        if (type & BSN_EXTENSION_CRITICAL) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
+        if (type == BSN_EXTENSION_QUANTIZED) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+        if (type == BSN_EXTENSION_BASE) {
+            if (p[1] != BSN_BASE_SIZE || h->role || !bsn_base_fits(p[2], h->dtype, p[3]) || h->block_log2 < BSN_LOG2_LEAF ||
+                (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
+                return bsn_fail(b, BITSNAP_E_CORRUPT, 42, offset, 0);
+            h->role = p[2];
+            h->base_dtype = p[3];
+            h->base_id = bsn_load64(p + 4);
+        } else if (type & BSN_EXTENSION_CRITICAL) {
+            return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
+        }
         offset += 2u + p[1];
         p += 2u + p[1];
     }
@@ -3607,6 +4573,8 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->block_log2 = p[6];
     h->flags = p[7];
     h->count = bsn_load64(p + 8);
+    h->role = h->base_dtype = 0;
+    h->base_id = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2u + p[16] + 256u * p[17];
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
@@ -3618,7 +4586,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
     if (h->flags & BSN_FLAG_LOSSY) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
-    if (extensions && (status = bsn_read_extensions(b, p + 18, extensions - 2)) != BITSNAP_OK) return status;
+    if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
     h->width = bsn_dtypes[h->dtype].width;
     h->cells = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -3676,34 +4644,34 @@ static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
     bsn_pieces_begin(root, 8 * bsn_cells(count, 16) + 16);
 }
 
+static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
+{
+    uint8_t hash[8];
+    bsn_store64(hash, leaf);
+    bsn_pieces_add(kernels, root, hash, 8);
+}
+
 static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root,
                             const uint8_t *elements, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
-    uint8_t swapped[512];
     while (n) {
         const uint64_t begin = position & ~(uint64_t)(BSN_LEAF - 1);
         const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
         const size_t m = (size_t)(n < end - position ? n : end - position);
-        size_t i;
         if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
-        if (!BSN_BIG_ENDIAN) {
-            bsn_pieces_add(kernels, leaf, elements, m * width);
-        } else {
-            for (i = 0; i < m; i += 64) {
-                const size_t some = bsn_min(64, m - i);
-                bsn_copy_little_endian(swapped, elements + i * width, some, width);
-                bsn_pieces_add(kernels, leaf, swapped, some * width);
-            }
-        }
+        bsn_leaf_feed(kernels, leaf, elements, m, width);
         position += m;
         elements += m * width;
         n -= m;
-        if (position == end) {
-            uint8_t hash[8];
-            bsn_store64(hash, bsn_pieces_end(leaf));
-            bsn_pieces_add(kernels, root, hash, 8);
-        }
+        if (position == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
     }
+}
+
+/* The leaves of a cell of n elements. */
+static void bsn_content_cell(const bitsnap_kernels *kernels, bitsnap_pieces *root, const bsn_leaves *leaves, size_t n)
+{
+    size_t i;
+    for (i = 0; i < BSN_LEAVES(n); i++) bsn_content_leaf(kernels, root, leaves->hash[i]);
 }
 
 static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *root, unsigned dtype, uint64_t count)
@@ -3734,12 +4702,12 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 {
     uint64_t size;
     if (!bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX) return 0;
-    size = count * bsn_dtypes[dtype].width + 16 * bsn_cells(count, BSN_LOG2_DEFAULT) + 96;
+    size = count * bsn_dtypes[dtype].width + 32 * bsn_cells(count, BSN_LOG2_DEFAULT) + 128;
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 128
+#define BSN_JOBS 32
 
 typedef struct bsn_job {
     const uint8_t *source;
@@ -3747,29 +4715,44 @@ typedef struct bsn_job {
     size_t n, size;       /* elements, bytes: encoding's result */
     uint64_t first, total;
     uint64_t offset;      /* of the block in the frame */
+    uint64_t part;
     bsn_sink sink;
+    bsn_ids ids;
     bitsnap_error error;
 } bsn_job;
 
-static size_t bsn_worker_size(unsigned block_log2)
+static size_t bsn_worker_size(unsigned block_log2, int delta)
 {
-    return ((sizeof(bsn_work) + BSN_ARENA_SIZE((size_t)1 << block_log2)) + 63) & ~(size_t)63;
+    const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
+    const size_t arena = delta && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
+    return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
 }
 
 static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << block_log2) + 64 + 63) & ~(size_t)63; }
 
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers)
+static size_t bsn_workspace(unsigned block_log2, unsigned workers, int delta)
 {
-    const size_t shared = 64 + BSN_JOBS * sizeof(bsn_job);
+    const size_t shared = 64 + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     size_t each;
-    if (block_log2 == 0) block_log2 = BSN_LOG2_DEFAULT;
     if (block_log2 > BSN_LOG2_MAX) return 0;
-    if (workers <= 1) return shared + bsn_worker_size(block_log2);
-    each = bsn_worker_size(block_log2) + bsn_staging_size(block_log2);
+    if (workers <= 1) return shared + bsn_worker_size(block_log2, delta);
+    each = bsn_worker_size(block_log2, delta) + bsn_staging_size(block_log2);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
 
-BSN_ASSERT(workspace, 64 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) + 64 <= BITSNAP_WORKSPACE);
+BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers)
+{
+    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DEFAULT, workers, 0);
+}
+
+BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers)
+{
+    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
+}
+
+BSN_ASSERT(workspace_delta, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(262144) <= BITSNAP_WORKSPACE_DELTA);
+BSN_ASSERT(workspace_best, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
@@ -3795,7 +4778,10 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->checks = (h.flags & BSN_FLAG_CHECKS) != 0;
     info->has_content_id = (h.flags & BSN_FLAG_CONTENT) != 0;
     info->header_size = h.size;
-    info->workspace_size = bitsnap_workspace(h.block_log2, 1);
+    info->has_base = h.role != BSN_ROLE_NONE;
+    info->base_dtype = (bitsnap_dtype)h.base_dtype;
+    info->base_id = h.base_id;
+    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base);
     if (!bsn_has_footer(&h)) {
         if (h.cells == 0) {
             info->frame_size = h.size;
@@ -3807,6 +4793,11 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     } else if (bsn_read_footer(&dummy, &f, &h, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
         info->frame_size = size;
         info->content_id = f.content_id;
+        for (; info->has_base && f.index < f.index_end; f.index += *f.index == BSN_FORM_CONST ? 8 : 4) {
+            if (*f.index == BSN_FORM_SAME) info->same += bsn_load32(f.index) >> 11;
+            else if (*f.index == BSN_FORM_CLASSED) info->classed++;
+            else info->plain++;
+        }
     }
     return BITSNAP_OK;
 }
@@ -3834,7 +4825,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
-    static const char *const rules[42] = {
+    static const char *const rules[48] = {
         NULL, NULL, "a frame of an unknown version of the format", "a frame with an extension that is not known",
         "a frame with an extension that this build does not read", "a block of a form that this build does not read",
         "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
@@ -3848,10 +4839,12 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "lists nested too deeply", "a list with too many nodes", "bits behind the end of a mask",
         "bytes left behind the last list of a block", "more than 2^48 elements", "reserved flags set",
         "extensions that do not fit the header", "a footer without its magic", "wrong frame size in the footer", "wrong index size",
-        "the index does not match the blocks", "the index does not cover the frame"
+        "the index does not match the blocks", "the index does not cover the frame", "a base that does not fit the frame",
+        "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
+        "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format"
     };
     const unsigned rule = b->error.rule;
-    if (rule < 42 && rules[rule]) return rules[rule];
+    if (rule < 48 && rules[rule]) return rules[rule];
     return bitsnap_status_message(b->error.status);
 }
 
@@ -3869,31 +4862,41 @@ typedef struct bsn_call {
     unsigned workers;
 } bsn_call;
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, unsigned dtype, unsigned block_log2, unsigned flags,
-                                     uint64_t header_check)
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
-    const size_t needed = bitsnap_workspace(block_log2, workers);
+    const int delta = s->role != BSN_ROLE_NONE;
+    const size_t needed = bsn_workspace(s->block_log2, workers, delta);
     uint8_t *memory;
     memset(&b->error, 0, sizeof b->error);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
+    memset(call, 0, sizeof *call);
     call->b = b;
     call->workers = workers;
     call->jobs = (bsn_job *)(void *)memory;
     call->work = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
-    call->work_size = bsn_worker_size(block_log2);
+    call->work_size = bsn_worker_size(s->block_log2, delta);
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 ? workers * bsn_staging_size(block_log2) : 0;
+    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2) : 0;
     call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
-    call->context.dtype = dtype;
-    call->context.width = bsn_dtypes[dtype].width;
-    call->context.block_log2 = block_log2;
+    call->context.dtype = (unsigned)s->dtype;
+    call->context.width = bsn_dtypes[s->dtype].width;
+    call->context.block_log2 = s->block_log2;
     call->context.level = b->level;
-    call->context.checks = (flags & BSN_FLAG_CHECKS) != 0;
+    call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
-    call->context.header_check = header_check;
+    call->context.header_check = s->state.header_check;
+    call->context.role = s->role;
+    call->context.base_dtype = s->state.base_dtype;
+    call->context.base = (const uint8_t *)b->base.data;
+    call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
+    /* a base of the right kind; whether it is the right one is checked cell by cell */
+    if (delta && s->count &&
+        (!b->base.data || b->base.count != s->count || (unsigned)b->base.dtype != s->state.base_dtype ||
+         (b->base.id && b->base.id != s->state.base_id)))
+        return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
     return BITSNAP_OK;
 }
 
@@ -3914,23 +4917,31 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
     return call->b->progress && call->b->progress(call->b->progress_context, done, total);
 }
 
-BSN_INLINE size_t bsn_block_prefix(const bsn_context *c) { return BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0); }
-
 /* ---- push ---- */
+
+/* The block size where the caller names none: with a base larger ones, but none larger than the elements need. */
+static unsigned bsn_block_log2(const bitsnap *b, uint64_t count)
+{
+    unsigned log2 = b->level == BITSNAP_BEST ? BSN_LOG2_DELTA_BEST : BSN_LOG2_DELTA;
+    if (b->block_log2) return b->block_log2;
+    if (!b->base.data) return BSN_LOG2_DEFAULT;
+    while (log2 > BSN_LOG2_LEAF && count <= UINT64_C(1) << (log2 - 1)) log2--;
+    return log2;
+}
 
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
     uint8_t *p = (uint8_t *)destination;
     unsigned log2;
+    size_t header = BSN_HEADER_SIZE;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    log2 = b->block_log2 ? b->block_log2 : BSN_LOG2_DEFAULT;
+    log2 = bsn_block_log2(b, count);
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < BSN_LOG2_MIN || log2 > BSN_LOG2_MAX)
+        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (capacity < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -3938,17 +4949,38 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     s->count = count;
+    if (b->base.data) {
+        s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+        if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
+            return bsn_fail(b, BITSNAP_E_BASE, 42, 0, 0);
+        s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
+        s->state.base_dtype = (unsigned)b->base.dtype;
+        s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
+        s->state.check_base = b->base.id != 0;
+        bsn_content_begin(&s->state.base_root, count);
+        header += 2 + 2 + BSN_BASE_SIZE;
+    }
+    if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
     memcpy(p, bsn_magic, 4);
     p[4] = BSN_VERSION;
     p[5] = (uint8_t)dtype;
     p[6] = (uint8_t)log2;
     p[7] = (uint8_t)s->flags;
     bsn_store64(p + 8, count);
-    s->state.header_check = bsn_hash_short(p, 16);
+    if (s->role) {
+        p[16] = 2 + BSN_BASE_SIZE;
+        p[17] = 0;
+        p[18] = BSN_EXTENSION_BASE;
+        p[19] = BSN_BASE_SIZE;
+        p[20] = (uint8_t)s->role;
+        p[21] = (uint8_t)s->state.base_dtype;
+        bsn_store64(p + 22, s->state.base_id);
+    }
+    s->state.header_check = bsn_hash_of(bsn_kernels_best(), p, header - 8);
     s->state.chain = s->state.header_check;
-    bsn_store64(p + 16, s->state.header_check);
+    bsn_store64(p + header - 8, s->state.header_check);
     bsn_content_begin(&s->state.root, count);
-    s->stored = *size = BSN_HEADER_SIZE;
+    s->stored = *size = header;
     return BITSNAP_OK;
 }
 
@@ -3958,16 +4990,25 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     bsn_job *job = &call->jobs[index];
     bsn_work *w = bsn_work_of(call, worker);
     job->error.status = BITSNAP_OK;
-    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first);
+    job->ids.same = 0;
+    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first, &job->ids);
+    if (job->ids.same) return;
     if (!job->size) {
         job->error.status = BITSNAP_E_CAPACITY;
     } else if (call->b->flags & BITSNAP_VERIFY) {
+        bsn_ids ids;
         bsn_sink sink;
+        bsn_place at;
         memset(&sink, 0, sizeof sink);
+        memset(&at, 0, sizeof at);
         sink.compare = job->source;
         sink.until = job->n;
-        (void)bsn_decode_block(w, &call->context, job->target, job->target + job->size, job->n, job->first, job->n,
-                               &sink, &job->error);
+        at.block = job->target;
+        at.input_end = job->target + job->size;
+        at.n = job->n;
+        at.first = job->first;
+        at.total = job->n;
+        (void)bsn_decode_block(w, &call->context, &at, &sink, &ids, &job->error);
     }
 }
 
@@ -3975,7 +5016,7 @@ static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_job *job = &((const bsn_call *)argument)->jobs[index];
     (void)worker;
-    memcpy(job->target, job->source, job->size);
+    if (job->size) memcpy(job->target, job->source, job->size);
 }
 
 /* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
@@ -3988,11 +5029,12 @@ static size_t bsn_index_entry(uint8_t entry[8], const uint8_t *block, size_t pre
 }
 
 /* A block is done: what the stream knows of it. */
-static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block, size_t size,
-                                    const uint8_t *elements, size_t n)
+static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block)
 {
     uint8_t entry[8];
-    const size_t entry_size = bsn_index_entry(entry, block, bsn_block_prefix(&call->context), s->width);
+    const unsigned form = *block;
+    const size_t prefix = bsn_prefix_of(form, call->context.checks, s->role != BSN_ROLE_NONE);
+    const size_t entry_size = bsn_index_entry(entry, block, prefix, s->width);
     if (s->index) {
         if (s->index_capacity - s->index_size < entry_size)
             return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
@@ -4000,11 +5042,36 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
     }
     s->index_size += entry_size;
     if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
-    if (s->flags & BSN_FLAG_CONTENT)
-        bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root, elements, s->position, n, s->count, s->width);
-    s->position += n;
-    s->stored += size;
+    s->stored += prefix + (bsn_load32(block) >> 8);
     return BITSNAP_OK;
+}
+
+/* Cells that are equal to the base are one block, so many at a time. Which cells share a block depends on the elements
+ * alone, not on how they are pushed. */
+#define BSN_SAMES 64u
+
+static size_t bsn_sames_size(const bitsnap_stream *s) { return s->state.sames ? BSN_HEAD_SIZE + BSN_CHECK_SIZE + 8 * s->state.sames : 0; }
+
+/* Writes the block of the cells that wait, the last of which ends at s->position. */
+static bitsnap_status bsn_push_sames(bsn_call *call, bitsnap_stream *s, uint8_t **to, const uint8_t *end)
+{
+    const size_t size = bsn_sames_size(s);
+    const uint64_t cell = UINT64_C(1) << s->block_log2, cells = bsn_cells(s->position, s->block_log2);
+    const uint64_t first = (cells - s->state.sames) * cell;
+    const uint32_t head = (uint32_t)(BSN_FORM_SAME | (size_t)(8 * s->state.sames) << 8);
+    uint8_t *p = *to, *body = p + BSN_HEAD_SIZE + BSN_CHECK_SIZE;
+    bsn_record record;
+    unsigned i;
+    if (!size) return BITSNAP_OK;
+    if ((size_t)(end - p) < size) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, first);
+    bsn_store32(p, head);
+    for (i = 0; i < s->state.sames; i++) bsn_store64(body + 8 * i, s->state.same[i]);
+    bsn_record_begin(&record, &call->context, first, s->position - first, head);
+    bsn_record_hash(&record, bsn_hash_of(call->context.kernels, body, 8 * s->state.sames));
+    bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(call->context.kernels, record.bytes, record.size));
+    s->state.sames = 0;
+    *to += size;
+    return bsn_push_note(call, s, p);
 }
 
 BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
@@ -4021,18 +5088,19 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
+    status = bsn_call_begin(&call, b, s);
     if (status) return status;
-    slot = block * s->width + bsn_block_prefix(&call.context);
+    slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
     slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
     while (left) {
         uint64_t first = s->position;
+        const size_t gap = bsn_min(bsn_sames_size(s), (size_t)(end - to)); /* for the block that waits */
         for (batch = 0; batch < slots && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->n = bsn_min(block, left);
             job->source = from;
-            job->target = call.workers > 1 ? call.staging + batch * slot : to;
-            job->size = call.workers > 1 ? slot : (size_t)(end - to);
+            job->target = call.workers > 1 ? call.staging + batch * slot : to + gap;
+            job->size = call.workers > 1 ? slot : (size_t)(end - to) - gap;
             job->first = first;
             first += job->n;
             from += job->n * s->width;
@@ -4041,14 +5109,35 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
         bsn_run(&call, bsn_encode_task, batch);
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
-            if (job->error.status == BITSNAP_OK && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
+            if (job->error.status == BITSNAP_OK && !job->ids.same) {
+                status = bsn_push_sames(&call, s, &to, end);
+                if (status) return status;
+                if (job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
+            }
             if (job->error.status)
                 return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
-            status = bsn_push_note(&call, s, job->target, job->size, job->source, job->n);
-            if (status) return status;
-            job->source = job->target;
-            job->target = to;
-            to += job->size;
+            if (s->role) {
+                bsn_content_cell(call.context.kernels, &s->state.base_root, &job->ids.base, job->n);
+                bsn_content_cell(call.context.kernels, &s->state.root, &job->ids.result, job->n);
+            } else if (s->flags & BSN_FLAG_CONTENT) {
+                bsn_content_add(call.context.kernels, &s->state.leaf, &s->state.root, job->source, s->position, job->n, s->count,
+                                s->width);
+            }
+            if (job->ids.same) {
+                s->state.same[s->state.sames++] = job->ids.base_hash;
+                job->size = 0;
+            } else {
+                status = bsn_push_note(&call, s, job->target);
+                if (status) return status;
+                job->source = job->target;
+                job->target = to;
+                to += job->size;
+            }
+            s->position += job->n;
+            if (s->state.sames == BSN_SAMES || s->position == s->count) {
+                status = bsn_push_sames(&call, s, &to, end);
+                if (status) return status;
+            }
         }
         if (call.workers > 1) bsn_run(&call, bsn_place_task, batch);
         if (bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
@@ -4061,11 +5150,13 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
 static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
-    const size_t prefix = bsn_footer_prefix(s->flags), block_prefix = BSN_HEAD_SIZE + (s->flags & BSN_FLAG_CHECKS ? 8u : 0u);
+    const size_t prefix = bsn_footer_prefix(s->flags);
     const size_t whole = prefix + s->index_size + BSN_TAIL_SIZE;
     uint8_t *p = to;
     size_t i;
     if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
+    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.base_root, s->state.base_dtype, s->count) != s->state.base_id)
+        return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
     if (s->flags & BSN_FLAG_CONTENT) {
         bsn_store64(p, bsn_content_end(b->kernels ? b->kernels : bsn_kernels_best(), &s->state.root,
                                        (unsigned)s->dtype, s->count));
@@ -4077,6 +5168,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     }
     if (blocks) {
         for (i = 0; i < s->index_size;) {
+            const size_t block_prefix = bsn_prefix_of(*blocks, (s->flags & BSN_FLAG_CHECKS) != 0, s->role != BSN_ROLE_NONE);
             i += bsn_index_entry(p + i, blocks, block_prefix, s->width);
             blocks += block_prefix + (bsn_load32(blocks) >> 8);
         }
@@ -4135,6 +5227,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     s->flags = h.flags;
     s->count = h.count;
     s->stored = h.size;
+    s->role = h.role;
+    s->state.base_dtype = h.base_dtype;
+    s->state.base_id = h.base_id;
     s->state.header_check = s->state.chain = h.check;
     bsn_content_begin(&s->state.root, h.count);
     *used = h.size;
@@ -4145,47 +5240,65 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_call *call = (const bsn_call *)argument;
     bsn_job *job = &call->jobs[index];
+    bsn_place at;
+    at.block = job->source;
+    at.input_end = job->source + job->size;
+    at.n = job->n;
+    at.first = job->first;
+    at.total = job->total;
+    at.part = job->part;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, job->source, job->source + job->size, job->n,
-                           job->first, job->total, &job->sink, &job->error);
+    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, &job->ids, &job->error);
 }
 
-/* A block's head at p, `size` bytes being there: its whole size, 0 and s->need where they are too few; for
- * runs how many elements it stands for. Elements first .. count - 1 are still to come. */
-static bitsnap_status bsn_look(const bsn_call *call, const bitsnap_stream *s, const uint8_t *p, size_t size,
-                               uint64_t first, uint64_t offset, size_t *whole, size_t *need, uint64_t *elements)
+/* What a block's head says: the sizes of its parts, and how many elements it stands for. */
+typedef struct bsn_look {
+    unsigned form;
+    size_t prefix, whole; /* bytes; whole 0: not all of them are there */
+    size_t need;          /* bytes that are needed to know more, or the whole block */
+    uint64_t elements;
+} bsn_look;
+
+/* Looks at a block's head at p, `size` bytes being there. Elements first .. count - 1 are still to come. */
+static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s, const uint8_t *p, size_t size,
+                                  uint64_t first, uint64_t offset, bsn_look *look)
 {
     const bsn_context *c = &call->context;
-    const size_t prefix = bsn_block_prefix(c);
     const uint64_t left = s->count - first, block = UINT64_C(1) << s->block_log2;
+    uint64_t run = 1;
     bitsnap_status status;
     unsigned rule;
     uint32_t head;
-    *whole = 0;
-    *need = prefix;
-    *elements = left < block ? left : block;
+    look->whole = 0;
+    look->need = BSN_HEAD_SIZE;
+    look->elements = left < block ? left : block;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     head = bsn_load32(p);
-    rule = bsn_check_head(c, head, *elements, &status);
+    rule = bsn_check_head(c, head, look->elements, &status);
     if (rule) return bsn_fail(call->b, status, rule, offset, first);
-    *need = prefix + (head >> 8);
-    if (size < *need) return BITSNAP_OK;
-    if ((head & 255) == BSN_FORM_CONST) {
-        const uint64_t run = bsn_load32(p + prefix + c->width);
-        if (run == 0 || run > bsn_cells(left, s->block_log2))
-            return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + prefix + c->width, first);
-        *elements = run << s->block_log2 < left ? run << s->block_log2 : left;
+    look->form = head & 255;
+    look->prefix = bsn_prefix_of(look->form, c->checks, c->role != BSN_ROLE_NONE);
+    look->need = look->prefix + (head >> 8);
+    if (size < look->need) return BITSNAP_OK;
+    if (look->form == BSN_FORM_CONST || look->form == BSN_FORM_SAME) {
+        const size_t place = look->form == BSN_FORM_CONST ? look->prefix + c->width : 0;
+        run = look->form == BSN_FORM_CONST ? bsn_load32(p + place) : head >> 11;
+        if (run == 0 || run > bsn_cells(left, s->block_log2) || (c->role && look->form == BSN_FORM_CONST && run != 1))
+            return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + place, first);
+        look->elements = run << s->block_log2 < left ? run << s->block_log2 : left;
     }
-    *whole = *need;
+    look->whole = look->need;
     return BITSNAP_OK;
 }
 
-/* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. */
+/* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
+ * number of elements, of SAME runs any number of cells are whole enough: s->state.run of the block's are done. */
 static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t *to, const uint8_t *compare,
                                       uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
                                       size_t *used)
 {
     const unsigned width = s->width;
+    const uint64_t cell = UINT64_C(1) << s->block_log2;
     const uint8_t *end = source + source_size;
     const uint8_t *at = source;
     bitsnap_status status;
@@ -4194,18 +5307,20 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
     *used = 0;
     while (more && s->position < s->count) {
         const size_t jobs = call->workers > 1 ? BSN_JOBS : 1;
-        uint64_t first = s->position - s->state.run, queued = 0;
+        uint64_t first = s->position - s->state.run, skip = s->state.run, queued = 0;
         const uint8_t *next = at;
-        size_t batch, i, need = 0;
+        size_t batch, i;
+        bsn_look look;
+        look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
             bsn_job *job = &call->jobs[batch];
-            const uint64_t skip = batch ? 0 : s->state.run;
-            uint64_t total, wanted, room = capacity - *done - queued;
-            size_t whole;
-            status = bsn_look(call, s, next, (size_t)(end - next), first, s->stored + (uint64_t)(next - at), &whole, &need, &total);
+            const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
+            uint64_t wanted;
+            status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
             if (status) return status;
-            wanted = total - skip;
-            if (!whole || room == 0 || (room < wanted && (bsn_load32(next) & 255) != BSN_FORM_CONST)) {
+            wanted = look.elements - skip;
+            if (look.whole && look.form == BSN_FORM_SAME && wanted > cell) wanted = cell;
+            if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
                 more = 0;
                 break;
             }
@@ -4215,29 +5330,37 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             job->size = (size_t)(end - next);
             job->n = (size_t)wanted;
             job->first = first;
-            job->total = total;
-            job->offset = s->stored + (uint64_t)(next - at);
+            job->total = look.elements;
+            job->part = look.form == BSN_FORM_SAME ? skip >> s->block_log2 : 0;
+            job->offset = offset;
             job->sink.to = to ? to + (*done + queued) * width : NULL;
             job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
             job->sink.until = (size_t)wanted;
             queued += wanted;
-            if (wanted < total - skip) { /* the rest of the run comes with the next call */
+            skip += wanted;
+            if (skip < look.elements && look.form == BSN_FORM_CONST) { /* the rest of the run comes with the next call */
                 batch++;
                 more = 0;
                 break;
             }
-            next += whole;
-            first += total;
+            if (skip == look.elements) {
+                next += look.whole;
+                first += look.elements;
+                skip = 0;
+            }
         }
         bsn_run(call, bsn_decode_task, batch);
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = bsn_load32(job->source);
+            const size_t prefix = bsn_prefix_of(head & 255, call->context.checks, s->role != BSN_ROLE_NONE);
             uint8_t entry[8];
             size_t entry_size, part;
             if (job->error.status)
                 return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
-            if ((s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
+            if (s->role && !call->context.ignore)
+                bsn_content_cell(call->context.kernels, &s->state.root, &job->ids.result, job->n);
+            else if ((s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
                 bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
             s->position += job->n;
@@ -4248,15 +5371,15 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             }
             s->state.run = 0;
             if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
-            entry_size = bsn_index_entry(entry, job->source, bsn_block_prefix(&call->context), width);
+            entry_size = bsn_index_entry(entry, job->source, prefix, width);
             for (part = 0; part < entry_size; part += 4)
                 s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(entry + part));
             s->index_size += entry_size;
-            s->stored += bsn_block_prefix(&call->context) + (head >> 8);
-            *used += bsn_block_prefix(&call->context) + (head >> 8);
+            s->stored += prefix + (head >> 8);
+            *used += prefix + (head >> 8);
         }
         at = source + *used;
-        s->need = more ? 0 : need;
+        s->need = more ? 0 : look.need;
         if (batch && bsn_cancelled(call, s->position, s->count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
@@ -4274,7 +5397,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (!b) return BITSNAP_E_ARGUMENT;
     if (!s || !n || !used || !s->width || (!elements && capacity) || (!source && source_size))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
+    status = bsn_call_begin(&call, b, s);
     if (status) return status;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     *n = (size_t)done;
@@ -4358,7 +5481,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
     if (!any && (s.count != count || (unsigned)s.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s.count > SIZE_MAX / s.width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
+    status = bsn_call_begin(&call, b, &s);
     if (status) return status;
     status = bsn_pull_blocks(&call, &s, elements, compare, s.count, &done, source + at, source_size - at, &used);
     if (status) return status;
@@ -4387,19 +5510,47 @@ BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t s
     return bsn_decode_frame(b, NULL, NULL, 1, 0, 0, (const uint8_t *)source, source_size);
 }
 
-/* The blocks of a range, found by the index: walks it from the start, but touches only the blocks it needs. */
+/* What the index says of the next block: how many elements it stands for, and how many bytes. */
+static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream *s, bsn_footer *f, uint64_t position,
+                                     uint64_t offset, uint32_t *head, uint64_t *run, uint64_t *total, uint64_t *whole)
+{
+    const bsn_context *c = &call->context;
+    const uint64_t left = s->count - position, cell = UINT64_C(1) << s->block_log2;
+    bitsnap_status status;
+    unsigned rule, form;
+    if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
+    *head = bsn_load32(f->index);
+    f->index += 4;
+    rule = bsn_check_head(c, *head, left < cell ? left : cell, &status);
+    if (rule) return bsn_fail(call->b, status, rule, offset, position);
+    form = *head & 255;
+    *run = form == BSN_FORM_SAME ? *head >> 11 : 1;
+    if (form == BSN_FORM_CONST) {
+        if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
+        *run = bsn_load32(f->index);
+        f->index += 4;
+    }
+    if (*run == 0 || *run > bsn_cells(left, s->block_log2)) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, f->start, position);
+    *total = *run << s->block_log2 < left ? *run << s->block_log2 : left;
+    *whole = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE) + (uint64_t)(*head >> 8);
+    return BITSNAP_OK;
+}
+
+/* The blocks of a range, found by the index: walks it from the start, but touches only the blocks it needs, and of a base
+ * only the cells. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size)
 {
-    const uint8_t *p = (const uint8_t *)source, *entry = NULL;
+    const uint8_t *p = (const uint8_t *)source;
     uint8_t *to = (uint8_t *)elements;
     bitsnap_stream s;
     bsn_call call;
     bsn_footer f;
     bsn_header h;
     bitsnap_status status;
-    uint64_t position = 0, offset, end;
+    uint64_t position = 0, offset, end, cell, skip = 0;
     size_t used, batch = 0, i, blocks_end = source_size;
+    int indexed;
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
     if (status) return status;
@@ -4407,42 +5558,28 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
+    status = bsn_call_begin(&call, b, &s);
     if (status) return status;
-    if (bsn_stream_has_footer(&s)) {
+    indexed = bsn_stream_has_footer(&s);
+    memset(&f, 0, sizeof f);
+    if (indexed) {
         memset(&h, 0, sizeof h);
         h.flags = s.flags;
         status = bsn_read_footer(b, &f, &h, p + offset, source_size - (size_t)offset, offset);
         if (status) return status;
-        entry = f.index;
         blocks_end = (size_t)f.start;
     }
     end = count ? first + count : 0;
+    cell = UINT64_C(1) << s.block_log2;
     while (position < end || batch) {
         if (position < end) {
-            const size_t prefix = bsn_block_prefix(&call.context);
             bsn_job *job = &call.jobs[batch];
-            size_t whole, need;
-            uint64_t total, run = 1;
-            uint32_t head;
-            if (entry) {
-                bitsnap_status bad;
-                if (f.index_end - entry < 4) return bsn_fail(b, BITSNAP_E_CORRUPT, 41, f.start, position);
-                head = bsn_load32(entry);
-                total = s.count - position < (UINT64_C(1) << s.block_log2) ? s.count - position : UINT64_C(1) << s.block_log2;
-                i = bsn_check_head(&call.context, head, total, &bad);
-                if (i) return bsn_fail(b, bad, (unsigned)i, offset, position);
-                entry += 4;
-                if ((head & 255) == BSN_FORM_CONST) {
-                    if (f.index_end - entry < 4) return bsn_fail(b, BITSNAP_E_CORRUPT, 41, f.start, position);
-                    run = bsn_load32(entry);
-                    entry += 4;
-                    if (run == 0 || run > bsn_cells(s.count - position, s.block_log2))
-                        return bsn_fail(b, BITSNAP_E_CORRUPT, 17, f.start, position);
-                    if (run << s.block_log2 < s.count - position) total = run << s.block_log2;
-                    else total = s.count - position;
-                }
-                whole = prefix + (head >> 8);
+            bsn_look look;
+            uint64_t whole = 0, total = 0, run = 1, n;
+            uint32_t head = 0;
+            if (indexed && !skip) {
+                status = bsn_index_next(&call, &s, &f, position, offset, &head, &run, &total, &whole);
+                if (status) return status;
                 if (whole > blocks_end - offset) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
                 if (position + total <= first) { /* before the range */
                     position += total;
@@ -4451,25 +5588,33 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 }
                 if (bsn_load32(p + offset) != head) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
             }
-            status = bsn_look(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &whole, &need, &total);
+            status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
             if (status) return status;
-            if (!whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
-            if ((head = bsn_load32(p + offset), (head & 255) == BSN_FORM_CONST) && entry &&
-                bsn_load32(p + offset + prefix + s.width) != run)
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+            if (indexed && !skip && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            n = look.elements;
+            if (look.form == BSN_FORM_SAME) { /* cell by cell */
+                while (position + skip + cell <= first) skip += cell;
+                n = look.elements - skip < cell ? look.elements - skip : cell;
+            }
             memset(job, 0, sizeof *job);
             job->source = p + offset;
             job->size = source_size - (size_t)offset;
             job->first = position;
-            job->total = total;
+            job->total = look.elements;
+            job->part = skip >> s.block_log2;
             job->offset = offset;
-            job->sink.from = position < first ? (size_t)(first - position) : 0;
-            job->sink.until = (size_t)((end < position + total ? end : position + total) - position);
-            job->n = (head & 255) == BSN_FORM_CONST ? job->sink.until : (size_t)total;
-            job->sink.to = to + (position + job->sink.from - first) * s.width;
-            position += total;
-            offset += whole;
+            job->sink.from = position + skip < first ? (size_t)(first - position - skip) : 0;
+            job->sink.until = (size_t)((end < position + skip + n ? end : position + skip + n) - position - skip);
+            job->n = look.form == BSN_FORM_CONST && !s.role ? job->sink.until : (size_t)n;
+            job->sink.to = to + (position + skip + job->sink.from - first) * s.width;
+            skip += n;
             batch++;
+            if (skip == look.elements || position + skip >= end) {
+                position += look.elements;
+                offset += look.whole;
+                skip = 0;
+            }
         }
         if (batch == (call.workers > 1 ? BSN_JOBS : 1) || position >= end) {
             bsn_run(&call, bsn_decode_task, batch);
@@ -4491,13 +5636,16 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_work *w;
     uint8_t *copy;
     bitsnap_status status;
-    const unsigned log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    bitsnap_stream s;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, BITSNAP_I8, log2, 0, 0);
+    memset(&s, 0, sizeof s);
+    s.dtype = BITSNAP_I8;
+    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    status = bsn_call_begin(&call, b, &s);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
     copy = (uint8_t *)(w + 1);
@@ -4522,13 +5670,16 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bsn_decoding d;
     bitsnap_status status;
     size_t i;
-    const unsigned log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    bitsnap_stream s;
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, BITSNAP_I8, log2, 0, 0);
+    memset(&s, 0, sizeof s);
+    s.dtype = BITSNAP_I8;
+    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    status = bsn_call_begin(&call, b, &s);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);

@@ -645,7 +645,7 @@ static void runs(void)
     CHECK(bitsnap_push_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = sizeof index;
-    CHECK(bsn_call_begin(&call, &b, BITSNAP_BF16, 6, s.flags, s.state.header_check) == BITSNAP_OK);
+    CHECK(bsn_call_begin(&call, &b, &s) == BITSNAP_OK);
     for (i = 0; i < CELLS;) {
         const unsigned run = i == 2 ? 3 : i == 7 ? 2 : 1;
         if (run == 1) {
