@@ -19,22 +19,26 @@
 #if (defined(__x86_64__) && !defined(__ILP32__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #if defined(__apple_build_version__)
 #if __clang_major__ >= 12
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(__clang__)
 #if __clang_major__ >= 10
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(__GNUC__)
 #if __GNUC__ >= 9
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(_MSC_VER)
 #if _MSC_VER >= 1920
+#define BITSNAP_SIMD_X86
+#endif
+#endif
+#endif
+#endif
+
+#if defined(BITSNAP_SIMD_X86)
 #define BITSNAP_SIMD
-#endif
-#endif
-#endif
 #endif
 
 #include "bitsnap.h"
@@ -42,16 +46,165 @@
 #if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
 #define BITSNAP_SIMD_IMPLEMENTED
 
-/* ================================================================================= X86-64 */
-
+#ifdef BITSNAP_SIMD_X86
 #include <immintrin.h>
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
+#endif
 #endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ================================================================================= SHARED
+ * What does not name a machine. */
+
+/* stands before loops whose arrays should be registers: gcc -O2 would leave them in memory */
+#if defined(__GNUC__) && !defined(__clang__)
+#define BSN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define BSN_UNROLL
+#endif
+
+/* the mask of list j of a node */
+BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const uint64_t w[4])
+{
+    return bsn_slot_mask(k, (1u << k) - lists + j, w[0], w[1], w[2], w[3]);
+}
+
+/* BSN_CALL(k, lists) for the kind of the node, with constants */
+#define BSN_NODE_CASE(k, lists) case 8 * k + lists: BSN_CALL(k, lists); break;
+#define BSN_NODE_SWITCH(node)                                                                         \
+    switch (8 * (node)->bits + (node)->lists) {                                                       \
+        BSN_NODES(BSN_NODE_CASE)                                                                      \
+    default: break;                                                                                   \
+    }
+
+/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
+ * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
+#define BSN_FORK(fork64)                                                                              \
+    do {                                                                                              \
+        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
+        const size_t stride = fork->stride;                                                           \
+        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
+        unsigned j;                                                                                   \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
+        for (; n; codes += 64, plane += 8) {                                                          \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                memset(last, 0, sizeof last);                                                         \
+                memcpy(last, codes, n);                                                               \
+                codes = last;                                                                         \
+            }                                                                                         \
+            fork64(codes, w, list, k, lists);                                                         \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
+                if (lists >> k) list[0] -= 64 - n;                                                    \
+                break;                                                                                \
+            }                                                                                         \
+            BSN_UNROLL                                                                                \
+            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
+            n -= 64;                                                                                  \
+        }                                                                                             \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
+    } while (0)
+
+/* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
+enum {
+    BSN_FIELD_PLAIN,  /* nothing */
+    BSN_FIELD_INSIDE, /* symbol and sign share the top byte */
+    BSN_FIELD_ACROSS, /* the symbol is the top byte, the sign is bit 7 of the next */
+    BSN_FIELD_WIDE    /* F64 with a base: done to the elements after all */
+};
+
+BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
+{
+    return f->wide ? BSN_FIELD_WIDE
+         : f->symbol_bits == 8 ? BSN_FIELD_ACROSS
+         : f->symbol_bits || f->width == 1 ? BSN_FIELD_INSIDE
+                                           : BSN_FIELD_PLAIN;
+}
+
+/* BSN_CALL(width, kind) for the fields that there are, with constants */
+#define BSN_FIELD_CASE(width, kind) case 16 * width + kind: BSN_CALL(width, kind); break;
+#define BSN_FIELD_SWITCH(f)                                                                           \
+    switch (16 * (f)->width + bsn_field_kind(f)) {                                                    \
+        BSN_FIELD_CASE(1, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(2, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(4, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(8, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_WIDE)                                                             \
+    default: break;                                                                                   \
+    }
+
+/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
+BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+{
+    unsigned i, sum = 0, base = 0;
+    memset(sample, 0, 256 * sizeof *sample);
+    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
+    for (i = 0; i < window; i++) sum += sample[i];
+    *inside = sum;
+    for (i = window; i < 256; i++) {
+        sum += sample[i] - sample[i - window];
+        if (sum > *inside) {
+            *inside = sum;
+            base = i + 1 - window;
+        }
+    }
+    return base;
+}
+
+/* Places of the bits that are set, in order: a shuffle that moves these to the front. */
+#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
+#define BSN_PICKS(m)                                                                                  \
+    BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
+        BSN_PICK(m, 7),
+static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes are read, 8 are used */
+#undef BSN_PICK
+#undef BSN_PICKS
+
+/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
+typedef struct bsn_source {
+    const uint8_t *p;
+    size_t left;     /* bytes */
+    int endless;     /* a null source: elements of value 0 */
+    uint8_t last[64];
+} bsn_source;
+
+BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
+{
+    memset(s->last, 0, sizeof s->last);
+    s->endless = !p;
+    s->p = p ? p : s->last;
+    s->left = p ? size : 32;
+}
+
+BSN_INLINE void bsn_source_ahead(bsn_source *s)
+{
+    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
+        memcpy(s->last, s->p, s->left);
+        s->p = s->last;
+    }
+}
+
+BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
+{
+    if (s->endless) return;
+    s->p += size;
+    s->left -= size;
+}
+
+#ifdef BITSNAP_SIMD_X86
+
+/* ================================================================================= X86-64 */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_TARGET(instructions) __attribute__((target(instructions)))
@@ -65,13 +218,6 @@ extern "C" {
 #define BSN_AVX512                                                                                    \
     BSN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vpopcntdq," \
                "gfni,avx2,bmi,bmi2,popcnt")
-
-/* stands before loops whose arrays should be registers: gcc -O2 would leave them in memory */
-#if defined(__GNUC__) && !defined(__clang__)
-#define BSN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define BSN_UNROLL
-#endif
 
 /* ---- what the machine has ---- */
 
@@ -133,7 +279,7 @@ static unsigned bsn_x86_has(void)
     return has;
 }
 
-/* ---- what the tables share ---- */
+/* ---- bits ---- */
 
 BSN_INLINE BSN_BMI2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
@@ -147,101 +293,6 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
     case 8: return p[0];
     default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
     }
-}
-
-/* the mask of list j of a node */
-BSN_INLINE uint64_t bsn_x86_list_mask(unsigned k, unsigned lists, unsigned j, const uint64_t w[4])
-{
-    return bsn_slot_mask(k, (1u << k) - lists + j, w[0], w[1], w[2], w[3]);
-}
-
-/* BSN_CALL(k, lists) for the kind of the node, with constants */
-#define BSN_NODE_CASE(k, lists) case 8 * k + lists: BSN_CALL(k, lists); break;
-#define BSN_NODE_SWITCH(node)                                                                         \
-    switch (8 * (node)->bits + (node)->lists) {                                                       \
-        BSN_NODES(BSN_NODE_CASE)                                                                      \
-    default: break;                                                                                   \
-    }
-
-/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
- * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
-#define BSN_FORK(fork64)                                                                              \
-    do {                                                                                              \
-        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
-        const size_t stride = fork->stride;                                                           \
-        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
-        unsigned j;                                                                                   \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
-        for (; n; codes += 64, plane += 8) {                                                          \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                memset(last, 0, sizeof last);                                                         \
-                memcpy(last, codes, n);                                                               \
-                codes = last;                                                                         \
-            }                                                                                         \
-            fork64(codes, w, list, k, lists);                                                         \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
-                if (lists >> k) list[0] -= 64 - n;                                                    \
-                break;                                                                                \
-            }                                                                                         \
-            BSN_UNROLL                                                                                \
-            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
-            n -= 64;                                                                                  \
-        }                                                                                             \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
-    } while (0)
-
-/* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
-enum {
-    BSN_FIELD_PLAIN,  /* nothing */
-    BSN_FIELD_INSIDE, /* symbol and sign share the top byte */
-    BSN_FIELD_ACROSS, /* the symbol is the top byte, the sign is bit 7 of the next */
-    BSN_FIELD_WIDE    /* F64 with a base: done to the elements after all */
-};
-
-BSN_INLINE unsigned bsn_x86_field_kind(const bsn_field *f)
-{
-    return f->wide ? BSN_FIELD_WIDE
-         : f->symbol_bits == 8 ? BSN_FIELD_ACROSS
-         : f->symbol_bits || f->width == 1 ? BSN_FIELD_INSIDE
-                                           : BSN_FIELD_PLAIN;
-}
-
-/* BSN_CALL(width, kind) for the fields that there are, with constants */
-#define BSN_FIELD_CASE(width, kind) case 16 * width + kind: BSN_CALL(width, kind); break;
-#define BSN_FIELD_SWITCH(f)                                                                           \
-    switch (16 * (f)->width + bsn_x86_field_kind(f)) {                                                \
-        BSN_FIELD_CASE(1, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(2, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(2, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(2, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(4, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(4, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(4, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(8, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(8, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(8, BSN_FIELD_WIDE)                                                             \
-    default: break;                                                                                   \
-    }
-
-/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
-static unsigned bsn_x86_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
-{
-    unsigned i, sum = 0, base = 0;
-    memset(sample, 0, 256 * sizeof *sample);
-    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
-    for (i = 0; i < window; i++) sum += sample[i];
-    *inside = sum;
-    for (i = window; i < 256; i++) {
-        sum += sample[i] - sample[i - window];
-        if (sum > *inside) {
-            *inside = sum;
-            base = i + 1 - window;
-        }
-    }
-    return base;
 }
 
 /* ---- bmi2: pdep, pext and popcnt for what the scalar code needs 10 to 16 instructions for ---- */
@@ -364,7 +415,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_node(bsn_node *node, size_t first, size_
         for (j = 0; j < 8; j++) x[j] = lists >> k ? 0 : bsn_bmi2_leaves(leaf, k, w, 8 * j);
         for (q = 0; q < lists; q++) {
             const uint8_t *list = node->list[q];
-            uint64_t m = bsn_x86_list_mask(k, lists, q, w);
+            uint64_t m = bsn_list_mask(k, lists, q, w);
             for (j = 0; j < 8; j++, m >>= 8) {
                 x[j] |= bsn_bmi2_expand(bsn_load64(list), m & 0xFF);
                 list += bsn_x86_ones(m & 0xFF);
@@ -396,7 +447,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], ui
         x[i] = (code << k) & (BSN_ONES * (0xFFu << k & 0xFFu));
     }
     for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint64_t m = bsn_list_mask(k, lists, j, w);
         uint8_t *p = list[j];
         for (i = 0; i < 8; i++, m >>= 8) {
             bsn_store64(p, bsn_bmi2_compress(x[i], m & 0xFF));
@@ -429,12 +480,12 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts
         for (j = 0; j < k; j++) w[j] = bsn_load64(node->planes + j * node->stride + i / 8);
         if (BSN_UNLIKELY(node->count - i < 64)) break;
         BSN_UNROLL
-        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w));
+        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
     }
     for (j = 0; j < lists; j++) {
         counts[j] = sum[j];
         if (i < node->count)
-            counts[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
+            counts[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
     }
 }
 
@@ -556,15 +607,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i se
                               _mm256_slli_epi16(set, 7));
 }
 
-/* Places of the bits that are set, in order: a shuffle that moves these to the front. */
-#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
-#define BSN_PICKS(m)                                                                                  \
-    BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
-        BSN_PICK(m, 7),
-static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes are read, 8 are used */
-#undef BSN_PICK
-#undef BSN_PICKS
-
 /* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
 BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
 {
@@ -637,37 +679,6 @@ static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, siz
     case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones); break;
     default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
     }
-}
-
-/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
-typedef struct bsn_source {
-    const uint8_t *p;
-    size_t left;     /* bytes */
-    int endless;     /* a null source: elements of value 0 */
-    uint8_t last[64];
-} bsn_source;
-
-BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
-{
-    memset(s->last, 0, sizeof s->last);
-    s->endless = !p;
-    s->p = p ? p : s->last;
-    s->left = p ? size : 32;
-}
-
-BSN_INLINE void bsn_source_ahead(bsn_source *s)
-{
-    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
-        memcpy(s->last, s->p, s->left);
-        s->p = s->last;
-    }
-}
-
-BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
-{
-    if (s->endless) return;
-    s->p += size;
-    s->left -= size;
 }
 
 /* Bytes by ranks, 32 at a time; wider elements by ranks that a product of 8 bytes gives, 16 bytes at a time. */
@@ -917,7 +928,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
 {
     unsigned base = 0, inside = 0;
     __m256i first, end;
-    if (n >= 8192) base = bsn_x86_window(list, n, 16, scratch, &inside);
+    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
     if (inside < 240) {
         bsn_scalar_histogram(h, list, n, scratch);
         return;
@@ -1034,7 +1045,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_
             else x = lists >> k ? _mm256_setzero_si256() : _mm256_shuffle_epi8(leaf, x);
             BSN_UNROLL
             for (j = 0; j < lists; j++) {
-                const uint32_t m = (uint32_t)(bsn_x86_list_mask(k, lists, j, w) >> 32 * half);
+                const uint32_t m = (uint32_t)(bsn_list_mask(k, lists, j, w) >> 32 * half);
                 const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
                 x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
                 list[j] += bsn_x86_ones(m);
@@ -1077,7 +1088,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], ui
     for (i = 0; i < 8; i += 2) z[i + 1] = _mm_unpackhi_epi64(z[i], z[i]);
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint64_t m = bsn_list_mask(k, lists, j, w);
         uint8_t *p = list[j];
         BSN_UNROLL
         for (i = 0; i < 8; i++, m >>= 8) {
@@ -1550,12 +1561,12 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
 {
     unsigned base, inside = 0;
     if (n >= 8192) {
-        base = bsn_x86_window(list, n, 32, scratch, &inside);
+        base = bsn_sampled_window(list, n, 32, scratch, &inside);
         if (inside >= 250) {
             bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
-        base = bsn_x86_window(list, n, 56, scratch, &inside);
+        base = bsn_sampled_window(list, n, 56, scratch, &inside);
         if (inside >= 240) {
             bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 7);
             return;
@@ -1625,7 +1636,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, s
         }
         BSN_UNROLL
         for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+            const uint64_t m = bsn_list_mask(k, lists, j, w);
             __m512i y = _mm512_loadu_si512(list[j]);
             BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
             x = _mm512_mask_expand_epi8(x, m, y);
@@ -1659,7 +1670,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4]
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        const uint64_t m = bsn_list_mask(k, lists, j, w);
         const __m512i y = bsn_avx512_compress(1, m, x);
         const unsigned c = bsn_x86_ones(m);
         if (k == 1) {
@@ -1770,18 +1781,21 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 #undef BSN_BMI2
 #undef BSN_AVX2
 #undef BSN_AVX512
-#undef BSN_UNROLL
-#undef BSN_NODE_CASE
-#undef BSN_NODE_SWITCH
-#undef BSN_FORK
-#undef BSN_FIELD_CASE
-#undef BSN_FIELD_SWITCH
 #undef BSN_LOAD256
 #undef BSN_STORE256
 #undef BSN_LOAD128
 #undef BSN_STORE128
 #undef BSN_LOAD64
 #undef BSN_STORE64
+
+#endif /* BITSNAP_SIMD_X86 */
+
+#undef BSN_UNROLL
+#undef BSN_NODE_CASE
+#undef BSN_NODE_SWITCH
+#undef BSN_FORK
+#undef BSN_FIELD_CASE
+#undef BSN_FIELD_SWITCH
 
 #ifdef __cplusplus
 }
