@@ -73,11 +73,20 @@ extern "C" {
 /* ================================================================================= SHARED
  * What does not name a machine. */
 
-/* stands before loops whose arrays should be registers: gcc -O2 would leave them in memory */
-#if defined(__GNUC__) && !defined(__clang__)
+/* stands before loops whose arrays should be registers: compilers would leave some in memory */
+#if defined(__clang__)
+#define BSN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
 #define BSN_UNROLL _Pragma("GCC unroll 16")
 #else
 #define BSN_UNROLL
+#endif
+
+/* hides from the compiler where x comes from */
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x))
+#else
+#define BSN_OPAQUE(constraint, x) ((void)0)
 #endif
 
 /* the mask of list j of a node */
@@ -221,10 +230,8 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_TARGET(instructions) __attribute__((target(instructions)))
-#define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x)) /* hides where x comes from */
 #else
 #define BSN_TARGET(instructions)
-#define BSN_OPAQUE(constraint, x) ((void)0)
 #endif
 #define BSN_BMI2 BSN_TARGET("bmi,bmi2,popcnt")
 #define BSN_AVX2 BSN_TARGET("avx2,bmi,bmi2,popcnt")
@@ -1790,7 +1797,6 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 }
 
 #undef BSN_TARGET
-#undef BSN_OPAQUE
 #undef BSN_BMI2
 #undef BSN_AVX2
 #undef BSN_AVX512
@@ -1821,12 +1827,16 @@ BSN_INLINE uint64_t bsn_neon_ones(uint64_t m)
 /* byte j - 1, or 0 before the first */
 BSN_INLINE size_t bsn_neon_before(uint64_t ones, unsigned j) { return j ? ones >> (8 * j - 8) & 0xFF : 0; }
 
-/* Bits 16 * quarter .. 16 * quarter + 15 of the 64 in both halves of w: FF where the bit is set, else 0. */
-BSN_INLINE uint8x16_t bsn_neon_spread(uint8x16_t w, unsigned quarter)
+/* Bits 16 * quarter .. 16 * quarter + 15 of the 64 at p: FF where the bit is set, else 0. (Opaque: clang would make two
+ * instructions of the test.) */
+BSN_INLINE uint8x16_t bsn_neon_spread(const uint8_t *p, unsigned quarter)
 {
     static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
     const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
-    return vtstq_u8(vqtbl1q_u8(w, vcombine_u8(low, high)), vld1q_u8(bits));
+    const uint8x16_t w = vreinterpretq_u8_u64(vdupq_lane_u64(vreinterpret_u64_u8(vld1_u8(p)), 0));
+    uint8x16_t x = vtstq_u8(vqtbl1q_u8(w, vcombine_u8(low, high)), vld1q_u8(bits));
+    BSN_OPAQUE("+w", x);
+    return x;
 }
 
 /* Bits 7 of 64 bytes, of which x.val[j] holds those at places j, j + 4, j + 8, ...: four neighbours' bits, first above
@@ -2172,11 +2182,9 @@ static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned vary
         for (j = 0; j < 4; j++) x[j] = vld1q_u8(bytes + 16 * j);
         for (b = 0; b < 8; b++) {
             const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
-            uint8x16_t w;
             if (!(varying >> b & 1)) continue;
-            w = bsn_neon_low(bits);
             BSN_UNROLL
-            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(w, j), bit));
+            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(bits, j), bit));
             bits += 8;
         }
         BSN_UNROLL
@@ -2246,7 +2254,7 @@ BSN_INLINE void bsn_neon_merge_node(bsn_node *node, size_t first, size_t n, uint
         for (q = 0; q < 4; q++) {
             uint8x16_t s[4], x = leaf0;
             BSN_UNROLL
-            for (j = 0; j < k; j++) s[j] = bsn_neon_spread(bsn_neon_low(plane + j * stride), q);
+            for (j = 0; j < k; j++) s[j] = bsn_neon_spread(plane + j * stride, q);
             if (leaves <= 1) {
                 /* every other place is a list's */
             } else if (k == 1) {
@@ -2271,7 +2279,8 @@ BSN_INLINE void bsn_neon_merge_node(bsn_node *node, size_t first, size_t n, uint
             const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
             BSN_UNROLL
             for (q = 0; q < 8; q++) {
-                const uint8x16_t next = bsn_neon_low(list[j] + bsn_neon_before(ones, q));
+                const uint8_t *from = list[j] + bsn_neon_before(ones, q);
+                const uint8x16_t next = q < 7 ? vld1q_u8(from) : bsn_neon_low(from); /* to byte 64 at most */
                 y[q] = vqtbx1_u8(y[q], next, bsn_neon_row(bsn_neon_places, m >> 8 * q & 0xFF));
             }
             list[j] += ones >> 56;
@@ -2294,7 +2303,7 @@ static void bsn_neon_node_merge(bsn_node *node, size_t first, size_t n, uint8_t 
 BSN_INLINE void bsn_neon_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
 {
     uint8x16x4_t x = vld4q_u8(codes);
-    uint8x16_t y[8];
+    uint8x16_t y[8]; /* the upper half is not used */
     unsigned i, j;
     BSN_UNROLL
     for (j = 0; j < k; j++) {
@@ -2303,7 +2312,10 @@ BSN_INLINE void bsn_neon_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *li
         for (i = 0; i < 4; i++) x.val[i] = vshlq_n_u8(x.val[i], 1);
     }
     BSN_UNROLL
-    for (i = 0; i < 8; i++) y[i] = vshlq_u8(bsn_neon_low(codes + 8 * i), vdupq_n_s8((int8_t)k));
+    for (i = 0; i < 8; i += 2) {
+        y[i] = vshlq_u8(vld1q_u8(codes + 8 * i), vdupq_n_s8((int8_t)k));
+        y[i + 1] = vextq_u8(y[i], y[i], 8);
+    }
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
         const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
@@ -2395,6 +2407,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #endif /* BITSNAP_SIMD_NEON */
 
 #undef BSN_UNROLL
+#undef BSN_OPAQUE
 #undef BSN_NODE_CASE
 #undef BSN_NODE_SWITCH
 #undef BSN_FORK
