@@ -1849,6 +1849,12 @@ BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
     return vget_lane_u64(vreinterpret_u64_u8(bytes), 0);
 }
 
+/* One of four bits for each byte, which is FF or 0. */
+BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(x), 4)), 0) & (BSN_ONES * 0x11);
+}
+
 /* XXH3 with 2 of the 8 accumulators in each register. The halves of two registers' keys are parted at once. */
 static void bsn_neon_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
@@ -2192,6 +2198,85 @@ static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned vary
     }
 }
 
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE uint8x16_t bsn_neon_carry(uint8x16_t *low, uint8x16_t x, uint8x16_t y)
+{
+    const uint8x16_t differ = veorq_u8(*low, x);
+    *low = veorq_u8(differ, y);
+    return vbslq_u8(differ, y, x);
+}
+
+/* adds bit b of each byte */
+BSN_INLINE uint8x16_t bsn_neon_tally(uint8x16_t sum, uint8x16_t x, unsigned b)
+{
+    return vsraq_n_u8(sum, vshlq_u8(x, vdupq_n_s8((int8_t)(7 - b))), 7);
+}
+
+/* Counts of 8 symbols from `first` on in at most 255 * 256 bytes, n a multiple of 256: a look-up makes of each symbol one
+ * bit of a byte (of others none), carry-save adders add 16 of these at a time, and what they carry is tallied. */
+BSN_INLINE void bsn_neon_histogram8(uint32_t *h, const uint8_t *list, size_t n, unsigned first)
+{
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0 };
+    const uint8x16_t bit = vld1q_u8(bits), base = vdupq_n_u8((uint8_t)first), zero = vdupq_n_u8(0);
+    uint8x16_t low[4], sum[8], two[2], four[2], eight[2];
+    size_t i;
+    unsigned b, e, f, t;
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) sum[b] = zero;
+    BSN_UNROLL
+    for (b = 0; b < 4; b++) low[b] = zero;
+    for (i = 0; i < n; i += 256) {
+        BSN_UNROLL
+        for (e = 0; e < 2; e++) {
+            BSN_UNROLL
+            for (f = 0; f < 2; f++) {
+                BSN_UNROLL
+                for (t = 0; t < 2; t++) {
+                    const uint8_t *p = list + i + 128 * e + 64 * f + 32 * t;
+                    const uint8x16_t x = vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p), base));
+                    two[t] = bsn_neon_carry(&low[0], x, vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p + 16), base)));
+                }
+                four[f] = bsn_neon_carry(&low[1], two[0], two[1]);
+            }
+            eight[e] = bsn_neon_carry(&low[2], four[0], four[1]);
+        }
+        eight[0] = bsn_neon_carry(&low[3], eight[0], eight[1]);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) sum[b] = bsn_neon_tally(sum[b], eight[0], b);
+    }
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) {
+        uint32_t count = vaddlvq_u8(sum[b]);
+        for (t = 4; t-- > 0;) count = 2 * count + vaddlvq_u8(bsn_neon_tally(zero, low[t], b));
+        h[b] += count;
+    }
+}
+
+/* Where 16 neighbouring symbols hold nearly all: these by adders, others one by one. */
+static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    unsigned base = 0, inside = 0;
+    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
+    if (inside < 240) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    while (n >= 256) {
+        const size_t m = bsn_min(n / 256, 64) * 256;
+        size_t i;
+        bsn_neon_histogram8(h + base, list, m, base);
+        bsn_neon_histogram8(h + base + 8, list, m, base + 8);
+        for (i = 0; i < m; i += 16) {
+            const uint8x16_t x = vsubq_u8(vld1q_u8(list + i), vdupq_n_u8((uint8_t)base));
+            uint64_t other = bsn_neon_nibbles(vcgeq_u8(x, vdupq_n_u8(16)));
+            for (; other; other &= other - 1) h[list[i + bsn_lowest_bit(other) / 4]]++;
+        }
+        list += m;
+        n -= m;
+    }
+    for (; n; n--) h[*list++]++;
+}
+
 /* Codes of 64 * blocks symbols from `base` on, in four registers each; other symbols are outside of every block and keep
  * the code `others`. */
 BSN_INLINE uint8_t *bsn_neon_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base, unsigned others,
@@ -2211,9 +2296,8 @@ BSN_INLINE uint8_t *bsn_neon_map_blocks(uint8_t *list, size_t n, const uint8_t *
         uint8x16_t y = vdupq_n_u8((uint8_t)others);
         BSN_UNROLL
         for (j = 0; j < blocks; j++) y = vqtbx4q_u8(y, codes[j], vsubq_u8(x, vdupq_n_u8((uint8_t)(base + 64 * j))));
-        if (escape < 256) { /* four bits for each byte, of which one is kept */
-            const uint8x8_t equal = vshrn_n_u16(vreinterpretq_u16_u8(vceqq_u8(y, lost)), 4);
-            uint64_t m = vget_lane_u64(vreinterpret_u64_u8(equal), 0) & (BSN_ONES * 0x11);
+        if (escape < 256) {
+            uint64_t m = bsn_neon_nibbles(vceqq_u8(y, lost));
             if (n - i < 16) m &= (UINT64_C(1) << 4 * (n - i)) - 1;
             for (; m; m &= m - 1) *escapes++ = list[i + bsn_lowest_bit(m) / 4];
         }
@@ -2393,7 +2477,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_join,
     bsn_neon_bits_take,
     bsn_neon_bits_put,
-    bsn_scalar_histogram,
+    bsn_neon_histogram,
     bsn_neon_map,
     bsn_neon_node_merge,
     bsn_neon_node_fork,
