@@ -2472,6 +2472,7 @@ static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
 
 static const bitsnap_kernels bsn_kernels_neon = {
     "neon",
+    2048,
     bsn_neon_hash,
     bsn_neon_count,
     bsn_neon_partition,
