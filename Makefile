@@ -79,22 +79,24 @@ $(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(HEADERS)
 	@mkdir -p $(B)/fuzz
 	clang -std=c99 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. $< -o $@
 
-#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options
-# Always built anew, so that the commit and the flags it prints are its own. zstd and lz4 take part where a
-# program links with them (Debian: libzstd-dev, liblz4-dev).
-bench:
+#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options (--help lists them)
+bench: bench-build
+	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
+
+# Always built anew, so that the commit and the flags it prints are its own; results do not make a commit dirty. zstd
+# and lz4 take part where a program links with them (Debian: libzstd-dev, liblz4-dev).
+COMMIT = $$(git describe --always 2>/dev/null || echo unknown)$$(git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || echo -dirty)
+bench-build:
 	@mkdir -p $(B)
 	@has() { printf '#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
 	    $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
 	peers=; \
 	if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
 	if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi; \
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' \
-	    -DBENCH_COMMIT="\"$$(git describe --always --dirty 2>/dev/null || echo unknown)\"" \
-	    $(wildcard bench/*.c) -o $(B)/bench $$peers
-	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
+	    $(wildcard bench/*.c) docs/examples/tool/parallel.c -o $(B)/bench $$peers -lpthread
 
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build clean
