@@ -7,6 +7,7 @@
 #include "codec.h"
 #include "machine.h"
 #include "modes.h"
+#include "published.h"
 #include "report.h"
 
 /* ---- rows ---- */
@@ -80,6 +81,14 @@ static void table_row(const row *w)
     fflush(stdout);
 }
 
+static void table_published(const published *c)
+{
+    char ratio[16] = "-";
+    if (c->ratio > 0) snprintf(ratio, sizeof ratio, "%.2f", c->ratio);
+    printf("%-14s %-7s %-5s %-15s %-6s %-7s %-6s %7s %6.3f %9s  %6.3f %9s  published, other machine: %s (%s)\n", "published",
+           c->dtype, "other", c->codec, "other", "-", "-", ratio, c->compress, "-", c->decompress, "-", c->claim, c->source);
+}
+
 static void json_row(const row *w)
 {
     putchar('{');
@@ -97,6 +106,18 @@ static void json_row(const row *w)
     putchar('}');
 }
 
+static void json_published(const published *c)
+{
+    putchar('{');
+    json_member("codec", c->codec);
+    json_member("dtype", c->dtype);
+    json_member("claim", c->claim);
+    json_member("source", c->source);
+    printf("\"machine\":\"other\",\"ratio\":");
+    json_speed(c->ratio);
+    printf(",\"compress_gbps\":%.4f,\"decompress_gbps\":%.4f}", c->compress, c->decompress);
+}
+
 static void json_report(const report *p)
 {
     json_title();
@@ -108,6 +129,11 @@ static void json_report(const report *p)
     for (size_t i = 0; i < p->count; i++) {
         printf(i ? ",\n" : "\n");
         json_row(&p->rows[i]);
+    }
+    printf("\n],\n\"published\":[");
+    for (size_t i = 0; published_get(i); i++) {
+        printf(i ? ",\n" : "\n");
+        json_published(published_get(i));
     }
     printf("\n]}\n");
 }
@@ -215,6 +241,7 @@ void bench_codecs(const options *o, const tensor *list, size_t count)
     for (size_t i = 0; i < count; i++)
         if (!o->quick || is_first_of_dtype(list, i)) bench_tensor(&p, &list[i]);
     if (o->json) json_report(&p);
+    for (size_t i = 0; !o->json && passes(o->codec, "published") && published_get(i); i++) table_published(published_get(i));
     peers_close(p.contexts);
     free(p.rows);
 }

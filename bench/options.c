@@ -26,7 +26,7 @@ static const char help[] =
     "\n"
     "Filters: only rows whose word contains one of the words given, separated by commas\n"
     "  --codec W       memcpy, bitsnap, zstd-1-grouped, zstd-3-grouped, zstd-19-grouped, zstd-1-raw,\n"
-    "                  lz4-grouped, lmc\n"
+    "                  lz4-grouped, lmc, published\n"
     "  --isa W         bitsnap's kernels: scalar, bmi2, avx2, avx512, neon; the peers are \"native\"\n"
     "  --level W       bitsnap's level: fast, default, best\n"
     "  --checks W      bitsnap's checks: on, off\n"
