@@ -96,7 +96,22 @@ bench-build:
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
 	    $(wildcard bench/*.c) docs/examples/tool/parallel.c -o $(B)/bench $$peers -lpthread
 
+#: make bench-plots DATA=dir [BENCH=--quick]   every mode of bench, into bench/results: JSON and pictures (needs gnuplot, python3)
+bench-plots: bench-build
+	@mkdir -p bench/results
+	@for mode in codecs kernels sizes threads; do \
+	    flag=--$$mode; if [ $$mode = codecs ]; then flag=; fi; \
+	    echo "bench $$flag $(BENCH)"; \
+	    $(B)/bench $$flag --json $(if $(DATA),--data '$(DATA)') $(BENCH) >$(B)/$$mode.json || exit 1; \
+	    mv $(B)/$$mode.json bench/results/; \
+	done
+	@python3 bench/plots.py bench/results $(B)/plots
+
+#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside zstd, lz4, bzip2 and xz, into bench/results (needs hyperfine)
+bench-cli: $(B)/bitsnap
+	@COMMIT="$(COMMIT)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli bench/results/cli.md $(if $(findstring --quick,$(BENCH)),quick)
+
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli clean
