@@ -1,7 +1,6 @@
 # Drawn by plots.py, which sets: plot, table (one block for each of `count` series, its title first), output, heading,
 # origin, and for codecs: ours, measured (counts: the first series are bitsnap's, behind the measured ones are published ones),
 # memcpy (GB/s); for kernels: lines; for threads: processors.
-set encoding utf8
 set output output
 set border 3 lc rgb "#555555"
 set tics nomirror
