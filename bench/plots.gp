@@ -1,6 +1,5 @@
 # Drawn by plots.py, which sets: plot, table (one block for each of `count` series, its title first), output, heading,
-# origin, and for codecs: ours, measured (counts: the first series are bitsnap's, behind the measured ones are published ones),
-# memcpy (GB/s); for kernels: lines; for threads: processors.
+# origin; for codecs ours (the first so many series are bitsnap's), for kernels lines, for threads processors.
 set output output
 set border 3 lc rgb "#555555"
 set tics nomirror
@@ -13,16 +12,18 @@ if (plot eq "codecs") {
     set multiplot layout 1,2 title heading."\n" noenhanced margins 0.06,0.98,0.33,0.90 spacing 0.07
     set logscale x
     set ylabel "ratio"
-    point(i) = i < ours ? 7 : i < measured ? 5 : 6
-    set arrow 1 from memcpy, graph 0 to memcpy, graph 1 nohead dt 2 lc rgb "#555555"
-    set label 2 "memcpy" at memcpy, graph 0.03 right offset -0.5,0 font ",10"
+    set arrow 1 from 1, graph 0 to 1, graph 1 nohead dt 2 lc rgb "#555555"
+    set label 2 "memcpy" at 1, graph 0.03 right offset -0.5,0 font ",10"
     do for [panel = 1:2] {
-        if (panel == 1) { set key at screen 0.5, 0.14 center vertical maxrows 5 noenhanced font ",10" samplen 1 } else { unset key }
-        set xlabel panel == 1 ? "compress, GB/s" : "decompress, GB/s"
-        set xrange [*:memcpy * 1.3]
-        # all tables reach the same ratio, so a level is named once, beside the slowest
-        plot for [i = 0:count - 1] table index i using (column(panel + 1)):1 with points pt point(i) ps 0.9 lc rgb colour(i) title columnheader(1), \
-             table index 0 every ::1 using (column(panel + 1)):1:4 with labels right offset -0.7,0 font ",9" noenhanced notitle
+        if (panel == 1) { set key at screen 0.5, 0.14 center vertical maxrows 4 noenhanced font ",10" samplen 2 } else { unset key }
+        set xlabel panel == 1 ? "compress: share of memcpy's speed" : "decompress: share of memcpy's speed"
+        set xrange [*:1.3]
+        plot for [i = 0:ours - 1] table index i using (column(panel + 1)):1 with lines lc rgb colour(i) title columnheader(1), \
+             for [i = 0:ours - 1] table index i every ::1 using (column(panel + 1)):1:4 with points pt variable ps 0.9 lc rgb colour(i) notitle, \
+             for [i = ours:count - 1] table index i using (column(panel + 1)):1 with points pt 5 ps 0.9 lc rgb colour(i) title columnheader(1), \
+             keyentry with points pt 9 lc rgb "#555555" title "fast", \
+             keyentry with points pt 7 lc rgb "#555555" title "default", \
+             keyentry with points pt 13 lc rgb "#555555" title "best"
     }
     unset multiplot
 }
