@@ -3212,7 +3212,22 @@ static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *
     BSN_WIDTHS(width, bsn_census_loop, (x, words, prediction, n, e));
 }
 
-/* The next word of the class of each element. */
+/* Each word to the list of its class; and back: the next word of the class of each element. */
+BSN_INLINE void bsn_deal_loop(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        uint8_t *to = next[ids[i]];
+        bsn_element_store(to, bsn_element_load(words + i * width, width), width);
+        next[ids[i]] = to + width;
+    }
+}
+
+static void bsn_deal(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
+{
+    BSN_WIDTHS(width, bsn_deal_loop, (next, words, ids, n));
+}
+
 BSN_INLINE void bsn_gather_loop(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
 {
     size_t i;
@@ -3956,7 +3971,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     uint32_t counts[BSN_CLASSES];
     unsigned classes = 1, k;
     bsn_writer wr;
-    size_t i, j;
+    size_t i;
     *same = 1;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -3992,17 +4007,18 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     wr.thorough = 1;
     *wr.at++ = (uint8_t)classes;
     for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
-    for (k = 0; k < classes; k++) {
-        uint8_t *list = words;
-        if (classes > 1) {
-            list = dealt;
-            for (i = j = 0; i < n; i++) {
-                if (ids[i] != k) continue;
-                bsn_element_store(dealt + j * width, bsn_element_load(words + i * width, width), width);
-                j++;
-            }
+    if (classes > 1) {
+        uint8_t *next[BSN_CLASSES], *list = dealt;
+        for (k = 0; k < classes; k++) {
+            next[k] = list;
+            list += counts[k] * (size_t)width;
         }
-        bsn_words_write(&wr, list, counts[k], width, w->plane[0]);
+        bsn_deal(next, words, ids, n, width);
+        words = dealt;
+    }
+    for (k = 0; k < classes; k++) {
+        bsn_words_write(&wr, words, counts[k], width, w->plane[0]);
+        words += counts[k] * (size_t)width;
     }
     if (wr.full) return 0;
     if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
