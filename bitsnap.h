@@ -2836,6 +2836,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     w->at += step.bits * stride;
     if (code) {
         uint8_t *escapes = t->escapes;
+        memset(list + n, 0, 64); /* kernels map whole words */
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             escapes = w->kernels->map(list + i, m, code, t->escape_kind ? t->escape_code : 256u, escapes);
@@ -4500,7 +4501,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         const uint8_t *expected = form == BSN_FORM_SAME ? d.body + 8 * at->part : d.body - BSN_IDS_SIZE;
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         if (form != BSN_FORM_SAME) bsn_record_bytes(&record, d.body - BSN_IDS_SIZE, BSN_IDS_SIZE);
-        d.base = at->base ? at->base : c->base + cell * base_width;
+        d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
         sink->kernels = c->kernels;
         sink->n = at->n;
         if (!c->ignore && !c->blind) {
