@@ -51,7 +51,8 @@ check: $(B)/bitsnap $(TESTS)
 replay:
 	@tests/run.sh tests/check_replay.sh
 
-#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip safetensors
+#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip sparse
+#:                  safetensors
 T ?= frame
 SECONDS ?= 60
 fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
@@ -66,6 +67,7 @@ fuzz-smoke:
 	    echo "ok - fuzz $$t: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz.log)"; done
 
 $(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
+$(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
 $(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
 $(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)
 	@mkdir -p $(B)/fuzz
