@@ -3520,21 +3520,27 @@ static bsn_exponent bsn_exponent_of(unsigned dtype)
     return e;
 }
 
-BSN_INLINE void bsn_class_loop(uint8_t *id, uint32_t counts[BSN_CLASSES], const uint8_t *elements, size_t n,
-                               bsn_exponent e, const uint8_t of[256], unsigned width)
+BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) {
-        const unsigned c = of[(unsigned)(bsn_element_load(elements + i * width, width) >> e.shift) & e.mask];
-        id[i] = (uint8_t)c;
-        counts[c]++;
-    }
+    for (i = 0; i < n; i++) symbols[i] = (uint8_t)(bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
 }
 
-static void bsn_classify(uint8_t *id, uint32_t counts[BSN_CLASSES], const uint8_t *elements, size_t n, bsn_exponent e,
-                         const uint8_t of[256], unsigned width)
+static void bsn_exponents(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
-    BSN_WIDTHS(width, bsn_class_loop, (id, counts, elements, n, e, of));
+    BSN_WIDTHS(width, bsn_exponent_loop, (symbols, elements, n, e));
+}
+
+/* Symbols become classes; 64 bytes behind them are ours. counts: how many there are of each class. */
+static void bsn_classify(const bitsnap_kernels *kernels, uint8_t *symbols, size_t n, const uint8_t of[256],
+                         const uint32_t of_symbol[256], uint32_t counts[BSN_CLASSES])
+{
+    unsigned s;
+    size_t i;
+    memset(counts, 0, BSN_CLASSES * sizeof *counts);
+    for (s = 0; s < 256; s++) counts[of[s]] += of_symbol[s];
+    memset(symbols + n, 0, 64);
+    for (i = 0; i < n; i += BSN_CHUNK) (void)kernels->map(symbols + i, bsn_min(BSN_CHUNK, n - i), of, 256, NULL);
 }
 
 /* The class of each symbol: how many borders are not above it. */
@@ -3570,19 +3576,31 @@ typedef struct bsn_census {
     uint8_t symbol[256];                 /* those used */
 } bsn_census;
 
-BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *prediction, size_t n, bsn_exponent e,
-                                unsigned width)
+/* x->of_symbol has been counted, and token 0 of each symbol as if all words were 0: most are, and are passed over. */
+BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const unsigned s = (unsigned)(bsn_element_load(prediction + i * width, width) >> e.shift) & e.mask;
-        x->token[s][bsn_token(bsn_element_load(words + i * width, width))]++;
+    size_t i, j;
+    uint64_t eight, word;
+    for (i = 0; i < n; i += 8 / width) {
+        const size_t m = bsn_min(8 / width, n - i);
+        if (m == 8 / width) {
+            memcpy(&eight, words + i * width, 8);
+            if (!eight) continue;
+        }
+        for (j = i; j < i + m; j++) {
+            word = bsn_element_load(words + j * width, width);
+            if (!word) continue;
+            x->token[symbols[j]][bsn_token(word)]++;
+            x->token[symbols[j]][0]--;
+        }
     }
 }
 
-static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *prediction, size_t n, bsn_exponent e, unsigned width)
+static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    BSN_WIDTHS(width, bsn_census_loop, (x, words, prediction, n, e));
+    unsigned s;
+    for (s = 0; s < 256; s++) x->token[s][0] = x->of_symbol[s];
+    BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
 }
 
 /* Each word to the list of its class; and back: the next word of the class of each element. */
@@ -3639,8 +3657,6 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
     uint32_t sum[BSN_TOKENS];
     unsigned used = 0, s, i, j, k, t, classes = 1;
     for (s = 0; s < 256; s++) {
-        x->of_symbol[s] = 0;
-        for (t = 0; t < BSN_TOKENS; t++) x->of_symbol[s] += x->token[s][t];
         if (x->of_symbol[s]) x->symbol[used++] = (uint8_t)s;
     }
     if (most > used) most = used;
@@ -3693,25 +3709,40 @@ typedef struct bsn_words_plan {
     unsigned shift, limit; /* limit 0: no escapes */
 } bsn_words_plan;
 
+/* Passes over words that are 0, eight bytes at a time; what follows is done for the others, x, and z counts zeros. */
+#define BSN_FOR_WORDS(action)                                                                         \
+    for (i = 0; i < n;) {                                                                             \
+        if (n - i >= 8 / width) {                                                                     \
+            memcpy(&x, words + i * width, 8);                                                         \
+            if (!x) {                                                                                 \
+                i += 8 / width;                                                                       \
+                z += 8 / width;                                                                       \
+                continue;                                                                             \
+            }                                                                                         \
+        }                                                                                             \
+        for (end = bsn_min(n, i + 8 / width); i < end; i++) {                                         \
+            x = bsn_element_load(words + i * width, width);                                           \
+            action;                                                                                   \
+        }                                                                                             \
+    }
+
 BSN_INLINE void bsn_words_count(uint32_t count[256], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
                                 unsigned width)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint64_t x = bsn_element_load(words + i * width, width) >> shift;
-        if (x < 256) count[x]++;
-        else beyond[bsn_log2(x - 255)]++;
-    }
+    size_t i, end, z = 0;
+    uint64_t x;
+    BSN_FOR_WORDS(x >>= shift; if (x < 256) count[x]++; else beyond[bsn_log2(x - 255)]++)
+    count[0] += (uint32_t)z;
 }
 
 BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint64_t x = bsn_element_load(words + i * width, width);
-        length[x ? bsn_log2(x) + 1 : 0]++;
-    }
+    size_t i, end, z = 0;
+    uint64_t x;
+    BSN_FOR_WORDS(length[x ? bsn_log2(x) + 1 : 0]++)
+    length[0] += (uint32_t)z;
 }
+#undef BSN_FOR_WORDS
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
@@ -3771,9 +3802,10 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
 BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bsn_words_plan plan, size_t *count, unsigned width)
 {
     size_t i, escapes = 0;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && !plan.limit; i++) symbols[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> plan.shift);
+    for (i = 0; i < n && plan.limit; i++) {
         const uint64_t x = bsn_element_load(words + i * width, width) >> plan.shift;
-        if (!plan.limit || x < plan.limit) {
+        if (x < plan.limit) {
             symbols[i] = (uint8_t)x;
         } else {
             symbols[i] = (uint8_t)plan.limit;
@@ -3855,6 +3887,12 @@ BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t f
                               unsigned limit, size_t *more, unsigned width)
 {
     size_t i, k = *more;
+    if (level == 0 && !limit) { /* the usual case: compilers make vectors of it */
+        uint8_t *words = x->words + first * width;
+        for (i = 0; i < n; i++)
+            bsn_element_store(words + i * width, bsn_element_load(words + i * width, width) + ((uint64_t)bytes[i] << up), width);
+        return;
+    }
     for (i = 0; i < n; i++) {
         const size_t at = level ? x->place[first + i] : first + i;
         uint8_t *word = x->words + at * width;
@@ -4349,6 +4387,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         const uint8_t *p = bsn_predict(c->role, c->dtype, base, i, m, w->elements);
+        if (most > 1) bsn_exponents(ids + i, p, m, exponent, width);
         if (bsn_equal(elements + i * width, p, m * width)) {
             memset(words + i * width, 0, m * width);
         } else {
@@ -4357,23 +4396,15 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         }
     }
     if (*same) return 0;
-    if (most > 1 && n >= 256) {
-        memset(census, 0, sizeof *census);
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_take_census(census, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
-        }
-        classes = bsn_choose_borders(census, borders, most);
-    }
     memset(counts, 0, sizeof counts);
     counts[0] = (uint32_t)n;
-    if (classes > 1) {
-        counts[0] = 0;
+    if (most > 1 && n >= 256) {
+        memset(census, 0, sizeof *census);
+        c->kernels->histogram(census->of_symbol, ids, n, w->lists.tables);
+        bsn_take_census(census, words, ids, n, width);
+        classes = bsn_choose_borders(census, borders, most);
         bsn_class_map(of, borders, classes);
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_classify(ids + i, counts, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, of, width);
-        }
+        if (classes > 1) bsn_classify(c->kernels, ids, n, of, census->of_symbol, counts);
     }
     if ((size_t)(end - body) < classes) return 0;
     bsn_writer_begin(&wr, w, c, body, end, scratch);
@@ -4758,12 +4789,15 @@ static unsigned bsn_decode_classed(bsn_decoding *d)
     memset(counts, 0, sizeof counts);
     counts[0] = (uint32_t)n;
     if (classes > 1) {
-        counts[0] = 0;
+        uint32_t *of_symbol = w->lists.count;
+        memset(of_symbol, 0, 256 * sizeof *of_symbol);
         bsn_class_map(of, p, classes);
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_classify(ids + i, counts, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, of, width);
+            bsn_exponents(ids + i, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, width);
         }
+        c->kernels->histogram(of_symbol, ids, n, w->lists.tables);
+        bsn_classify(c->kernels, ids, n, of, of_symbol, counts);
     }
     bsn_reader_begin(&r, d, p + classes - 1, memory);
     x.reader = &r;
