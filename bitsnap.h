@@ -3153,7 +3153,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             kind = choice.kind;
         }
     }
-    if (item->depth > 0 && item->bits == 8) {
+    if (item->depth > 0 && item->bits == 8 && bsn_entropy_bits(h, n) < best) {
         bsn_tree *b = &x->tree[1]; /* not in use: a tree at this level has not begun */
         for (j = 0; j < BSN_BUILT_INS && item->level == 0; j++) {
             bsn_tree_built_in(b, j);
@@ -3726,13 +3726,15 @@ typedef struct bsn_words_plan {
         }                                                                                             \
     }
 
-BSN_INLINE void bsn_words_count(uint32_t count[256], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
+#define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
+
+BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
                                 unsigned width)
 {
     size_t i, end, z = 0;
     uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (x < 256) count[x]++; else beyond[bsn_log2(x - 255)]++)
-    count[0] += (uint32_t)z;
+    BSN_FOR_WORDS(x >>= shift; if (x < BSN_FINE) fine[x]++; else beyond[bsn_log2(x - (BSN_FINE - 1))]++)
+    fine[0] += (uint32_t)z;
 }
 
 BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
@@ -3747,50 +3749,55 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
 {
-    static const uint8_t limits[5] = { 255, 127, 63, 31, 15 };
+    static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0 };
-    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight;
+    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight, *fine = x->tables, sum = 0;
     uint64_t best = BSN_NEVER;
-    unsigned i, s, shift, middle = 0, most = 8 * width - used;
-    uint32_t sum = 0;
+    unsigned i, j, s, least, longest, middle = 0, most = 8 * width - used;
     memset(length, 0, sizeof length);
     BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
-    for (i = 0; i <= 64; i++) {
+    for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
-        if (2 * (uint64_t)sum >= n) {
-            middle = i;
-            break;
-        }
+        middle = i;
     }
-    for (shift = middle > 6 ? middle - 6 : 0; shift < most && (best == BSN_NEVER || shift + 1 <= middle); shift++) {
+    least = middle > 6 ? middle - 6 : 0;
+    memset(fine, 0, BSN_FINE * sizeof *fine);
+    memset(beyond, 0, sizeof beyond);
+    BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
+    for (longest = 64; longest && !length[longest]; longest--) { }
+    plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
+    for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint32_t outside = 0;
         memset(count, 0, 256 * sizeof *count);
-        memset(beyond, 0, sizeof beyond);
-        BSN_WIDTHS(width, bsn_words_count, (count, beyond, words, n, shift));
-        for (i = 0; i < 65; i++) outside += beyond[i];
-        for (i = 0; i < 6; i++) { /* without escapes, and with each limit */
-            const unsigned limit = i ? limits[i - 1] : 0;
-            uint64_t bits = (uint64_t)shift * n;
-            uint32_t escapes = outside;
-            if (!limit && outside) continue;
-            if (!limit) {
-                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
-            } else {
-                memcpy(clipped, count, limit * sizeof *clipped);
-                memcpy(escape, beyond, sizeof escape);
-                for (s = limit; s < 256; s++) {
+        memset(escape, 0, sizeof escape);
+        for (i = 0; i < BSN_FINE; i++) {
+            if (!fine[i]) continue;
+            if (i >> j < 256) count[i >> j] += fine[i];
+            else escape[bsn_log2((i >> j) - 255)] += fine[i];
+        }
+        for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
+        for (i = 0; i < 65; i++) outside += escape[i];
+        for (i = 0; i < 6; i++) {
+            const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
+            uint64_t bits = (uint64_t)(least + j) * n;
+            if (limit) {
+                for (s = limit; s < above; s++) { /* a smaller limit lets more escape */
                     escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
-                    escapes += count[s];
+                    outside += count[s];
                 }
-                if (!escapes || escapes > n / 8) continue; /* the same as without, or too deep a way for too many */
-                clipped[limit] = escapes;
-                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, escapes) + 40;
+                if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
+                memcpy(clipped, count, limit * sizeof *clipped);
+                clipped[limit] = outside;
+                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, outside) + 40;
                 for (s = 0; s < 64; s++) bits += (uint64_t)escape[s] * s;
-                bits += escapes / 2;
+                bits += outside / 2;
+            } else {
+                if (outside) continue;
+                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
             }
             if (bits < best) {
                 best = bits;
-                plan.shift = shift;
+                plan.shift = least + j;
                 plan.limit = limit;
             }
         }
