@@ -392,21 +392,18 @@ extern "C" {
 #define BSN_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BSN_FUNCTION static __attribute__((unused, noinline))
 #define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
-#define BSN_PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
 #elif defined(_MSC_VER)
 #define BSN_INLINE static __forceinline
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
 #define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define BSN_INLINE static
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
 #if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
@@ -465,11 +462,14 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
  * the target's baseline is), else one. Operators work on all lanes alike. */
 #if defined(__GNUC__) || defined(__clang__)
 typedef uint64_t bsn_wide __attribute__((vector_size(16)));
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 #else
 typedef uint64_t bsn_wide;
+#endif
+#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#define BSN_SSE2 1
+#include <emmintrin.h>
+#else
+#define BSN_SSE2 0
 #endif
 #define BSN_WIDE sizeof(bsn_wide)
 
@@ -485,7 +485,7 @@ BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
 /* the lower half of each lane, times its upper half */
 BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 {
-#if defined(__SSE2__) && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
+#if BSN_SSE2 && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
     return (bsn_wide)_mm_mul_epu32((__m128i)x, (__m128i)(x >> 32));
 #else
     return (x & UINT64_C(0xFFFFFFFF)) * (x >> 32);
@@ -541,10 +541,35 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
-BSN_INLINE void bsn_prefetch_write(const uint8_t *p, size_t size)
+/* memcpy past the caches, where the machine can: for what is more than they hold, and is not read again soon. It would
+ * push out everything else, and every line would be read before it is written. bsn_streamed stands between the last one
+ * and what tells others that the bytes are there. */
+BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 {
-    size_t i;
-    for (i = 0; i < size; i += 64) BSN_PREFETCH_WRITE(p + i);
+#if BSN_SSE2
+    size_t i = bsn_min((64 - ((uintptr_t)to & 63)) & 63, size);
+    memcpy(to, from, i);
+    for (; i + 64 <= size; i += 64) {
+        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
+        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
+        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
+        _mm_stream_si128((__m128i *)(void *)(to + i), a);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
+    }
+    memcpy(to + i, from + i, size - i);
+#else
+    memcpy(to, from, size);
+#endif
+}
+
+BSN_INLINE void bsn_streamed(void)
+{
+#if BSN_SSE2
+    _mm_sfence();
+#endif
 }
 
 /* Not memcmp: where only equality counts, compilers may turn that into bcmp, which not every C library has. */
@@ -635,6 +660,14 @@ typedef struct bsn_field {
     unsigned base;
 } bsn_field;
 
+/* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
+typedef struct bsn_finish {
+    bsn_node *node;          /* the outermost, which has symbols */
+    const bsn_field *field;
+    const uint8_t *plane[8]; /* bytes of the elements, of the top one the bits below the symbol where there are such */
+    uint64_t *state[8];      /* XXH3's accumulators of each plane; null: not to be hashed */
+} bsn_finish;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -663,6 +696,9 @@ struct bitsnap_kernels {
     void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
+    /* node_merge, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
+     * where the table does not have it for this node and field, and nothing is done; null: it never has. */
+    int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -2931,6 +2967,8 @@ typedef struct bsn_context {
     int level;
     int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
+    int large;             /* are the elements of the call more than the caches hold? */
+    int stream;            /* decoding: do they go past them, as nothing reads them again? */
     int content;           /* form the hashes of the content id's leaves? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
@@ -3260,15 +3298,16 @@ typedef struct bsn_sink {
     uint8_t *to;            /* elements from .. until - 1 of the block; null: nowhere */
     const uint8_t *compare; /* or they are compared with these */
     size_t from, until;
+    int stream;             /* past the caches, by way of our own memory */
     size_t differs;         /* result: the first that is not equal; until, if all are */
 } bsn_sink;
 
-/* The place for elements i .. i + m - 1: the caller's memory where all are wanted, else our own; null where
- * none is. */
+/* The place for elements i .. i + m - 1: the caller's memory where all are wanted and not streamed, else our own; null
+ * where none is. */
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     if (i >= s->until || i + m <= s->from || (!s->to && !s->compare)) return NULL;
-    if (s->to && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    if (s->to && !s->stream && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
     return w->elements;
 }
 
@@ -3276,7 +3315,9 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
 {
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
     if (place != w->elements) return;
-    if (s->to) {
+    if (s->to && s->stream) {
+        bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
+    } else if (s->to) {
         memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         while (bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, width)) a++;
@@ -3355,6 +3396,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const int hashing = c->checks && !c->ignore;
     const size_t chunk = c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
+    bsn_finish finish;
     bsn_layout y;
     bsn_reader r;
     size_t i, j;
@@ -3374,27 +3416,45 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
+    finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
+    finish.field = &y.field;
     for (i = 0; i < d->n; i += chunk) {
         const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
-        bsn_prefetch(d->end + i * ahead, m * ahead);
-        if (out && out != w->elements) bsn_prefetch_write(out + m * c->width, m * c->width);
+        if (c->large) bsn_prefetch(d->end + i * ahead, m * ahead);
+        for (k = 0; k < y.planes; k++) {
+            if (y.varying[k] == 0xFF) {
+                plane[k] = d->body + y.at[k] + i;
+            } else if (y.varying[k] && out) {
+                memset(w->plane[k], y.value[k], m);
+                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
+                             y.varying[k], m);
+            }
+        }
+        if (c->kernels->finish && finish.node && out && m == chunk && i + m < d->n) {
+            for (k = 0; k < c->width; k++) {
+                const int whole = hashing && k < y.planes && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
+                finish.plane[k] = plane[k];
+                finish.state[k] = whole ? w->hasher[k].state : NULL;
+            }
+            if (c->kernels->finish(&finish, out, i, m)) {
+                for (k = 0; k < y.planes; k++) {
+                    if (finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
+                    else if (hashing)
+                        bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
+                }
+                bsn_sink_done(w, d->sink, c->width, i, m, out);
+                continue;
+            }
+            finish.node = NULL;
+        }
         if (hashing)
             for (k = 0; k < y.planes; k++)
                 bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
                               y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
-        for (k = 0; k < y.planes; k++) {
-            if (y.varying[k] == 0xFF) {
-                plane[k] = d->body + y.at[k] + i;
-            } else if (y.varying[k]) {
-                memset(w->plane[k], y.value[k], m);
-                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
-                             y.varying[k], m);
-            }
-        }
         if (y.planes > top) {
             /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
             uint8_t *both = w->plane[top];
@@ -3506,6 +3566,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.record = &record;
     d.place = d.body;
     sink->differs = sink->until;
+    sink->stream = c->stream && sink->to;
     bsn_record_begin(&record, c, first, total, head);
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
@@ -3514,6 +3575,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
         else bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
+    if (sink->stream) bsn_streamed();
     error->element = first;
     if (!rule && c->checks && !c->ignore &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE)) {
@@ -3894,7 +3956,18 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, unsigned dtype,
     call->context.checks = (flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     call->context.header_check = header_check;
+    call->context.large = call->context.stream = 0;
     return BITSNAP_OK;
+}
+
+/* From so many bytes of elements on a call counts as one that the caches do not hold, nor what it writes. */
+#define BSN_LARGE (UINT64_C(8) << 20)
+
+/* `count` elements will go through the call. */
+static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
+{
+    call->context.large = count >= BSN_LARGE / call->context.width;
+    call->context.stream = call->context.large && (!(flags & BSN_FLAG_CONTENT) || call->context.ignore);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
@@ -4023,6 +4096,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
     if (status) return status;
+    bsn_call_expect(&call, s->flags, n);
     slot = block * s->width + bsn_block_prefix(&call.context);
     slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
     while (left) {
@@ -4276,6 +4350,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
     if (status) return status;
+    bsn_call_expect(&call, s->flags, capacity);
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     *n = (size_t)done;
     if (status || done || s->position == s->count) return status;
@@ -4360,6 +4435,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
     if (status) return status;
+    bsn_call_expect(&call, s.flags, s.count);
     status = bsn_pull_blocks(&call, &s, elements, compare, s.count, &done, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
@@ -4409,6 +4485,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, (unsigned)s.dtype, s.block_log2, s.flags, s.state.header_check);
     if (status) return status;
+    bsn_call_expect(&call, s.flags, count);
     if (bsn_stream_has_footer(&s)) {
         memset(&h, 0, sizeof h);
         h.flags = s.flags;
@@ -4566,7 +4643,8 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_map,
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
-    bsn_scalar_node_counts
+    bsn_scalar_node_counts,
+    NULL
 };
 
 #ifdef BITSNAP_SIMD

@@ -460,7 +460,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_map,
     bsn_bmi2_node_merge,
     bsn_bmi2_node_fork,
-    bsn_bmi2_node_counts
+    bsn_bmi2_node_counts,
+    NULL
 };
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
@@ -1117,7 +1118,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_map,
     bsn_avx2_node_merge,
     bsn_avx2_node_fork,
-    bsn_bmi2_node_counts /* popcnt alone, no pdep or pext */
+    bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
+    NULL
 };
 
 /* ---- avx512 ---- */
@@ -1173,16 +1175,23 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __
 }
 
 /* A stripe: 6 operations for 64 bytes. Full blocks of 16 have their keys in registers, as keys lie across lines. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, const uint8_t *p, __m512i key)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, __m512i x, __m512i key)
 {
-    const __m512i x = _mm512_loadu_si512(p), y = _mm512_xor_si512(x, key);
+    const __m512i y = _mm512_xor_si512(x, key);
     const __m512i product = _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32));
     return _mm512_add_epi64(a, _mm512_add_epi64(product, _mm512_shuffle_epi32(x, (_MM_PERM_ENUM)0x4E)));
 }
 
-static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_scramble(__m512i a)
 {
     const __m512i prime = _mm512_set1_epi64((long long)BSN_P32_1), last = _mm512_loadu_si512(bsn_secret + 128);
+    const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
+    const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
+    return _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
+}
+
+static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
     __m512i a = _mm512_loadu_si512(state), key[16];
     size_t i = first & 15, end;
     unsigned j;
@@ -1192,17 +1201,13 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
         end = bsn_min(16, i + count);
         if (end - i == 16) {
             BSN_UNROLL
-            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, p + 64 * j, key[j]);
+            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, _mm512_loadu_si512(p + 64 * j), key[j]);
         } else {
             size_t s;
             for (s = i; s < end; s++)
-                a = bsn_avx512_stripe(a, p + 64 * (s - i), _mm512_loadu_si512(bsn_secret + 8 * s));
+                a = bsn_avx512_stripe(a, _mm512_loadu_si512(p + 64 * (s - i)), _mm512_loadu_si512(bsn_secret + 8 * s));
         }
-        if (end == 16) {
-            const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
-            const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
-            a = _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
-        }
+        if (end == 16) a = bsn_avx512_scramble(a);
     }
     _mm512_storeu_si512(state, a);
 }
@@ -1365,8 +1370,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
     }
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                                 size_t groups, unsigned width, unsigned kind)
+/* Planes of a group to its elements, in place. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_join64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
     const __m128i shift = _mm_cvtsi32_si128((int)e);
@@ -1374,6 +1379,31 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *el
     const __m512i base = _mm512_set1_epi64((long long)f->base);
     const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x000FFFFFFFFFFFFF));
     const __m512i sign = _mm512_set1_epi64((long long)(UINT64_C(1) << 63));
+    unsigned j;
+    if (kind == BSN_FIELD_INSIDE) {
+        const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
+        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const __m512i x = v[top], y = v[below];
+        v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
+        v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
+    }
+    bsn_avx512_transpose(v, width);
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const __m512i symbol = _mm512_srli_epi64(v[j], 56);
+        const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
+        const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
+        const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
+                                               _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
+        v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                                                 size_t groups, unsigned width, unsigned kind)
+{
     const uint8_t *plane[8];
     size_t i;
     unsigned j;
@@ -1383,25 +1413,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *el
         __m512i v[8];
         BSN_UNROLL
         for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(plane[j] + i);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
-            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m512i x = v[top], y = v[below];
-            v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
-            v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
-        }
-        bsn_avx512_transpose(v, width);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m512i symbol = _mm512_srli_epi64(v[j], 56);
-            const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
-            const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
-            const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
-                                                   _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
-            v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
-        }
+        bsn_avx512_join64(f, v, width, kind);
         BSN_UNROLL
         for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
     }
@@ -1591,49 +1603,64 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after the other. (Expanding into
- * zeros would wait, on Zen 4, for what the register held before.) */
+/* 64 elements of a node, whose planes have the words w. Leaves by blends or, from 8 slots on, by a shuffle; lists are
+ * expanded into that, one after the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(const __m512i leaf[5], const uint64_t w[4], const uint8_t *list[4],
+                                                 unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, leaves = slots - lists;
+    __m512i x;
+    unsigned j;
+    if (leaves <= 1) {
+        x = leaf[0]; /* without a leaf every place is a list's */
+    } else if (k == 1) {
+        x = _mm512_mask_blend_epi8(w[0], leaf[0], leaf[1]);
+    } else if (k == 2) {
+        x = _mm512_mask_blend_epi8(w[1], leaf[0], leaf[1]);
+        if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf[2]);
+        if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf[2], leaf[3]));
+    } else {
+        x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
+        BSN_UNROLL
+        for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
+        x = _mm512_shuffle_epi8(leaf[4], x);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        __m512i y = _mm512_loadu_si512(list[j]);
+        BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
+        x = _mm512_mask_expand_epi8(x, m, y);
+        list[j] += bsn_x86_ones(m);
+    }
+    return x;
+}
+
+/* the first four leaves, each in all places; and all 16 in each 16 bytes */
+BSN_INLINE BSN_AVX512 void bsn_avx512_leaves(__m512i leaf[5], const bsn_node *node)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
+    leaf[4] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
                                                  unsigned lists)
 {
-    const unsigned slots = 1u << k, leaves = slots - lists;
-    const __m512i leaf = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
-    const __m512i leaf0 = _mm512_set1_epi8((char)node->leaf[0]), leaf1 = _mm512_set1_epi8((char)node->leaf[1]);
-    const __m512i leaf2 = _mm512_set1_epi8((char)node->leaf[2]), leaf3 = _mm512_set1_epi8((char)node->leaf[3]);
     const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
     const size_t stride = node->stride;
     uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i leaf[5];
     size_t i;
     unsigned j;
+    bsn_avx512_leaves(leaf, node);
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        __m512i x;
         BSN_UNROLL
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        if (leaves <= 1) {
-            x = leaf0; /* without a leaf every place is a list's */
-        } else if (k == 1) {
-            x = _mm512_mask_blend_epi8(w[0], leaf0, leaf1);
-        } else if (k == 2) {
-            x = _mm512_mask_blend_epi8(w[1], leaf0, leaf1);
-            if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf2);
-            if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf2, leaf3));
-        } else {
-            x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
-            BSN_UNROLL
-            for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
-            x = _mm512_shuffle_epi8(leaf, x);
-        }
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
-            __m512i y = _mm512_loadu_si512(list[j]);
-            BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
-            x = _mm512_mask_expand_epi8(x, m, y);
-            list[j] += bsn_x86_ones(m);
-        }
-        _mm512_storeu_si512(out, x);
+        _mm512_storeu_si512(out, bsn_avx512_merge64(leaf, w, list, k, lists));
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) node->list[j] = list[j];
@@ -1644,6 +1671,80 @@ static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_
 #define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
+}
+
+/* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
+ * secret. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
+                                                  unsigned k, unsigned lists, unsigned width, unsigned kind)
+{
+    bsn_node *node = t->node;
+    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
+    const size_t stride = node->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i leaf[5], a[8];
+    size_t i, s;
+    unsigned j;
+    bsn_avx512_leaves(leaf, node);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        raw[j] = t->plane[j];
+        a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+    }
+    for (i = 0; i < n; i += 1024) {
+        for (s = 0; s < 16; s++, plane += 8, elements += 64 * width) {
+            const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
+            __m512i v[8], x;
+            BSN_UNROLL
+            for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+            x = bsn_avx512_merge64(leaf, w, list, k, lists);
+            BSN_UNROLL
+            for (j = 0; j < top; j++) {
+                v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
+                if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+            }
+            v[top] = x;
+            if (kind == BSN_FIELD_INSIDE) /* symbols are below 2^e: nothing crosses into the next byte */
+                v[top] = _mm512_or_si512(_mm512_loadu_si512(raw[top] + i + 64 * s),
+                                         _mm512_sll_epi16(x, _mm_cvtsi32_si128((int)shift)));
+            bsn_avx512_join64(t->field, v, width, kind);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
+        }
+        BSN_UNROLL
+        for (j = 0; j < top; j++)
+            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
+    BSN_UNROLL
+    for (j = 0; j < top; j++)
+        if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
+}
+
+BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
+                                                  unsigned width, unsigned kind)
+{
+    switch (8 * t->node->bits + t->node->lists) { /* the roots that there are of floats */
+#define BSN_CASE(k, lists)                                                                            \
+    case 8 * k + lists: bsn_avx512_finish_node(t, elements, first, n, k, lists, width, kind); return 1;
+        BSN_CASE(1, 1) BSN_CASE(1, 2) BSN_CASE(2, 1) BSN_CASE(2, 2) BSN_CASE(2, 3) BSN_CASE(2, 4)
+#undef BSN_CASE
+    default: return 0;
+    }
+}
+
+static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
+{
+    switch (16 * t->field->width + bsn_x86_field_kind(t->field)) {
+    case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
+    case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);
+    case 16 * 4 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS);
+    default: return 0;
+    }
 }
 
 /* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
@@ -1746,7 +1847,8 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_map,
     bsn_avx512_node_merge,
     bsn_avx512_node_fork,
-    bsn_avx512_node_counts
+    bsn_avx512_node_counts,
+    bsn_avx512_finish
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)

@@ -592,6 +592,80 @@ static void counts_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
 }
 
+/* the last step at once against its parts; `checked` says which planes are hashed */
+static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n, unsigned checked)
+{
+    const unsigned width = f->width, e = f->symbol_bits;
+    const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
+    uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, 0), *list[4];
+    const uint8_t *read[8];
+    uint64_t state[2][8][8];
+    bsn_node a, b;
+    bsn_finish t;
+    size_t counts[4], i;
+    unsigned j;
+    list_sizes(counts, planes, stride, k, lists, n);
+    memset(&a, 0, sizeof a);
+    a.planes = planes;
+    a.stride = stride;
+    a.count = n;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    for (j = 0; j < (1u << k) - lists; j++) a.leaf[j] = (uint8_t)test_below((size_t)1 << e);
+    for (j = 0; j < 4; j++) {
+        a.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
+        fill(list[j], counts[j], RANDOM);
+        for (i = 0; i < counts[j]; i++) list[j][i] = (uint8_t)(list[j][i] >> (8 - e));
+    }
+    scalar->node_merge(&a, 0, first, spare[0]);
+    b = a;
+    memset(&t, 0, sizeof t);
+    t.node = &b;
+    t.field = f;
+    for (j = 0; j < width; j++) {
+        uint8_t *raw = at_end(6 + j, m, 0);
+        fill(raw, m, RANDOM);
+        if (j == width - 1)
+            for (i = 0; i < m; i++) raw[i] = (uint8_t)(raw[i] & ((1u << (8 - e)) - 1));
+        t.plane[j] = read[j] = raw;
+        fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
+        memcpy(state[1][j], state[0][j], sizeof state[0][j]);
+        if (j < width - 1 && (checked >> j & 1)) {
+            t.state[j] = state[1][j];
+            scalar->hash(state[0][j], raw, m / 64, first / 64);
+        }
+    }
+    mark(out, m * width, 0);
+    if (!kernels->finish(&t, out, first, m)) {
+        CHECK(!memcmp(&a, &b, sizeof a), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
+        return;
+    }
+    CHECK(marked(out, m * width, 0), "%s: finish writes too far", kernels->name);
+    scalar->node_merge(&a, first, m, spare[1]);
+    for (i = 0; i < m; i++) spare[1][i] = (uint8_t)(read[width - 1][i] | spare[1][i] << (8 - e));
+    read[width - 1] = spare[1];
+    scalar->join(f, spare[0], read, m / 64);
+    CHECK(!memcmp(out, spare[0], m * width), "%s: finish, width %u, e %u, node %u, %u, %zu of %zu", kernels->name, width, e, k, lists, m, n);
+    CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: finish hashes, width %u, e %u", kernels->name, width, e);
+    for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
+}
+
+static void finish(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3 };
+    bsn_field f;
+    unsigned i, j, r;
+    if (!kernels->finish) return;
+    for (i = 0; i < 5; i++) {
+        for (j = 0; j < 18; j++) {
+            for (r = 0; r < 24; r++) {
+                bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
+                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 1024 * (1 + r % 5), (unsigned)test_below(8));
+            }
+        }
+    }
+}
+
 static void node_merge(void)
 {
     size_t i;
@@ -665,7 +739,7 @@ static void tables(void)
     static void name##_masks(void) { count_bits(); partition(); merge(); }                            \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); }
+    static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); finish(); }
 
 CASES(bmi2)
 CASES(avx2)
