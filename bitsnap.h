@@ -699,6 +699,11 @@ struct bitsnap_kernels {
     /* node_merge, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
+    /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
+    void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
+    /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
+    uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
+                     unsigned escape, uint8_t *escapes);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -892,6 +897,15 @@ BSN_INLINE void bsn_hash_feed(const bitsnap_kernels *kernels, bsn_hasher *h, con
             kernels->hash(h->state, p + 64 * h->stripes, stripes - h->stripes, h->stripes);
             h->stripes = stripes;
         }
+    }
+}
+
+/* The next `size` bytes, a multiple of 64 and not the last ones, are at p. */
+BSN_INLINE void bsn_hash_next(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t size)
+{
+    if (h->total > 240) {
+        kernels->hash(h->state, p, size / 64, h->stripes);
+        h->stripes += size / 64;
     }
 }
 
@@ -1668,6 +1682,8 @@ typedef struct bsn_tree {
 static int bsn_tree_order(bsn_tree *t, unsigned first, unsigned last)
 {
     unsigned count[BSN_LIMIT + 1] = { 0, 0, 0, 0, 0, 0, 0, 0, 0 }, place[BSN_LIMIT + 1], sum = 0, l, s, at = 0;
+    while (first + 8 <= last && !bsn_load64(t->length + first)) first += 8; /* most symbols are absent */
+    while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     for (s = first; s <= last; s++) count[t->length[s]]++;
     if (t->length[256]) count[t->length[256]]++;
     for (l = 1; l <= BSN_LIMIT; l++) {
@@ -2490,6 +2506,8 @@ typedef struct bsn_writer {
     bsn_lists *lists;
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
+    const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
+    size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
     int level;
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -2498,6 +2516,15 @@ typedef struct bsn_writer {
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
 #define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly */
+
+/* Asks for some of what lies ahead. A little at a time, between other work: more than the cache has places for what is on
+ * its way would hold that up. */
+BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
+{
+    size = bsn_min(size, (size_t)(w->ahead_end - w->ahead));
+    bsn_prefetch(w->ahead, size);
+    w->ahead += size;
+}
 
 /* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
 static unsigned bsn_log2_fixed(uint32_t x)
@@ -2674,16 +2701,28 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         }
         lost = (total >> 12) + 1;
     } else {
-        w->kernels->histogram(h, item->data, n, x->tables);
         if (sampled) { /* the window, where it holds 31 of 32 */
             const unsigned base = bsn_window(item->data, n);
             uint32_t inside = 0;
+            if (w->kernels->window) {
+                for (i = 0; i < n; i += BSN_CHUNK) {
+                    w->kernels->window(h + base, item->data + i, bsn_min(BSN_CHUNK, n - i), base);
+                    bsn_look_ahead(w, w->ahead_step);
+                }
+            } else {
+                w->kernels->histogram(h, item->data, n, x->tables);
+            }
             for (s = base; s < base + 16; s++) inside += h[s];
             if (32 * (uint64_t)inside >= 31 * (uint64_t)n) {
                 memset(h, 0, base * sizeof *h);
                 memset(h + base + 16, 0, (240 - base) * sizeof *h);
                 lost = n - inside;
+            } else if (w->kernels->window) {
+                memset(h, 0, 256 * sizeof *h);
+                w->kernels->histogram(h, item->data, n, x->tables);
             }
+        } else {
+            w->kernels->histogram(h, item->data, n, x->tables);
         }
     }
     for (s = 0; s < 256; s++)
@@ -2751,7 +2790,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     uint8_t *scratch = item->scratch, *list = item->data;
     bsn_item like = *item;
     bsn_fork fork;
-    size_t i, count[4] = { 0, 0, 0, 0 };
+    size_t i, m, count[4] = { 0, 0, 0, 0 };
     unsigned j;
     if (!bsn_room(w, step.bits * stride)) return top;
     if (code && t->escape_kind) {
@@ -2766,10 +2805,17 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     w->at += step.bits * stride;
     if (code) {
         uint8_t *escapes = t->escapes;
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            escapes = w->kernels->map(list + i, m, code, t->escape_kind ? t->escape_code : 256u, escapes);
-            w->kernels->node_fork(&fork, list + i, i, m);
+        const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+        for (i = 0; i < n; i += m) {
+            m = bsn_min(BSN_CHUNK / 4, n - i);
+            bsn_look_ahead(w, w->ahead_step - w->ahead_step / 4);
+            if (w->kernels->deal && m >= 64) {
+                m &= ~(size_t)63;
+                escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
+            } else {
+                escapes = w->kernels->map(list + i, m, code, escape, escapes);
+                w->kernels->node_fork(&fork, list + i, i, m);
+            }
         }
         if (t->escape_kind) like.scratch = escapes + 64;
     } else {
@@ -2968,7 +3014,7 @@ typedef struct bsn_context {
     int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
     int large;             /* are the elements of the call more than the caches hold? */
-    int stream;            /* decoding: do they go past them, as nothing reads them again? */
+    int stream;            /* does what is written go past them, as nothing reads it again soon? */
     int content;           /* form the hashes of the content id's leaves? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
@@ -3136,6 +3182,8 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
+    wr->ahead = wr->ahead_end = NULL;
+    wr->ahead_step = 0;
     wr->level = c->level;
     wr->full = 0;
 }
@@ -3151,17 +3199,21 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
+        const int stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
-            plane[k] = k < y->planes && y->varying[k] == 0xFF ? body + y->at[k] + i : w->plane[k];
+            plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (y->planes == top) plane[top] = symbols + i;
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
-            if (y->varying[k] != 0xFF && y->varying[k])
-                bsn_bits_take(c->kernels, body + y->at[k] + bsn_bits_size(y->varying[k], i), plane[k],
-                              y->varying[k], m);
-            if (c->checks)
-                bsn_hash_feed(c->kernels, &w->hasher[k], body + y->at[k],
-                              y->varying[k] == 0xFF ? i + m : bsn_bits_size(y->varying[k], i + m));
+            uint8_t *to = body + y->at[k];
+            if (y->varying[k] == 0xFF) {
+                if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
+                else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
+                if (stream) bsn_stream(to + i, plane[k], m);
+            } else if (y->varying[k]) {
+                bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+            }
         }
         if (y->planes > top) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
@@ -3205,6 +3257,11 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     memcpy(body, y.descriptor, y.descriptor_size);
     bsn_write_planes(w, c, &y, body, symbols, elements, n);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    if (c->large) { /* the next block's elements, most likely */
+        wr.ahead = elements + n * c->width;
+        wr.ahead_end = wr.ahead + n * c->width;
+        wr.ahead_step = 1024 * c->width;
+    }
     bsn_list_write(&wr, symbols, n, symbol_bits);
     if (wr.full) return 0;
     if (c->checks) {
@@ -3288,6 +3345,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         memcpy(record.bytes + 24, to, 4);
         bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
     }
+    if (c->stream) bsn_streamed();
     return prefix + size;
 }
 
@@ -4046,9 +4104,12 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 
 static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
 {
-    const bsn_job *job = &((const bsn_call *)argument)->jobs[index];
+    const bsn_call *call = (const bsn_call *)argument;
+    const bsn_job *job = &call->jobs[index];
     (void)worker;
-    memcpy(job->target, job->source, job->size);
+    if (call->context.large) bsn_stream(job->target, job->source, job->size);
+    else memcpy(job->target, job->source, job->size);
+    if (call->context.large) bsn_streamed();
 }
 
 /* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
@@ -4096,7 +4157,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, (unsigned)s->dtype, s->block_log2, s->flags, s->state.header_check);
     if (status) return status;
-    bsn_call_expect(&call, s->flags, n);
+    bsn_call_expect(&call, 0, n);
+    if (call.workers > 1 || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_block_prefix(&call.context);
     slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
     while (left) {
@@ -4644,6 +4706,8 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
+    NULL,
     NULL
 };
 

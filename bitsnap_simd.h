@@ -461,6 +461,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_merge,
     bsn_bmi2_node_fork,
     bsn_bmi2_node_counts,
+    NULL,
+    NULL,
     NULL
 };
 
@@ -1119,6 +1121,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_node_merge,
     bsn_avx2_node_fork,
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
+    NULL,
+    NULL,
     NULL
 };
 
@@ -1507,8 +1511,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int we
 
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const uint8_t *list, size_t n, unsigned base,
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one, or not at all where there
+ * is no place for them. h begins at the symbol `base`. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
     const __m512i first = _mm512_set1_epi8((char)base), only64 = _mm512_set1_epi8((char)0xC0);
@@ -1529,7 +1534,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const ui
             BSN_UNROLL
             for (j = 0; j < 4; j++) {
                 const __m512i y = _mm512_loadu_si512(list + i + 64 * j), place = _mm512_sub_epi8(y, first);
-                const uint64_t w = _mm512_cmpgt_epu8_mask(place, last);
+                const uint64_t w = others ? _mm512_cmpgt_epu8_mask(place, last) : 0;
                 if (BSN_UNLIKELY(w != 0)) {
                     _mm512_storeu_si512(others + k, bsn_avx512_compress(1, w, y));
                     k += bsn_x86_ones(w);
@@ -1548,15 +1553,21 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const ui
         }
         BSN_UNROLL
         for (p = 0; p < parts; p++) {
-            bsn_avx512_tally_add(h + base + 8 * p, fours[p], 4);
-            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(twos[p]), 2);
-            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(ones[p]), 1);
+            bsn_avx512_tally_add(h + 8 * p, fours[p], 4);
+            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(twos[p]), 2);
+            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(ones[p]), 1);
         }
-        for (i = 0; i < k; i++) h[others[i]]++;
+        for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
         list += m;
         n -= m;
     }
-    for (; n; n--) h[*list++]++;
+    for (; n; n--, list++)
+        if (others || *list - base < 8 * parts) h[(int)*list - (int)base]++;
+}
+
+static BSN_AVX512 void bsn_avx512_window(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
 }
 
 /* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
@@ -1566,12 +1577,12 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
     if (n >= 8192) {
         base = bsn_x86_window(list, n, 32, scratch, &inside);
         if (inside >= 250) {
-            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 4);
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
         base = bsn_x86_window(list, n, 56, scratch, &inside);
         if (inside >= 240) {
-            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 7);
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
             return;
         }
     }
@@ -1579,17 +1590,23 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
 }
 
 /* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_look_up(const __m512i c[4], __m512i x)
+{
+    const __m512i low = _mm512_permutex2var_epi8(c[0], x, c[1]), high = _mm512_permutex2var_epi8(c[2], x, c[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+}
+
 static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
                                           uint8_t *escapes)
 {
-    const __m512i c0 = _mm512_loadu_si512(code), c1 = _mm512_loadu_si512(code + 64);
-    const __m512i c2 = _mm512_loadu_si512(code + 128), c3 = _mm512_loadu_si512(code + 192);
     const __m512i lost = _mm512_set1_epi8((char)escape);
+    __m512i c[4];
     size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
     for (i = 0; i < n; i += 64) {
-        const __m512i x = _mm512_loadu_si512(list + i);
-        const __m512i low = _mm512_permutex2var_epi8(c0, x, c1), high = _mm512_permutex2var_epi8(c2, x, c3);
-        const __m512i y = _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+        const __m512i x = _mm512_loadu_si512(list + i), y = bsn_avx512_look_up(c, x);
         _mm512_storeu_si512(list + i, y);
         if (escape < 256) {
             uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
@@ -1749,10 +1766,8 @@ static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, 
 
 /* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
  * more than 32 of 64, and half a store costs half. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                             unsigned k, unsigned lists)
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
 {
-    __m512i x = _mm512_loadu_si512(codes);
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < k; j++) {
@@ -1775,6 +1790,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4]
     }
 }
 
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                             unsigned k, unsigned lists)
+{
+    bsn_avx512_fork_codes(_mm512_loadu_si512(codes), w, list, k, lists);
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n,
                                                 unsigned k, unsigned lists)
 {
@@ -1786,6 +1807,50 @@ static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes
 #define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
+}
+
+/* The codes of a group go from the look-up of bsn_avx512_map to the fork without being stored. Escapes are compressed
+ * where there are none, too: there is no telling which groups have some. */
+BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_deal_node(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
+                                                    const uint8_t code[256], unsigned escape, uint8_t *escapes,
+                                                    unsigned k, unsigned lists)
+{
+    const __m512i lost = _mm512_set1_epi8((char)escape);
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = fork->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i c[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    for (; n; n -= 64, symbols += 64, plane += 8) {
+        const __m512i x = _mm512_loadu_si512(symbols), y = bsn_avx512_look_up(c, x);
+        if (escape < 256) {
+            const uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
+            const __m512i z = bsn_avx512_compress(1, m, x);
+            const unsigned some = bsn_x86_ones(m);
+            BSN_STORE128(escapes, _mm512_castsi512_si128(z));
+            if (BSN_UNLIKELY(some > 16)) _mm512_storeu_si512(escapes, z);
+            escapes += some;
+        }
+        bsn_avx512_fork_codes(y, w, list, k, lists);
+        BSN_UNROLL
+        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+    return escapes;
+}
+
+static BSN_AVX512 uint8_t *bsn_avx512_deal(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
+                                           const uint8_t code[256], unsigned escape, uint8_t *escapes)
+{
+#define BSN_CALL(k, lists) escapes = bsn_avx512_deal_node(fork, symbols, first, n, code, escape, escapes, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+    return escapes;
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
@@ -1848,7 +1913,9 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_merge,
     bsn_avx512_node_fork,
     bsn_avx512_node_counts,
-    bsn_avx512_finish
+    bsn_avx512_finish,
+    bsn_avx512_window,
+    bsn_avx512_deal
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)

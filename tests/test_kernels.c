@@ -390,6 +390,27 @@ static void histogram(void)
     }
 }
 
+static void window(void)
+{
+    uint32_t a[256], b[16];
+    size_t i, j;
+    unsigned kind, base;
+    if (!kernels->window) return;
+    for (i = 0; i < LENGTHS; i++) {
+        const size_t n = length_at(i);
+        for (kind = 0; kind < SYMBOL_KINDS; kind++) {
+            uint8_t *list = at_end(0, n, SLACK);
+            fill_symbols(list, n, kind);
+            base = kind & 1 || !n ? (unsigned)test_below(241) : (unsigned)bsn_min(240, list[n / 2] - test_below(list[n / 2] + 1u));
+            for (j = 0; j < 256; j++) a[j] = (uint32_t)test_below(1000);
+            memcpy(b, a + base, sizeof b);
+            scalar->histogram(a, list, n, (uint32_t *)(void *)spare[0]);
+            kernels->window(b, list, n, base);
+            CHECK(!memcmp(a + base, b, sizeof b), "%s: window %u of %zu symbols, kind %u", kernels->name, base, n, kind);
+        }
+    }
+}
+
 /* the more a code window is the more ways through a kernel there are: `span` codes from `base` on, the rest alike */
 static void map_case(size_t n, unsigned kind, unsigned base, unsigned span, unsigned escape)
 {
@@ -675,6 +696,55 @@ static void node_merge(void)
             for (r = 0; r < (length_at(i) > 4096 ? 2u : 6u); r++) merge_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
 }
 
+/* map and fork at once against the two */
+static void deal_case(unsigned k, unsigned lists, size_t n, unsigned kind, unsigned escape)
+{
+    const size_t first = 64 * test_below(n / 64), m = 64 * (1 + test_below((n - first) / 64)), stride = n / 8;
+    uint8_t code[256], *symbols = at_end(1, m, SLACK), *planes = at_end(0, k * stride, 0), *list[4], *escapes, *end, *expected_end;
+    const unsigned base = (unsigned)test_below(256), span = 1 + (unsigned)test_below(kind & 1 ? 20 : 256);
+    bsn_fork a, b;
+    size_t counts[4];
+    unsigned j, s;
+    for (s = 0; s < 256; s++) code[s] = escape < 256 ? (uint8_t)escape : 0;
+    for (s = base; s < base + span && s < 256; s++) code[s] = (uint8_t)test_random();
+    fill_symbols(symbols, m, kind);
+    memcpy(spare[7], symbols, m);
+    memset(spare[7] + m, 0, 64);
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    b = a;
+    a.planes = spare[0];
+    b.planes = planes;
+    memset(spare[0], 0x33, k * stride);
+    memset(planes, 0x33, k * stride);
+    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
+    expected_end = scalar->map(spare[7], m, code, escape, spare[1]);
+    scalar->node_fork(&a, spare[7], first, m);
+    for (j = 0; j < 4; j++) {
+        counts[j] = (size_t)(a.list[j] - spare[2 + j]);
+        b.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
+    }
+    escapes = at_end(6, (size_t)(expected_end - spare[1]), SLACK);
+    end = kernels->deal(&b, symbols, first, m, code, escape, escapes);
+    CHECK(end - escapes == expected_end - spare[1] && !memcmp(escapes, spare[1], (size_t)(end - escapes)), "%s: deal of %zu: escapes", kernels->name, m);
+    CHECK(!memcmp(planes, spare[0], k * stride), "%s: deal %u, %u: planes of %zu from %zu", kernels->name, k, lists, m, first);
+    for (j = 0; j < lists; j++)
+        CHECK(b.list[j] == list[j] + counts[j] && !memcmp(list[j], spare[2 + j], counts[j]), "%s: deal %u, %u: list %u of %zu", kernels->name, k, lists, j, m);
+}
+
+static void deal(void)
+{
+    size_t i;
+    unsigned j, kind;
+    if (!kernels->deal) return;
+    for (j = 0; j < 18; j++)
+        for (i = 1; i <= 70; i++)
+            for (kind = 0; kind < SYMBOL_KINDS; kind++)
+                deal_case(node_kinds[j][0], node_kinds[j][1], 64 * i, kind, test_below(3) ? (unsigned)test_below(256) : 256u);
+}
+
 static void node_fork(void)
 {
     size_t i;
@@ -738,8 +808,8 @@ static void tables(void)
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
     static void name##_masks(void) { count_bits(); partition(); merge(); }                            \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
-    static void name##_lists(void) { histogram(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); finish(); }
+    static void name##_lists(void) { histogram(); window(); map(); }                                            \
+    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); finish(); }
 
 CASES(bmi2)
 CASES(avx2)
