@@ -2806,10 +2806,11 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (code) {
         uint8_t *escapes = t->escapes;
         const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+        const int deal = w->kernels->deal != NULL;
         for (i = 0; i < n; i += m) {
-            m = bsn_min(BSN_CHUNK / 4, n - i);
-            bsn_look_ahead(w, w->ahead_step - w->ahead_step / 4);
-            if (w->kernels->deal && m >= 64) {
+            m = bsn_min(deal ? 1024 : BSN_CHUNK, n - i);
+            bsn_look_ahead(w, (w->ahead_step - w->ahead_step / 4) * (deal ? 1 : BSN_CHUNK / 1024));
+            if (deal && m >= 64) {
                 m &= ~(size_t)63;
                 escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
             } else {

@@ -894,8 +894,8 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsi
     }
 }
 
-/* Counts of 8 symbols in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[256], const uint8_t *list, size_t n, unsigned base)
+/* Counts of the 8 symbols from `base` on in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[8], const uint8_t *list, size_t n, unsigned base)
 {
     const __m256i first = _mm256_set1_epi8((char)base), zero = _mm256_setzero_si256();
     __m256i sum[8];
@@ -912,7 +912,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[256], const uint8_t *lis
     for (s = 0; s < 8; s++) {
         const __m256i y = _mm256_sad_epu8(sum[s], zero);
         const __m128i z = _mm_add_epi64(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
-        h[base + s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
+        h[s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
     }
 }
 
@@ -931,8 +931,8 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_histogram8(h, list, m, base);
-        bsn_avx2_histogram8(h, list, m, base + 8);
+        bsn_avx2_histogram8(h + base, list, m, base);
+        bsn_avx2_histogram8(h + base + 8, list, m, base + 8);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -944,6 +944,19 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     for (; n; n--) h[*list++]++;
 }
 
+static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    while (n >= 32) {
+        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
+        bsn_avx2_histogram8(h, list, m, base);
+        bsn_avx2_histogram8(h + 8, list, m, base + 8);
+        list += m;
+        n -= m;
+    }
+    for (; n; n--, list++)
+        if (*list - base < 16) h[*list - base]++;
+}
+
 /* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
  * gives 0. The table holds what differs from the code `others` of all symbols outside, so that 0 changes nothing. */
 BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base,
@@ -952,7 +965,7 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const 
     const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70), next = _mm256_set1_epi8(-16);
     const __m256i all = _mm256_set1_epi8((char)others), lost = _mm256_set1_epi8((char)escape);
     size_t i;
-    unsigned j;
+    unsigned j, count;
     for (i = 0; i < n; i += 32) {
         __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i), first), y = all;
         for (j = 0; j < blocks; j++) {
@@ -960,10 +973,19 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const 
             y = _mm256_xor_si256(y, _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
             index = _mm256_add_epi8(index, next);
         }
-        if (escape < 256) {
+        if (escape < 256) { /* two, whether they are there or not; seldom more */
             uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, lost));
             if (n - i < 32) m &= (UINT32_C(1) << (n - i)) - 1;
-            for (; m; m &= m - 1) *escapes++ = list[i + _tzcnt_u32(m)];
+            count = bsn_x86_ones(m);
+            escapes[0] = list[i + (_tzcnt_u32(m) & 31)];
+            m &= m - 1;
+            escapes[1] = list[i + (_tzcnt_u32(m) & 31)];
+            if (BSN_UNLIKELY(count > 2))
+                for (j = 2; j < count; j++) {
+                    m &= m - 1;
+                    escapes[j] = list[i + _tzcnt_u32(m)];
+                }
+            escapes += count;
         }
         BSN_STORE256(list + i, y);
     }
@@ -974,17 +996,25 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
                                       uint8_t *escapes)
 {
     const unsigned others = escape < 256 ? escape : 0;
-    uint8_t table[256];
-    unsigned base = 0, last = 255, s;
-    while (base < 255 && code[base] == others) base++;
-    while (last > base && code[last] == others) last--;
-    for (s = 0; s < 256; s++) table[s] = base + s < 256 ? (uint8_t)(code[base + s] ^ others) : 0;
+    const __m256i all = _mm256_set1_epi8((char)others);
+    uint8_t table[512]; /* with zeros behind it */
+    unsigned base = 256, last = 0, s;
+    for (s = 0; s < 256; s += 32) {
+        const __m256i x = _mm256_xor_si256(BSN_LOAD256(code + s), all);
+        const uint32_t m = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
+        BSN_STORE256(table + s, x);
+        BSN_STORE256(table + 256 + s, _mm256_setzero_si256());
+        if (!m) continue;
+        if (base == 256) base = s + _tzcnt_u32(m);
+        last = s + bsn_log2(m);
+    }
+    if (base == 256) base = last; /* all alike */
     switch ((last - base) / 16) {
-    case 0: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 1);
-    case 1: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 2);
+    case 0: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 1);
+    case 1: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 2);
     case 2:
-    case 3: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 4);
-    default: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, (last - base) / 16 + 1);
+    case 3: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 4);
+    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, (last - base) / 16 + 1);
     }
 }
 
@@ -1122,7 +1152,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_node_fork,
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
-    NULL,
+    bsn_avx2_window16,
     NULL
 };
 
@@ -1565,7 +1595,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
         if (others || *list - base < 8 * parts) h[(int)*list - (int)base]++;
 }
 
-static BSN_AVX512 void bsn_avx512_window(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
 }
@@ -1914,7 +1944,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_fork,
     bsn_avx512_node_counts,
     bsn_avx512_finish,
-    bsn_avx512_window,
+    bsn_avx512_window16,
     bsn_avx512_deal
 };
 
