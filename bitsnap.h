@@ -666,6 +666,7 @@ typedef struct bsn_finish {
     const bsn_field *field;
     const uint8_t *plane[8]; /* bytes of the elements, of the top one the bits below the symbol where there are such */
     uint64_t *state[8];      /* XXH3's accumulators of each plane; null: not to be hashed */
+    int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
 
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
@@ -3370,6 +3371,12 @@ BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned widt
     return w->elements;
 }
 
+/* Are elements i .. i + m - 1 all wanted, and to be streamed? */
+BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
+{
+    return s->stream && i >= s->from && i + m <= s->until;
+}
+
 static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
@@ -3492,18 +3499,21 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             }
         }
         if (c->kernels->finish && finish.node && out && m == chunk && i + m < d->n) {
+            uint8_t *to = out;
+            finish.stream = bsn_sink_streams(d->sink, i, m);
+            if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;
             for (k = 0; k < c->width; k++) {
                 const int whole = hashing && k < y.planes && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
                 finish.plane[k] = plane[k];
                 finish.state[k] = whole ? w->hasher[k].state : NULL;
             }
-            if (c->kernels->finish(&finish, out, i, m)) {
+            if (c->kernels->finish(&finish, to, i, m)) {
                 for (k = 0; k < y.planes; k++) {
                     if (finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
                     else if (hashing)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
-                bsn_sink_done(w, d->sink, c->width, i, m, out);
+                bsn_sink_done(w, d->sink, c->width, i, m, to);
                 continue;
             }
             finish.node = NULL;

@@ -1720,17 +1720,27 @@ static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_
 #undef BSN_CALL
 }
 
+static const uint8_t bsn_avx512_places[64] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
+};
+
 /* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
- * secret. */
+ * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
+ * what comes; of the first and the last one the part that is the caller's is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
     bsn_node *node = t->node;
     const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned before = (uintptr_t)elements & 63;
+    const uint8_t *begin = elements;
+    uint8_t *line = elements - before;
+    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
     const size_t stride = node->stride;
     uint64_t w[4] = { 0, 0, 0, 0 };
-    __m512i leaf[5], a[8];
+    __m512i leaf[5], a[8], held = _mm512_setzero_si512();
     size_t i, s;
     unsigned j;
     bsn_avx512_leaves(leaf, node);
@@ -1744,27 +1754,39 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     for (i = 0; i < n; i += 1024) {
         for (s = 0; s < 16; s++, plane += 8, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
-            __m512i v[8], x;
+            __m512i v[8];
             BSN_UNROLL
             for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-            x = bsn_avx512_merge64(leaf, w, list, k, lists);
+            v[top] = bsn_avx512_merge64(leaf, w, list, k, lists);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
                 if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
             }
-            v[top] = x;
             if (kind == BSN_FIELD_INSIDE) /* symbols are below 2^e: nothing crosses into the next byte */
                 v[top] = _mm512_or_si512(_mm512_loadu_si512(raw[top] + i + 64 * s),
-                                         _mm512_sll_epi16(x, _mm_cvtsi32_si128((int)shift)));
+                                         _mm512_sll_epi16(v[top], _mm_cvtsi32_si128((int)shift)));
             bsn_avx512_join64(t->field, v, width, kind);
             BSN_UNROLL
-            for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
+            for (j = 0; j < width; j++) {
+                __m512i x = v[j];
+                if (!t->stream) {
+                    _mm512_storeu_si512(elements + 64 * j, x);
+                    continue;
+                }
+                x = _mm512_permutex2var_epi8(held, order, x);
+                held = v[j];
+                if (BSN_LIKELY(line >= begin)) _mm512_stream_si512((__m512i *)(void *)line, x);
+                else _mm512_mask_storeu_epi8(line, ~UINT64_C(0) << before, x);
+                line += 64;
+            }
         }
         BSN_UNROLL
         for (j = 0; j < top; j++)
             if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
     }
+    if (t->stream && before)
+        _mm512_mask_storeu_epi8(line, (UINT64_C(1) << before) - 1, _mm512_permutex2var_epi8(held, order, held));
     BSN_UNROLL
     for (j = 0; j < lists; j++) node->list[j] = list[j];
     BSN_UNROLL

@@ -618,7 +618,8 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
 {
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
-    uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, 0), *list[4];
+    const size_t misplaced = test_below(2) ? test_below(64) : 0;
+    uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
     bsn_node a, b;
@@ -643,6 +644,8 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     memset(&t, 0, sizeof t);
     t.node = &b;
     t.field = f;
+    t.stream = (int)test_below(2);
+    memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
         fill(raw, m, RANDOM);
@@ -661,7 +664,9 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
         CHECK(!memcmp(&a, &b, sizeof a), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
         return;
     }
+    bsn_streamed();
     CHECK(marked(out, m * width, 0), "%s: finish writes too far", kernels->name);
+    for (i = 0; i < misplaced; i++) CHECK(out[m * width + i] == MARK, "%s: finish writes too far", kernels->name);
     scalar->node_merge(&a, first, m, spare[1]);
     for (i = 0; i < m; i++) spare[1][i] = (uint8_t)(read[width - 1][i] | spare[1][i] << (8 - e));
     read[width - 1] = spare[1];
