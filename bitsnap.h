@@ -3460,9 +3460,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const size_t chunk = c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
+    /* what lies ahead is better asked for a little at a time */
+    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, 1024) : c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
     bsn_finish finish;
+    uint64_t list_hash = 0;
     bsn_layout y;
     bsn_reader r;
     size_t i, j;
@@ -3474,6 +3476,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
         for (k = 0; k < y.planes; k++) bsn_hash_begin(&w->hasher[k], y.at[k + 1] - y.at[k]);
     }
+    if (hashing) list_hash = bsn_hash_of(c->kernels, r.at, (size_t)(d->end - r.at)); /* brings it to the cache, too */
     bsn_list_read(&r, d->n, y.field.symbol_bits);
     d->place = r.at;
     if (r.rule) return r.rule;
@@ -3537,10 +3540,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
     if (hashing) {
-        const uint8_t *list = d->body + y.at[y.planes];
         for (k = 0; k < y.planes; k++)
             bsn_record_hash(d->record, bsn_hash_end(c->kernels, &w->hasher[k], d->body + y.at[k]));
-        bsn_record_hash(d->record, bsn_hash_of(c->kernels, list, (size_t)(d->end - list)));
+        bsn_record_hash(d->record, list_hash);
     }
     return 0;
 }
