@@ -91,6 +91,7 @@ static void read_one(const char *directory, const char *name)
         CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK, "%s", name);
         for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
             b.kernels = k;
+            b.base.id = t % 2 ? info.base_id : 0;
             CHECK(bitsnap_test(&b, frame, size) == BITSNAP_OK, "%s: %s, R%u at %llu", name, bitsnap_message(&b), b.error.rule,
                   (unsigned long long)b.error.offset);
             if (!elements) continue;
