@@ -20,6 +20,8 @@
  *         ...                                                          // damaged, foreign, truncated
  *
  *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
+ *     b.base.data = yesterday; b.base.count = n; b.base.dtype = BITSNAP_BF16;    // a delta instead, and
+ *     bitsnap_apply(&b, live, n, BITSNAP_BF16, frame, size);                     // in place: all or nothing
  *     bitsnap_read_info(&info, frame, size);                           // looks, decodes nothing
  *
  * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are cut into
@@ -295,7 +297,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t or count > 2^48: the elements, 32 bytes a block (16 without a base), and 128. */
+ * that does not fit a size_t or count > 2^48: the elements, 36 bytes a block (16 without a base), and 128. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
@@ -319,7 +321,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
  *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
  *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
- *   64 + s->index_size; of push: n * width and 16 bytes a block, with a base 32 and 640.
+ *   64 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
@@ -343,10 +345,11 @@ typedef struct bitsnap_stream {
     size_t index_capacity, index_size;
     struct {              /* private */
         uint64_t header_check, chain, run, index_hash;
-        bitsnap_pieces leaf, root, base_root;
-        uint64_t base_id, same[64]; /* cells that are equal to the base wait here until the run ends */
+        bitsnap_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
+        uint64_t base_id, same[32]; /* cells that are equal to the base wait here until the run ends */
         unsigned base_dtype, sames;
-        int check_base;
+        uint64_t result_id; /* where it is known, though the elements are not */
+        int check_base, has_result_id;
     } state;
 } bitsnap_stream;
 
@@ -390,6 +393,31 @@ BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t s
  * is not equal bit for bit. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
+
+/* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
+ * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
+ * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Cells that
+ * are the result already are left as they are: applying twice changes nothing, and what was interrupted between two cells
+ * can be finished. Neither base nor result: BITSNAP_E_BASE, and error.element is the first of the cell. b->base is not used.
+ * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
+ * not change meanwhile. */
+BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
+                                         const void *source, size_t source_size);
+
+/* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
+ * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
+ * (error.element: the cell). Both frames must have the same block size (else BITSNAP_E_UNSUPPORTED), dtype and count
+ * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. Both are checked
+ * completely, but for hashes of elements that are not known. Workspace: bitsnap_workspace_delta(block_log2, 2), whatever the
+ * count. */
+BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                         const void *first, size_t first_size, const void *second, size_t second_size);
+
+/* The delta back: from what `source` decodes to, to its base. Needs the base in b->base, but not for deltas made with
+ * BITSNAP_SELF_CONTAINED in which no block was smaller without a base (else BITSNAP_E_UNSUPPORTED). Of role 2:
+ * BITSNAP_E_UNSUPPORTED always. Workspace as for merging. */
+BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                          const void *source, size_t source_size);
 
 #ifdef __cplusplus
 }
@@ -3298,11 +3326,11 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 }
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
-static bsn_words_plan bsn_plan_words(const uint8_t *words, size_t n, unsigned width, unsigned used)
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
 {
     static const uint8_t limits[5] = { 255, 127, 63, 31, 15 };
     bsn_words_plan plan = { 0, 0 };
-    uint32_t length[65], count[256], beyond[65], clipped[256], escape[65];
+    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight;
     uint64_t best = BSN_NEVER;
     unsigned i, s, shift, middle = 0, most = 8 * width - used;
     uint32_t sum = 0;
@@ -3317,7 +3345,7 @@ static bsn_words_plan bsn_plan_words(const uint8_t *words, size_t n, unsigned wi
     }
     for (shift = middle > 6 ? middle - 6 : 0; shift < most && (best == BSN_NEVER || shift + 1 <= middle); shift++) {
         uint32_t outside = 0;
-        memset(count, 0, sizeof count);
+        memset(count, 0, 256 * sizeof *count);
         memset(beyond, 0, sizeof beyond);
         BSN_WIDTHS(width, bsn_words_count, (count, beyond, words, n, shift));
         for (i = 0; i < 65; i++) outside += beyond[i];
@@ -3397,7 +3425,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             w->at += n * width;
             return;
         }
-        plan = bsn_plan_words(words, n, width, used);
+        plan = bsn_plan_words(w->lists, words, n, width, used);
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         *w->at++ = (uint8_t)plan.shift;
         *w->at++ = (uint8_t)plan.limit;
@@ -3553,6 +3581,8 @@ typedef struct bsn_context {
     const uint8_t *base;   /* all of it */
     unsigned classes;      /* encoding: at most so many */
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
+    int plain;             /* encoding: no CLASSED blocks */
+    int blind;             /* decoding: there is no base; what can be checked without one is */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
@@ -3886,27 +3916,28 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_symbol_bits(c->dtype), top = c->width - 1;
-    uint32_t h[8][256];
+    uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
     uint64_t bits = 0;
     size_t i, j;
     unsigned k;
-    memset(h, 0, sizeof h);
     bsn_field_set(&field, c->dtype, symbol_bits, 0);
-    for (k = 0; k < 8; k++) plane[k] = w->plane[k];
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
-        if (symbol_bits && symbol_bits < 8)
-            for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
-        for (k = symbol_bits ? top : 0; k < c->width; k++) c->kernels->histogram(h[k], plane[k], m, w->lists.tables);
+    for (k = symbol_bits ? top : 0; k < c->width; k++) {
+        memset(h, 0, 256 * sizeof *h);
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            for (j = 0; j < 8; j++) plane[j] = w->plane[j];
+            bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+            if (symbol_bits && symbol_bits < 8)
+                for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
+            c->kernels->histogram(h, plane[k], m, w->lists.tables);
+        }
+        bits += bsn_entropy_bits(h, (uint32_t)n);
     }
-    for (k = symbol_bits ? top : 0; k < c->width; k++) bits += bsn_entropy_bits(h[k], (uint32_t)n);
     if (symbol_bits) { /* the other bits, where they are not constant */
-        uint64_t varying = bsn_varying_bits(elements, n, c->width, ~UINT64_C(0) >> (64 - 8 * c->width));
-        varying &= (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
-        bits += (uint64_t)bsn_popcount(varying) * n;
+        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
     }
     return bits;
 }
@@ -3982,6 +4013,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
 typedef struct bsn_ids {
     bsn_leaves base, result;
     uint64_t base_hash, result_hash;
+    const uint8_t *cell; /* encoding: the base of the first element */
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
@@ -3999,8 +4031,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     bsn_record record, empty;
     if (c->role) {
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
-        const uint8_t *cell = c->base + first * base_width;
-        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, cell, n, base_width);
+        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, ids->cell, n, base_width);
         ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
         ids->same = 0;
     }
@@ -4014,7 +4045,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         bsn_record_bytes(&record, both, sizeof both);
         empty = record;
         if (capacity > prefix) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, c->base + first * bsn_dtypes[c->base_dtype].width, n, &ids->same);
+        if (!c->plain) delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
         if (ids->same) return 0;
         if (capacity <= prefix) return 0;
         if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) {
@@ -4049,7 +4080,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         int same;
         record = empty;
         form = BSN_FORM_CLASSED;
-        size = bsn_encode_classed(w, c, &record, body, end, elements, c->base + first * bsn_dtypes[c->base_dtype].width, n, &same);
+        size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &same);
     }
     if (!size) {
         form = BSN_FORM_STORED;
@@ -4295,7 +4326,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
 }
 
 /* Elements that are as predicted. */
-static void bsn_decode_same(bsn_decoding *d)
+static unsigned bsn_decode_same(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     bsn_work *w = d->work;
@@ -4308,6 +4339,7 @@ static void bsn_decode_same(bsn_decoding *d)
         if (out != p) memcpy(out, p, m * c->width);
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
+    return 0;
 }
 
 /* Differences to the prediction, by class. */
@@ -4391,7 +4423,8 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n, 
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
     if (form == BSN_FORM_SAME && size % 8) return 16;
-    if (size == 0 || (form != BSN_FORM_CONST && form != BSN_FORM_SAME && size > stored)) return 16;
+    if (form == BSN_FORM_CLASSED && size > stored + 2) return 16; /* words of which nothing is known fit */
+    if (size == 0 || (form >= BSN_FORM_SPLIT && form <= BSN_FORM_BYTES && size > stored)) return 16;
     return 0;
 }
 
@@ -4407,6 +4440,7 @@ typedef struct bsn_place {
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME: which of its cells */
+    const uint8_t *base;   /* of the cell's first element; null: in the context's */
 } bsn_place;
 
 static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
@@ -4450,34 +4484,34 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         const uint8_t *expected = form == BSN_FORM_SAME ? d.body + 8 * at->part : d.body - BSN_IDS_SIZE;
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         if (form != BSN_FORM_SAME) bsn_record_bytes(&record, d.body - BSN_IDS_SIZE, BSN_IDS_SIZE);
-        d.base = c->base + cell * base_width;
+        d.base = at->base ? at->base : c->base + cell * base_width;
         sink->kernels = c->kernels;
         sink->n = at->n;
-        if (!c->ignore) {
+        if (!c->ignore && !c->blind) {
             ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, d.base, at->n, base_width);
             if (ids->base_hash != bsn_load64(expected)) {
                 done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
                 if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
             }
-            if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
-            else sink->leaves = &ids->result;
         }
+        if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
+        else if (!c->ignore) sink->leaves = &ids->result;
         if (done) sink->to = NULL;
+        if (c->blind && form >= BSN_FORM_SAME) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_SAME) bsn_decode_same(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
+        else if (form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) rule = done ? 0 : form == BSN_FORM_SAME ? bsn_decode_same(&d) : bsn_decode_classed(&d);
         else bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (!rule && checking && at->part == 0 &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
     if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
-    if (sink->leaves && form != BSN_FORM_SAME &&
+    if (sink->leaves && form != BSN_FORM_SAME && !(done && c->blind) &&
         bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(d.body - BSN_IDS_SIZE + 8))
         return bsn_refuse(error, BITSNAP_E_CHECK, 45, prefix - 8);
     if (sink->differs != sink->until) {
@@ -4702,7 +4736,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 {
     uint64_t size;
     if (!bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX) return 0;
-    size = count * bsn_dtypes[dtype].width + 32 * bsn_cells(count, BSN_LOG2_DEFAULT) + 128;
+    size = count * bsn_dtypes[dtype].width + 36 * bsn_cells(count, BSN_LOG2_DEFAULT) + 128;
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
@@ -4860,6 +4894,7 @@ typedef struct bsn_call {
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
     size_t staging_size;
     unsigned workers;
+    int storing;           /* it is too late for cancelling */
 } bsn_call;
 
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
@@ -4892,10 +4927,15 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.base_dtype = s->state.base_dtype;
     call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
-    /* a base of the right kind; whether it is the right one is checked cell by cell */
-    if (delta && s->count &&
-        (!b->base.data || b->base.count != s->count || (unsigned)b->base.dtype != s->state.base_dtype ||
-         (b->base.id && b->base.id != s->state.base_id)))
+    return BITSNAP_OK;
+}
+
+/* A base of the right kind? Whether it is the right one is checked cell by cell. */
+static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
+{
+    const bitsnap_base *base = &b->base;
+    if (s->role && s->count && (!base->data || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
+                                (base->id && base->id != s->state.base_id)))
         return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
     return BITSNAP_OK;
 }
@@ -4914,7 +4954,7 @@ static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
 
 static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 {
-    return call->b->progress && call->b->progress(call->b->progress_context, done, total);
+    return call->b->progress && call->b->progress(call->b->progress_context, done, total) && !call->storing;
 }
 
 /* ---- push ---- */
@@ -4927,6 +4967,32 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count)
     if (!b->base.data) return BSN_LOG2_DEFAULT;
     while (log2 > BSN_LOG2_LEAF && count <= UINT64_C(1) << (log2 - 1)) log2--;
     return log2;
+}
+
+#define BSN_BASE_HEADER_SIZE (BSN_HEADER_SIZE + 2 + 2 + BSN_BASE_SIZE)
+
+/* The header of `size` bytes of what the stream says. */
+static void bsn_write_header(bitsnap_stream *s, uint8_t *p, size_t size)
+{
+    memcpy(p, bsn_magic, 4);
+    p[4] = BSN_VERSION;
+    p[5] = (uint8_t)s->dtype;
+    p[6] = (uint8_t)s->block_log2;
+    p[7] = (uint8_t)s->flags;
+    bsn_store64(p + 8, s->count);
+    if (s->role) {
+        p[16] = 2 + BSN_BASE_SIZE;
+        p[17] = 0;
+        p[18] = BSN_EXTENSION_BASE;
+        p[19] = BSN_BASE_SIZE;
+        p[20] = (uint8_t)s->role;
+        p[21] = (uint8_t)s->state.base_dtype;
+        bsn_store64(p + 22, s->state.base_id);
+    }
+    s->state.header_check = s->state.chain = bsn_hash_of(bsn_kernels_best(), p, size - 8);
+    bsn_store64(p + size - 8, s->state.header_check);
+    bsn_content_begin(&s->state.root, s->count);
+    s->stored = size;
 }
 
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
@@ -4957,30 +5023,12 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         s->state.base_dtype = (unsigned)b->base.dtype;
         s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
         s->state.check_base = b->base.id != 0;
-        bsn_content_begin(&s->state.base_root, count);
-        header += 2 + 2 + BSN_BASE_SIZE;
+        bsn_content_begin(&s->state.aside, count);
+        header = BSN_BASE_HEADER_SIZE;
     }
     if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    memcpy(p, bsn_magic, 4);
-    p[4] = BSN_VERSION;
-    p[5] = (uint8_t)dtype;
-    p[6] = (uint8_t)log2;
-    p[7] = (uint8_t)s->flags;
-    bsn_store64(p + 8, count);
-    if (s->role) {
-        p[16] = 2 + BSN_BASE_SIZE;
-        p[17] = 0;
-        p[18] = BSN_EXTENSION_BASE;
-        p[19] = BSN_BASE_SIZE;
-        p[20] = (uint8_t)s->role;
-        p[21] = (uint8_t)s->state.base_dtype;
-        bsn_store64(p + 22, s->state.base_id);
-    }
-    s->state.header_check = bsn_hash_of(bsn_kernels_best(), p, header - 8);
-    s->state.chain = s->state.header_check;
-    bsn_store64(p + header - 8, s->state.header_check);
-    bsn_content_begin(&s->state.root, count);
-    s->stored = *size = header;
+    bsn_write_header(s, p, header);
+    *size = header;
     return BITSNAP_OK;
 }
 
@@ -4991,6 +5039,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     bsn_work *w = bsn_work_of(call, worker);
     job->error.status = BITSNAP_OK;
     job->ids.same = 0;
+    job->ids.cell = call->context.role ? call->context.base + job->first * bsn_dtypes[call->context.base_dtype].width : NULL;
     job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first, &job->ids);
     if (job->ids.same) return;
     if (!job->size) {
@@ -5048,7 +5097,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
 
 /* Cells that are equal to the base are one block, so many at a time. Which cells share a block depends on the elements
  * alone, not on how they are pushed. */
-#define BSN_SAMES 64u
+#define BSN_SAMES 32u
 
 static size_t bsn_sames_size(const bitsnap_stream *s) { return s->state.sames ? BSN_HEAD_SIZE + BSN_CHECK_SIZE + 8 * s->state.sames : 0; }
 
@@ -5089,6 +5138,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, s);
+    if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
     slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
@@ -5117,10 +5167,10 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
             if (job->error.status)
                 return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
             if (s->role) {
-                bsn_content_cell(call.context.kernels, &s->state.base_root, &job->ids.base, job->n);
+                bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids.base, job->n);
                 bsn_content_cell(call.context.kernels, &s->state.root, &job->ids.result, job->n);
             } else if (s->flags & BSN_FLAG_CONTENT) {
-                bsn_content_add(call.context.kernels, &s->state.leaf, &s->state.root, job->source, s->position, job->n, s->count,
+                bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
                                 s->width);
             }
             if (job->ids.same) {
@@ -5155,9 +5205,12 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     uint8_t *p = to;
     size_t i;
     if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.base_root, s->state.base_dtype, s->count) != s->state.base_id)
+    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype, s->count) != s->state.base_id)
         return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
-    if (s->flags & BSN_FLAG_CONTENT) {
+    if (s->state.has_result_id) {
+        bsn_store64(p, s->state.result_id);
+        p += 8;
+    } else if (s->flags & BSN_FLAG_CONTENT) {
         bsn_store64(p, bsn_content_end(b->kernels ? b->kernels : bsn_kernels_best(), &s->state.root,
                                        (unsigned)s->dtype, s->count));
         p += 8;
@@ -5247,6 +5300,7 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
     at.first = job->first;
     at.total = job->total;
     at.part = job->part;
+    at.base = NULL;
     job->error.status = BITSNAP_OK;
     (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, &job->ids, &job->error);
 }
@@ -5358,10 +5412,12 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             size_t entry_size, part;
             if (job->error.status)
                 return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
-            if (s->role && !call->context.ignore)
+            if (s->role && call->context.blind)
+                ; /* most elements are not known */
+            else if (s->role && !call->context.ignore)
                 bsn_content_cell(call->context.kernels, &s->state.root, &job->ids.result, job->n);
-            else if ((s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
-                bsn_content_add(call->context.kernels, &s->state.leaf, &s->state.root,
+            else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
+                bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
             s->position += job->n;
             *done += job->n;
@@ -5398,6 +5454,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (!s || !n || !used || !s->width || (!elements && capacity) || (!source && source_size))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, s);
+    if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     *n = (size_t)done;
@@ -5466,8 +5523,11 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     return status;
 }
 
+/* What decoding a frame is for. */
+enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
+
 /* A whole frame: decoded, compared or only looked through. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint8_t *compare, int any, uint64_t count,
+static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint8_t *compare, unsigned aim, uint64_t count,
                                        unsigned dtype, const uint8_t *source, size_t source_size)
 {
     bitsnap_stream s;
@@ -5475,15 +5535,23 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
     bitsnap_status status;
     uint64_t done;
     size_t at, used;
+    const int any = aim == BSN_TEST || aim == BSN_BLIND;
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &at);
     if (status) return status;
     if (!any && (s.count != count || (unsigned)s.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s.count > SIZE_MAX / s.width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (aim >= BSN_BLIND && !s.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (aim >= BSN_APPLY_DRY && s.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     status = bsn_call_begin(&call, b, &s);
+    if (!status && aim != BSN_BLIND) status = bsn_check_base(b, &s);
     if (status) return status;
-    status = bsn_pull_blocks(&call, &s, elements, compare, s.count, &done, source + at, source_size - at, &used);
+    call.context.apply = aim >= BSN_APPLY_DRY;
+    call.context.blind = aim == BSN_BLIND;
+    call.context.ignore = call.context.ignore && !call.context.apply;
+    call.storing = aim == BSN_APPLY;
+    status = bsn_pull_blocks(&call, &s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s.count, &done, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
     if (s.position < s.count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s.position);
@@ -5496,18 +5564,18 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, (uint8_t *)elements, NULL, 0, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, 0, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, NULL, 1, 0, 0, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
 /* What the index says of the next block: how many elements it stands for, and how many bytes. */
@@ -5559,6 +5627,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, &s);
+    if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     indexed = bsn_stream_has_footer(&s);
     memset(&f, 0, sizeof f);
@@ -5628,6 +5697,396 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     return BITSNAP_OK;
 }
 
+BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
+                                         const void *source, size_t source_size)
+{
+    unsigned pass;
+    bitsnap_base base, live;
+    bitsnap_status status = BITSNAP_OK;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!bsn_is_dtype((unsigned)dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    base = b->base;
+    memset(&live, 0, sizeof live);
+    live.data = elements;
+    live.count = count;
+    live.dtype = dtype;
+    b->base = live;
+    for (pass = BSN_APPLY_DRY; pass <= BSN_APPLY && !status; pass++)
+        status = bsn_decode_frame(b, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    b->base = base;
+    return status;
+}
+
+/* ---- algebra of deltas ---- */
+
+/* A delta, walked cell by cell. */
+typedef struct bsn_walk {
+    bitsnap_stream s;
+    bsn_context context;
+    const uint8_t *frame, *at, *end; /* at: the current block */
+    bsn_look look;
+    uint64_t first, part;            /* of the block; its current cell */
+    uint64_t content_id;
+} bsn_walk;
+
+/* Checks a delta as far as that goes without its base, and stands before its first cell. */
+static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *frame, size_t size)
+{
+    bsn_header h;
+    bsn_footer f;
+    bsn_call call;
+    size_t used;
+    bitsnap_status status = bsn_decode_frame(b, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
+    if (!status) status = bsn_call_begin(&call, b, &x->s);
+    if (status) return status;
+    memset(&h, 0, sizeof h);
+    h.flags = x->s.flags;
+    status = bsn_read_footer(b, &f, &h, frame + used, size - used, used);
+    if (status) return status;
+    x->context = call.context;
+    x->content_id = f.content_id;
+    x->frame = frame;
+    x->at = frame + used;
+    x->end = frame + f.start;
+    x->first = x->part = 0;
+    x->look.whole = 0;
+    return BITSNAP_OK;
+}
+
+/* The cell at `position`. */
+static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position)
+{
+    bitsnap_status status;
+    if (position && position == x->first + x->look.elements) {
+        x->at += x->look.whole;
+        x->first = position;
+        x->look.whole = 0;
+    }
+    x->part = (position - x->first) >> x->s.block_log2;
+    if (x->look.whole) return BITSNAP_OK;
+    call->context.role = x->s.role;
+    status = bsn_look_at(call, &x->s, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
+    if (!status && !x->look.whole) status = bsn_fail(call->b, BITSNAP_E_TRUNCATED, 6, (uint64_t)(x->at - x->frame), position);
+    return status;
+}
+
+BSN_INLINE const uint8_t *bsn_walk_body(const bsn_walk *x) { return x->at + x->look.prefix; }
+BSN_INLINE int bsn_walk_single(const bsn_walk *x) { return x->look.form == BSN_FORM_CLASSED && *bsn_walk_body(x) == 1; }
+
+/* The hashes of the cell's base and elements; where a cast is the same, the elements' is not known: 0. */
+static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
+{
+    if (x->look.form == BSN_FORM_SAME) {
+        ids[0] = bsn_load64(bsn_walk_body(x) + 8 * x->part);
+        ids[1] = x->s.role == BSN_ROLE_BASE ? ids[0] : 0;
+    } else {
+        ids[0] = bsn_load64(bsn_walk_body(x) - BSN_IDS_SIZE);
+        ids[1] = bsn_load64(bsn_walk_body(x) - BSN_IDS_SIZE + 8);
+    }
+}
+
+/* The frame in the making, and memory for the elements of two cells. */
+typedef struct bsn_making {
+    bsn_call call;
+    bitsnap_stream s;
+    uint8_t *to, *end, *cell[2];
+} bsn_making;
+
+static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, size_t n)
+{
+    bsn_work *w = bsn_work_of(&m->call, 0);
+    bsn_context c = x->context;
+    bitsnap_error error;
+    bitsnap_status status;
+    bsn_place at;
+    bsn_sink sink;
+    bsn_ids ids;
+    memset(&at, 0, sizeof at);
+    at.block = x->at;
+    at.input_end = x->end;
+    at.n = n;
+    at.first = x->first;
+    at.total = x->look.elements;
+    at.part = x->part;
+    at.base = base;
+    c.blind = !base;
+    memset(&sink, 0, sizeof sink);
+    sink.to = to;
+    sink.until = n;
+    status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
+    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element) : BITSNAP_OK;
+}
+
+/* The words of a block of one class. */
+static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words, size_t n)
+{
+    bsn_work *w = bsn_work_of(&m->call, 0);
+    uint8_t *memory = (uint8_t *)bsn_align(w + 1);
+    bsn_decoding d;
+    bsn_reader r;
+    bsn_words list;
+    memset(&d, 0, sizeof d);
+    d.work = w;
+    d.context = &x->context;
+    d.end = bsn_walk_body(x) + (bsn_load32(x->at) >> 8);
+    d.input_end = x->end;
+    d.n = n;
+    bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
+    list.reader = &r;
+    list.words = words;
+    list.place = (uint32_t *)(void *)memory;
+    list.symbols = w->plane[0];
+    list.low = w->plane[1];
+    list.width = x->s.width;
+    bsn_words_read(&list, n);
+    return r.rule ? r.rule : r.at == d.end ? 0 : 33;
+}
+
+/* A block of n elements stands at m->to, but for its check. */
+static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n, const uint64_t ids[2])
+{
+    bsn_work *w = bsn_work_of(&m->call, 0);
+    const bsn_context *c = &m->call.context;
+    uint8_t *p = m->to;
+    bsn_record record;
+    bsn_decoding d;
+    bsn_sink sink;
+    const uint32_t head = bsn_load32(p);
+    const size_t prefix = bsn_prefix_of(head & 255, 1, 1);
+    bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
+    bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
+    memset(&d, 0, sizeof d);
+    memset(&sink, 0, sizeof sink);
+    d.work = w;
+    d.context = c;
+    d.body = p + prefix;
+    d.end = d.input_end = d.body + (head >> 8);
+    d.n = n;
+    d.sink = &sink;
+    d.record = &record;
+    bsn_record_begin(&record, c, position, n, head);
+    bsn_record_bytes(&record, p + prefix - BSN_IDS_SIZE, BSN_IDS_SIZE);
+    if ((head & 255) == BSN_FORM_SPLIT) (void)bsn_decode_split(&d); /* notes the hashes of its planes */
+    else bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, head >> 8));
+    bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+    m->to += prefix + (head >> 8);
+    return bsn_push_note(&m->call, &m->s, p);
+}
+
+/* The block of x as it is. */
+static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
+{
+    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    memcpy(m->to, x->at, x->look.whole);
+    return bsn_make_block(m, position, n, ids);
+}
+
+/* A block of one class, of words that are overwritten; *same where all of them are 0, and nothing is written. */
+static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t position, size_t n, const uint64_t ids[2], int *same)
+{
+    bsn_work *w = bsn_work_of(&m->call, 0);
+    const unsigned width = m->s.width;
+    const size_t prefix = bsn_prefix_of(BSN_FORM_CLASSED, 1, 1), room = (size_t)(m->end - m->to), stored = n * width;
+    uint8_t *body = m->to + prefix, *copy = m->cell[1];
+    bsn_writer wr;
+    size_t i, size;
+    uint8_t any = 0;
+    for (i = 0; i < stored; i++) any |= words[i];
+    *same = !any;
+    if (!any) return BITSNAP_OK;
+    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    memcpy(copy, words, stored);
+    bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
+    wr.thorough = 1;
+    *wr.at++ = 1;
+    bsn_words_write(&wr, copy, n, width, w->plane[0]);
+    size = (size_t)(wr.at - body);
+    if (wr.full) { /* nothing to gain */
+        size = stored + 2;
+        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        body[0] = 1;
+        body[1] = BSN_WORDS_RAW;
+        bsn_copy_little_endian(body + 2, words, n, width);
+    }
+    bsn_store32(m->to, (uint32_t)(BSN_FORM_CLASSED | size << 8));
+    return bsn_make_block(m, position, n, ids);
+}
+
+/* A block of elements against their base, or, where it is null, for themselves. */
+static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, const uint8_t *base, uint64_t position, size_t n,
+                                        const uint64_t ids[2], int *same)
+{
+    bsn_ids made;
+    bsn_context c = m->call.context;
+    size_t size;
+    memset(&made, 0, sizeof made);
+    made.cell = base ? base : elements;
+    c.plain = !base;
+    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->to, (size_t)(m->end - m->to), elements, n, position, &made);
+    *same = made.same;
+    if (made.same) return BITSNAP_OK;
+    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    return bsn_make_block(m, position, n, ids);
+}
+
+/* words[i] = the zigzag of (the difference of a[i]) + (that of b[i]), or, where b is null, minus the former */
+static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+{
+    uint8_t zeros[512], x[512], y[512];
+    size_t i;
+    memset(zeros, 0, sizeof zeros);
+    for (i = 0; i < n; i += 512 / width) {
+        const size_t m = bsn_min(512 / width, n - i);
+        bsn_add(x, zeros, a + i * width, m, width);
+        if (b) bsn_add(y, x, b + i * width, m, width);
+        bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
+    }
+}
+
+/* What is needed for both, too large for the stack: in the workspace, behind the scratch of two workers. */
+typedef struct bsn_algebra {
+    bsn_walk one, two;
+    bsn_making made;
+} bsn_algebra;
+BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
+
+/* The cell at `position` of the merge, or of the inverse. */
+static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
+{
+    const uint8_t *base = b->base.data ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
+    bsn_walk *one = &x->one, *two = &x->two;
+    bsn_making *m = &x->made;
+    const bsn_walk *copy = NULL;
+    uint64_t ids[2], next[2] = { 0, 0 };
+    int same = 0;
+    bitsnap_status status = bsn_walk_to(&m->call, one, position);
+    if (!status && merging) status = bsn_walk_to(&m->call, two, position);
+    m->call.context.role = m->s.role;
+    if (status) return status;
+    bsn_walk_ids(one, ids);
+    if (merging) {
+        bsn_walk_ids(two, next);
+        if (ids[1] && ids[1] != next[0]) return bsn_fail(b, BITSNAP_E_BASE, 44, (uint64_t)(two->at - two->frame), position);
+        if (two->look.form == BSN_FORM_SAME) copy = one;
+        else if (two->look.form != BSN_FORM_CLASSED || one->look.form == BSN_FORM_SAME) copy = two;
+        if (copy != one) ids[1] = next[1];
+    } else {
+        next[0] = ids[0];
+        ids[0] = ids[1];
+        ids[1] = next[0];
+        if (one->look.form == BSN_FORM_SAME) copy = one;
+    }
+    if (copy && copy->look.form == BSN_FORM_SAME) {
+        same = 1;
+    } else {
+        status = bsn_push_sames(&m->call, &m->s, &m->to, m->end); /* those before this cell */
+        if (status) return status;
+        if (copy) {
+            status = bsn_make_copy(m, copy, position, n, ids);
+        } else if (bsn_walk_single(one) && (!merging || bsn_walk_single(two))) {
+            unsigned rule = bsn_walk_words(m, one, m->cell[0], n);
+            if (!rule && merging) rule = bsn_walk_words(m, two, m->cell[1], n);
+            if (rule) return bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, position);
+            bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.width);
+            status = bsn_make_words(m, m->cell[0], position, n, ids, &same);
+        } else {
+            const int known = merging && one->look.form != BSN_FORM_CLASSED; /* the elements of the first, without its base */
+            if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
+            status = bsn_walk_decode(m, one, m->cell[0], base, n);
+            if (!status && merging) {
+                status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], n);
+                if (!status) status = bsn_make_elements(m, m->cell[1], base, position, n, ids, &same);
+            } else if (!status) {
+                status = bsn_make_elements(m, base, m->cell[0], position, n, ids, &same);
+            }
+        }
+        if (status) return status;
+    }
+    m->s.position = position + n;
+    if (!same) return BITSNAP_OK;
+    m->s.state.same[m->s.state.sames++] = ids[0];
+    if (m->s.state.sames < BSN_SAMES && m->s.position < m->s.count) return BITSNAP_OK;
+    return bsn_push_sames(&m->call, &m->s, &m->to, m->end);
+}
+
+/* Makes a frame from one delta (its inverse) or two (their merge). */
+static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, size_t *size, const uint8_t *first, size_t first_size,
+                                     const uint8_t *second, size_t second_size)
+{
+    const int merging = second != NULL;
+    bsn_algebra *x;
+    bsn_making *m;
+    bsn_header h;
+    bitsnap_status status;
+    uint64_t position, cell;
+    size_t footer, jobs = (BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63;
+    if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    status = bsn_read_header(b, &h, first, first_size);
+    if (status) return status;
+    if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!b->workspace || b->workspace_size < bsn_workspace(h.block_log2, 2, 1)) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
+    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + jobs + 2 * bsn_worker_size(h.block_log2, 1));
+    m = &x->made;
+    status = bsn_walk_begin(b, &x->one, first, first_size);
+    if (!status && merging) status = bsn_walk_begin(b, &x->two, second, second_size);
+    if (status) return status;
+    if (!merging) {
+        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    } else {
+        if (x->one.s.dtype != x->two.s.dtype || x->one.s.count != x->two.s.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+        if (x->two.s.role == BSN_ROLE_CAST || x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+        if (x->one.s.block_log2 != x->two.s.block_log2) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    }
+    if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
+    memset(m, 0, sizeof *m);
+    m->s = x->one.s;
+    m->s.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
+    m->s.state.has_result_id = 1;
+    m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
+    if (!merging) m->s.state.base_id = x->one.content_id;
+    if (capacity < BSN_BASE_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+    bsn_write_header(&m->s, to, BSN_BASE_HEADER_SIZE);
+    status = bsn_call_begin(&m->call, b, &m->s);
+    if (status) return status;
+    m->call.context.ignore = 0;
+    m->to = to + BSN_BASE_HEADER_SIZE;
+    m->end = to + capacity;
+    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + jobs + bsn_worker_size(h.block_log2, 1);
+    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2);
+    cell = UINT64_C(1) << h.block_log2;
+    for (position = 0; position < h.count && !status; position += cell) {
+        status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
+        if (!status && bsn_cancelled(&m->call, m->s.position, h.count))
+            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, m->s.stored, position);
+    }
+    if (!status)
+        status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + BSN_BASE_HEADER_SIZE);
+    if (!status) *size = (size_t)(m->to - to) + footer;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                         const void *first, size_t first_size, const void *second, size_t second_size)
+{
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!size || !destination || !first || !second) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size, (const uint8_t *)second, second_size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size, const void *source,
+                                          size_t source_size)
+{
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!size || !destination || !source) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
+}
+
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n)
 {
@@ -5680,6 +6139,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     s.dtype = BITSNAP_I8;
     s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
     status = bsn_call_begin(&call, b, &s);
+    if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);

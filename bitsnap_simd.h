@@ -12,29 +12,44 @@
  *
  *     X86-64   bmi2     words of 8 bytes, pdep and pext, where these are fast
  *              avx2     registers of 32 bytes
- *              avx512   registers of 64 bytes, masks: F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI */
+ *              avx512   registers of 64 bytes, masks: F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI
+ *     AArch64  neon     registers of 16 bytes; little-endian, gcc and clang */
 
 /* is there a section for this machine, and a compiler that can read it? */
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED) && !defined(BITSNAP_NO_SIMD)
 #if (defined(__x86_64__) && !defined(__ILP32__)) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #if defined(__apple_build_version__)
 #if __clang_major__ >= 12
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(__clang__)
 #if __clang_major__ >= 10
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(__GNUC__)
 #if __GNUC__ >= 9
-#define BITSNAP_SIMD
+#define BITSNAP_SIMD_X86
 #endif
 #elif defined(_MSC_VER)
 #if _MSC_VER >= 1920
+#define BITSNAP_SIMD_X86
+#endif
+#endif
+#elif defined(__AARCH64EL__) && defined(__ARM_NEON) && !defined(__ILP32__)
+#if defined(__clang__)
+#if __clang_major__ >= 10
+#define BITSNAP_SIMD_NEON
+#endif
+#elif defined(__GNUC__)
+#if __GNUC__ >= 9
+#define BITSNAP_SIMD_NEON
+#endif
+#endif
+#endif
+#endif
+
+#if defined(BITSNAP_SIMD_X86) || defined(BITSNAP_SIMD_NEON)
 #define BITSNAP_SIMD
-#endif
-#endif
-#endif
 #endif
 
 #include "bitsnap.h"
@@ -42,36 +57,187 @@
 #if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
 #define BITSNAP_SIMD_IMPLEMENTED
 
-/* ================================================================================= X86-64 */
-
+#ifdef BITSNAP_SIMD_X86
 #include <immintrin.h>
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
+#endif
+#else
+#include <arm_neon.h>
 #endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* ================================================================================= SHARED
+ * What does not name a machine. */
+
+/* stands before loops whose arrays should be registers: compilers would leave some in memory */
+#if defined(__clang__)
+#define BSN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define BSN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define BSN_UNROLL
+#endif
+
+/* hides from the compiler where x comes from */
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x))
+#else
+#define BSN_OPAQUE(constraint, x) ((void)0)
+#endif
+
+/* the mask of list j of a node */
+BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const uint64_t w[4])
+{
+    return bsn_slot_mask(k, (1u << k) - lists + j, w[0], w[1], w[2], w[3]);
+}
+
+/* BSN_CALL(k, lists) for the kind of the node, with constants */
+#define BSN_NODE_CASE(k, lists) case 8 * k + lists: BSN_CALL(k, lists); break;
+#define BSN_NODE_SWITCH(node)                                                                         \
+    switch (8 * (node)->bits + (node)->lists) {                                                       \
+        BSN_NODES(BSN_NODE_CASE)                                                                      \
+    default: break;                                                                                   \
+    }
+
+/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
+ * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
+#define BSN_FORK(fork64)                                                                              \
+    do {                                                                                              \
+        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
+        const size_t stride = fork->stride;                                                           \
+        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
+        unsigned j;                                                                                   \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
+        for (; n; codes += 64, plane += 8) {                                                          \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                memset(last, 0, sizeof last);                                                         \
+                memcpy(last, codes, n);                                                               \
+                codes = last;                                                                         \
+            }                                                                                         \
+            fork64(codes, w, list, k, lists);                                                         \
+            if (BSN_UNLIKELY(n < 64)) {                                                               \
+                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
+                if (lists >> k) list[0] -= 64 - n;                                                    \
+                break;                                                                                \
+            }                                                                                         \
+            BSN_UNROLL                                                                                \
+            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
+            n -= 64;                                                                                  \
+        }                                                                                             \
+        BSN_UNROLL                                                                                    \
+        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
+    } while (0)
+
+/* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
+enum {
+    BSN_FIELD_PLAIN,  /* nothing */
+    BSN_FIELD_INSIDE, /* symbol and sign share the top byte */
+    BSN_FIELD_ACROSS, /* the symbol is the top byte, the sign is bit 7 of the next */
+    BSN_FIELD_WIDE    /* F64 with a base: done to the elements after all */
+};
+
+BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
+{
+    return f->wide ? BSN_FIELD_WIDE
+         : f->symbol_bits == 8 ? BSN_FIELD_ACROSS
+         : f->symbol_bits || f->width == 1 ? BSN_FIELD_INSIDE
+                                           : BSN_FIELD_PLAIN;
+}
+
+/* BSN_CALL(width, kind) for the fields that there are, with constants */
+#define BSN_FIELD_CASE(width, kind) case 16 * width + kind: BSN_CALL(width, kind); break;
+#define BSN_FIELD_SWITCH(f)                                                                           \
+    switch (16 * (f)->width + bsn_field_kind(f)) {                                                    \
+        BSN_FIELD_CASE(1, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(2, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(2, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(4, BSN_FIELD_INSIDE)                                                           \
+        BSN_FIELD_CASE(4, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_PLAIN)                                                            \
+        BSN_FIELD_CASE(8, BSN_FIELD_ACROSS)                                                           \
+        BSN_FIELD_CASE(8, BSN_FIELD_WIDE)                                                             \
+    default: break;                                                                                   \
+    }
+
+/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
+BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+{
+    unsigned i, sum = 0, base = 0;
+    memset(sample, 0, 256 * sizeof *sample);
+    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
+    for (i = 0; i < window; i++) sum += sample[i];
+    *inside = sum;
+    for (i = window; i < 256; i++) {
+        sum += sample[i] - sample[i - window];
+        if (sum > *inside) {
+            *inside = sum;
+            base = i + 1 - window;
+        }
+    }
+    return base;
+}
+
+/* Places of the bits that are set, in order: a shuffle that moves these to the front. */
+#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
+#define BSN_PICKS(m)                                                                                  \
+    BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
+        BSN_PICK(m, 7),
+static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes are read, 8 are used */
+#undef BSN_PICK
+#undef BSN_PICKS
+
+/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
+typedef struct bsn_source {
+    const uint8_t *p;
+    size_t left;     /* bytes */
+    int endless;     /* a null source: elements of value 0 */
+    uint8_t last[64];
+} bsn_source;
+
+BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
+{
+    memset(s->last, 0, sizeof s->last);
+    s->endless = !p;
+    s->p = p ? p : s->last;
+    s->left = p ? size : 32;
+}
+
+BSN_INLINE void bsn_source_ahead(bsn_source *s)
+{
+    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
+        memcpy(s->last, s->p, s->left);
+        s->p = s->last;
+    }
+}
+
+BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
+{
+    if (s->endless) return;
+    s->p += size;
+    s->left -= size;
+}
+
+#ifdef BITSNAP_SIMD_X86
+
+/* ================================================================================= X86-64 */
+
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_TARGET(instructions) __attribute__((target(instructions)))
-#define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x)) /* hides where x comes from */
 #else
 #define BSN_TARGET(instructions)
-#define BSN_OPAQUE(constraint, x) ((void)0)
 #endif
 #define BSN_BMI2 BSN_TARGET("bmi,bmi2,popcnt")
 #define BSN_AVX2 BSN_TARGET("avx2,bmi,bmi2,popcnt")
 #define BSN_AVX512                                                                                    \
     BSN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vpopcntdq," \
                "gfni,avx2,bmi,bmi2,popcnt")
-
-/* stands before loops whose arrays should be registers: gcc -O2 would leave them in memory */
-#if defined(__GNUC__) && !defined(__clang__)
-#define BSN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define BSN_UNROLL
-#endif
 
 /* ---- what the machine has ---- */
 
@@ -133,7 +299,7 @@ static unsigned bsn_x86_has(void)
     return has;
 }
 
-/* ---- what the tables share ---- */
+/* ---- bits ---- */
 
 BSN_INLINE BSN_BMI2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
@@ -147,101 +313,6 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
     case 8: return p[0];
     default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
     }
-}
-
-/* the mask of list j of a node */
-BSN_INLINE uint64_t bsn_x86_list_mask(unsigned k, unsigned lists, unsigned j, const uint64_t w[4])
-{
-    return bsn_slot_mask(k, (1u << k) - lists + j, w[0], w[1], w[2], w[3]);
-}
-
-/* BSN_CALL(k, lists) for the kind of the node, with constants */
-#define BSN_NODE_CASE(k, lists) case 8 * k + lists: BSN_CALL(k, lists); break;
-#define BSN_NODE_SWITCH(node)                                                                         \
-    switch (8 * (node)->bits + (node)->lists) {                                                       \
-        BSN_NODES(BSN_NODE_CASE)                                                                      \
-    default: break;                                                                                   \
-    }
-
-/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
- * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
-#define BSN_FORK(fork64)                                                                              \
-    do {                                                                                              \
-        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
-        const size_t stride = fork->stride;                                                           \
-        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
-        unsigned j;                                                                                   \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
-        for (; n; codes += 64, plane += 8) {                                                          \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                memset(last, 0, sizeof last);                                                         \
-                memcpy(last, codes, n);                                                               \
-                codes = last;                                                                         \
-            }                                                                                         \
-            fork64(codes, w, list, k, lists);                                                         \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
-                if (lists >> k) list[0] -= 64 - n;                                                    \
-                break;                                                                                \
-            }                                                                                         \
-            BSN_UNROLL                                                                                \
-            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
-            n -= 64;                                                                                  \
-        }                                                                                             \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
-    } while (0)
-
-/* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
-enum {
-    BSN_FIELD_PLAIN,  /* nothing */
-    BSN_FIELD_INSIDE, /* symbol and sign share the top byte */
-    BSN_FIELD_ACROSS, /* the symbol is the top byte, the sign is bit 7 of the next */
-    BSN_FIELD_WIDE    /* F64 with a base: done to the elements after all */
-};
-
-BSN_INLINE unsigned bsn_x86_field_kind(const bsn_field *f)
-{
-    return f->wide ? BSN_FIELD_WIDE
-         : f->symbol_bits == 8 ? BSN_FIELD_ACROSS
-         : f->symbol_bits || f->width == 1 ? BSN_FIELD_INSIDE
-                                           : BSN_FIELD_PLAIN;
-}
-
-/* BSN_CALL(width, kind) for the fields that there are, with constants */
-#define BSN_FIELD_CASE(width, kind) case 16 * width + kind: BSN_CALL(width, kind); break;
-#define BSN_FIELD_SWITCH(f)                                                                           \
-    switch (16 * (f)->width + bsn_x86_field_kind(f)) {                                                \
-        BSN_FIELD_CASE(1, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(2, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(2, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(2, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(4, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(4, BSN_FIELD_INSIDE)                                                           \
-        BSN_FIELD_CASE(4, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(8, BSN_FIELD_PLAIN)                                                            \
-        BSN_FIELD_CASE(8, BSN_FIELD_ACROSS)                                                           \
-        BSN_FIELD_CASE(8, BSN_FIELD_WIDE)                                                             \
-    default: break;                                                                                   \
-    }
-
-/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
-static unsigned bsn_x86_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
-{
-    unsigned i, sum = 0, base = 0;
-    memset(sample, 0, 256 * sizeof *sample);
-    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
-    for (i = 0; i < window; i++) sum += sample[i];
-    *inside = sum;
-    for (i = window; i < 256; i++) {
-        sum += sample[i] - sample[i - window];
-        if (sum > *inside) {
-            *inside = sum;
-            base = i + 1 - window;
-        }
-    }
-    return base;
 }
 
 /* ---- bmi2: pdep, pext and popcnt for what the scalar code needs 10 to 16 instructions for ---- */
@@ -364,7 +435,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_node(bsn_node *node, size_t first, size_
         for (j = 0; j < 8; j++) x[j] = lists >> k ? 0 : bsn_bmi2_leaves(leaf, k, w, 8 * j);
         for (q = 0; q < lists; q++) {
             const uint8_t *list = node->list[q];
-            uint64_t m = bsn_x86_list_mask(k, lists, q, w);
+            uint64_t m = bsn_list_mask(k, lists, q, w);
             for (j = 0; j < 8; j++, m >>= 8) {
                 x[j] |= bsn_bmi2_expand(bsn_load64(list), m & 0xFF);
                 list += bsn_x86_ones(m & 0xFF);
@@ -396,7 +467,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], ui
         x[i] = (code << k) & (BSN_ONES * (0xFFu << k & 0xFFu));
     }
     for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint64_t m = bsn_list_mask(k, lists, j, w);
         uint8_t *p = list[j];
         for (i = 0; i < 8; i++, m >>= 8) {
             bsn_store64(p, bsn_bmi2_compress(x[i], m & 0xFF));
@@ -429,12 +500,12 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts
         for (j = 0; j < k; j++) w[j] = bsn_load64(node->planes + j * node->stride + i / 8);
         if (BSN_UNLIKELY(node->count - i < 64)) break;
         BSN_UNROLL
-        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w));
+        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
     }
     for (j = 0; j < lists; j++) {
         counts[j] = sum[j];
         if (i < node->count)
-            counts[j] += bsn_x86_ones(bsn_x86_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
+            counts[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
     }
 }
 
@@ -557,15 +628,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i se
                               _mm256_slli_epi16(set, 7));
 }
 
-/* Places of the bits that are set, in order: a shuffle that moves these to the front. */
-#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
-#define BSN_PICKS(m)                                                                                  \
-    BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
-        BSN_PICK(m, 7),
-static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes are read, 8 are used */
-#undef BSN_PICK
-#undef BSN_PICKS
-
 /* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
 BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
 {
@@ -638,37 +700,6 @@ static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, siz
     case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones); break;
     default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
     }
-}
-
-/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
-typedef struct bsn_source {
-    const uint8_t *p;
-    size_t left;     /* bytes */
-    int endless;     /* a null source: elements of value 0 */
-    uint8_t last[64];
-} bsn_source;
-
-BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
-{
-    memset(s->last, 0, sizeof s->last);
-    s->endless = !p;
-    s->p = p ? p : s->last;
-    s->left = p ? size : 32;
-}
-
-BSN_INLINE void bsn_source_ahead(bsn_source *s)
-{
-    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
-        memcpy(s->last, s->p, s->left);
-        s->p = s->last;
-    }
-}
-
-BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
-{
-    if (s->endless) return;
-    s->p += size;
-    s->left -= size;
 }
 
 /* Bytes by ranks, 32 at a time; wider elements by ranks that a product of 8 bytes gives, 16 bytes at a time. */
@@ -918,7 +949,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
 {
     unsigned base = 0, inside = 0;
     __m256i first, end;
-    if (n >= 8192) base = bsn_x86_window(list, n, 16, scratch, &inside);
+    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
     if (inside < 240) {
         bsn_scalar_histogram(h, list, n, scratch);
         return;
@@ -1035,7 +1066,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_
             else x = lists >> k ? _mm256_setzero_si256() : _mm256_shuffle_epi8(leaf, x);
             BSN_UNROLL
             for (j = 0; j < lists; j++) {
-                const uint32_t m = (uint32_t)(bsn_x86_list_mask(k, lists, j, w) >> 32 * half);
+                const uint32_t m = (uint32_t)(bsn_list_mask(k, lists, j, w) >> 32 * half);
                 const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
                 x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
                 list[j] += bsn_x86_ones(m);
@@ -1078,7 +1109,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], ui
     for (i = 0; i < 8; i += 2) z[i + 1] = _mm_unpackhi_epi64(z[i], z[i]);
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        uint64_t m = bsn_list_mask(k, lists, j, w);
         uint8_t *p = list[j];
         BSN_UNROLL
         for (i = 0; i < 8; i++, m >>= 8) {
@@ -1552,12 +1583,12 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
 {
     unsigned base, inside = 0;
     if (n >= 8192) {
-        base = bsn_x86_window(list, n, 32, scratch, &inside);
+        base = bsn_sampled_window(list, n, 32, scratch, &inside);
         if (inside >= 250) {
             bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
-        base = bsn_x86_window(list, n, 56, scratch, &inside);
+        base = bsn_sampled_window(list, n, 56, scratch, &inside);
         if (inside >= 240) {
             bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 7);
             return;
@@ -1627,7 +1658,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, s
         }
         BSN_UNROLL
         for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+            const uint64_t m = bsn_list_mask(k, lists, j, w);
             __m512i y = _mm512_loadu_si512(list[j]);
             BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
             x = _mm512_mask_expand_epi8(x, m, y);
@@ -1661,7 +1692,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4]
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_x86_list_mask(k, lists, j, w);
+        const uint64_t m = bsn_list_mask(k, lists, j, w);
         const __m512i y = bsn_avx512_compress(1, m, x);
         const unsigned c = bsn_x86_ones(m);
         if (k == 1) {
@@ -1769,22 +1800,707 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 }
 
 #undef BSN_TARGET
-#undef BSN_OPAQUE
 #undef BSN_BMI2
 #undef BSN_AVX2
 #undef BSN_AVX512
-#undef BSN_UNROLL
-#undef BSN_NODE_CASE
-#undef BSN_NODE_SWITCH
-#undef BSN_FORK
-#undef BSN_FIELD_CASE
-#undef BSN_FIELD_SWITCH
 #undef BSN_LOAD256
 #undef BSN_STORE256
 #undef BSN_LOAD128
 #undef BSN_STORE128
 #undef BSN_LOAD64
 #undef BSN_STORE64
+
+#endif /* BITSNAP_SIMD_X86 */
+
+#ifdef BITSNAP_SIMD_NEON
+
+/* ================================================================================= AARCH64 */
+
+/* Little-endian only. Every such machine has NEON, so nothing is asked. */
+
+/* 8 bytes, and 8 of value 0 behind them */
+BSN_INLINE uint8x16_t bsn_neon_low(const uint8_t *p) { return vcombine_u8(vld1_u8(p), vcreate_u8(0)); }
+
+/* Byte j: how many bits are set in bytes 0 .. j of m. */
+BSN_INLINE uint64_t bsn_neon_ones(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * BSN_ONES;
+}
+
+/* byte j - 1, or 0 before the first */
+BSN_INLINE size_t bsn_neon_before(uint64_t ones, unsigned j) { return j ? ones >> (8 * j - 8) & 0xFF : 0; }
+
+/* Bits 16 * quarter .. 16 * quarter + 15 of the 64 at p: FF where the bit is set, else 0. (Opaque: clang would make two
+ * instructions of the test.) */
+BSN_INLINE uint8x16_t bsn_neon_spread(const uint8_t *p, unsigned quarter)
+{
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
+    const uint8x16_t w = vreinterpretq_u8_u64(vdupq_lane_u64(vreinterpret_u64_u8(vld1_u8(p)), 0));
+    uint8x16_t x = vtstq_u8(vqtbl1q_u8(w, vcombine_u8(low, high)), vld1q_u8(bits));
+    BSN_OPAQUE("+w", x);
+    return x;
+}
+
+/* Bits 7 of 64 bytes, of which x.val[j] holds those at places j, j + 4, j + 8, ...: four neighbours' bits, first above
+ * each other's in a byte, then those of two bytes side by side in one. */
+BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
+{
+    const uint8x16_t x01 = vsriq_n_u8(x.val[1], x.val[0], 1), x23 = vsriq_n_u8(x.val[3], x.val[2], 1);
+    const uint8x16_t all = vsriq_n_u8(x23, x01, 2); /* bits 4 .. 7 */
+    const uint8x8_t bytes = vshrn_n_u16(vreinterpretq_u16_u8(vsriq_n_u8(all, all, 4)), 4);
+    return vget_lane_u64(vreinterpret_u64_u8(bytes), 0);
+}
+
+/* One of four bits for each byte, which is FF or 0. */
+BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(x), 4)), 0) & (BSN_ONES * 0x11);
+}
+
+/* XXH3 with 2 of the 8 accumulators in each register. The halves of two registers' keys are parted at once. */
+static void bsn_neon_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    const uint32x2_t prime = vdup_n_u32((uint32_t)BSN_P32_1);
+    uint64x2_t a[4];
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) a[j] = vld1q_u64(state + 2 * j);
+    for (i = first; i < first + count; i++, p += 64) {
+        const uint8_t *secret = bsn_secret + 8 * (i & 15);
+        BSN_UNROLL
+        for (j = 0; j < 4; j += 2) {
+            const uint8x16_t x = vld1q_u8(p + 16 * j), y = vld1q_u8(p + 16 * j + 16);
+            const uint32x4_t key = vreinterpretq_u32_u8(veorq_u8(x, vld1q_u8(secret + 16 * j)));
+            const uint32x4_t kez = vreinterpretq_u32_u8(veorq_u8(y, vld1q_u8(secret + 16 * j + 16)));
+            const uint32x4_t low = vuzp1q_u32(key, kez), high = vuzp2q_u32(key, kez);
+            a[j] = vaddq_u64(a[j], vreinterpretq_u64_u8(vextq_u8(x, x, 8)));
+            a[j] = vmlal_u32(a[j], vget_low_u32(low), vget_low_u32(high));
+            a[j + 1] = vaddq_u64(a[j + 1], vreinterpretq_u64_u8(vextq_u8(y, y, 8)));
+            a[j + 1] = vmlal_high_u32(a[j + 1], low, high);
+        }
+        if ((i & 15) != 15) continue;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const uint64x2_t key = vreinterpretq_u64_u8(vld1q_u8(bsn_secret + 128 + 16 * j));
+            const uint64x2_t x = veorq_u64(veorq_u64(a[j], vshrq_n_u64(a[j], 47)), key);
+            const uint64x2_t high = vshlq_n_u64(vmull_u32(vshrn_n_u64(x, 32), prime), 32);
+            a[j] = vmlal_u32(high, vmovn_u64(x), prime);
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) vst1q_u64(state + 2 * j, a[j]);
+}
+
+/* 128 bits at a time; at most 31 counts of 8 fit a byte. */
+static size_t bsn_neon_count(const uint8_t *mask, size_t n)
+{
+    size_t ones = 0;
+    while (n >= 128) {
+        uint8x16_t sum = vdupq_n_u8(0);
+        unsigned i;
+        for (i = 0; i < 31 && n >= 128; i++, n -= 128, mask += 16) sum = vaddq_u8(sum, vcntq_u8(vld1q_u8(mask)));
+        ones += vaddlvq_u8(sum);
+    }
+    return ones + bsn_scalar_count(mask, n);
+}
+
+/* Which byte of a list goes to the place of each bit: its rank, or 16, which is outside of every list. */
+#define BSN_PLACE(m, i, rank) (uint64_t)(BSN_BIT(m, i) ? rank : 16u) << (8 * i)
+#define BSN_PLACES(m)                                                                                 \
+    BSN_PLACE(m, 0, 0u) | BSN_PLACE(m, 1, BSN_RANK1(m)) | BSN_PLACE(m, 2, BSN_RANK2(m)) |             \
+        BSN_PLACE(m, 3, BSN_RANK3(m)) | BSN_PLACE(m, 4, BSN_RANK4(m)) | BSN_PLACE(m, 5, BSN_RANK5(m)) | \
+        BSN_PLACE(m, 6, BSN_RANK6(m)) | BSN_PLACE(m, 7, BSN_RANK7(m)),
+static const uint64_t bsn_neon_places[256] = { BSN_256(BSN_PLACES) };
+#undef BSN_PLACE
+#undef BSN_PLACES
+
+/* rows of these tables as vectors */
+BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return vcreate_u8(table[m]); }
+
+/* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is outside stays
+ * so, as 16 * 8 fits a byte.) */
+BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
+{
+    const uint8x16_t x = vcombine_u8(places, vcreate_u8(0));
+    switch (width) {
+    case 1: return x;
+    case 2: {
+        static const uint8_t byte[16] = { 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1 };
+        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x, x), 1);
+    }
+    default: {
+        static const uint8_t byte[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+        const uint8x16_t x2 = vzip1q_u8(x, x);
+        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x2, x2), 2);
+    }
+    }
+}
+
+/* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
+BSN_INLINE void bsn_neon_pick(unsigned width, uint8_t *to, uint8x16_t x, unsigned set, size_t step, size_t left)
+{
+    x = vqtbl1q_u8(x, bsn_neon_bytes_of(width, bsn_neon_row(bsn_picks, set)));
+    if (BSN_LIKELY(left >= step)) {
+        if (step == 8) vst1_u8(to, vget_low_u8(x));
+        else vst1q_u8(to, x);
+    } else {
+        uint8_t all[16];
+        size_t i;
+        vst1q_u8(all, x);
+        for (i = 0; i < left && i < (size_t)bsn_ones_in[set] * width; i++) to[i] = all[i];
+    }
+}
+
+/* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
+BSN_INLINE void bsn_neon_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
+                                         uint8_t *zeros, uint8_t *ones)
+{
+    const size_t step = width == 1 ? 8 : 16, elements = step / width;
+    const unsigned all = (1u << elements) - 1;
+    size_t ones_left = bsn_neon_count(mask, n) * width, zeros_left = n * width - ones_left, i;
+    for (i = 0; i + elements <= n; i += elements, list += step) {
+        const unsigned set = mask[i / 8] >> (i & 7) & all;
+        const size_t c = (size_t)bsn_ones_in[set] * width;
+        const uint8x16_t x = step == 8 ? bsn_neon_low(list) : vld1q_u8(list);
+        if (ones) {
+            bsn_neon_pick(width, ones, x, set, step, ones_left);
+            ones += c;
+            ones_left -= c;
+        }
+        if (zeros) {
+            bsn_neon_pick(width, zeros, x, set ^ all, step, zeros_left);
+            zeros += step - c;
+            zeros_left -= step - c;
+        }
+    }
+    if (i < n) {
+        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
+        bsn_scalar_partition(width, list, n - i, &rest, zeros, ones);
+    }
+}
+
+static void bsn_neon_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros,
+                               uint8_t *ones)
+{
+    switch (width) {
+    case 1: bsn_neon_partition_width(1, list, n, mask, zeros, ones); break;
+    case 2: bsn_neon_partition_width(2, list, n, mask, zeros, ones); break;
+    case 4: bsn_neon_partition_width(4, list, n, mask, zeros, ones); break;
+    default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
+    }
+}
+
+/* The same steps: a byte goes to its place by one shuffle of its source, the others are outside and stay as they are. */
+BSN_INLINE void bsn_neon_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                                     size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    const size_t step = width == 1 ? 8 : 16, elements = step / width;
+    const unsigned all = (1u << elements) - 1;
+    bsn_source z, o;
+    size_t i;
+    bsn_source_begin(&z, zeros, zeros_count * width);
+    bsn_source_begin(&o, ones, ones_count * width);
+    for (i = 0; i + elements <= n; i += elements, list += step) {
+        const unsigned set = mask[i / 8] >> (i & 7) & all;
+        const size_t c = (size_t)bsn_ones_in[set] * width;
+        uint8x16_t x;
+        bsn_source_ahead(&z);
+        bsn_source_ahead(&o);
+        x = vqtbl1q_u8(step == 8 ? bsn_neon_low(z.p) : vld1q_u8(z.p),
+                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_neon_places, set ^ all)));
+        x = vqtbx1q_u8(x, step == 8 ? bsn_neon_low(o.p) : vld1q_u8(o.p),
+                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_neon_places, set)));
+        if (step == 8) vst1_u8(list, vget_low_u8(x));
+        else vst1q_u8(list, x);
+        bsn_source_skip(&z, step - c);
+        bsn_source_skip(&o, c);
+    }
+    if (i < n) {
+        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
+        bsn_scalar_merge(width, list, n - i, &rest, zeros ? z.p : NULL, z.left / width, ones ? o.p : NULL,
+                         o.left / width);
+    }
+}
+
+static void bsn_neon_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                           size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    switch (width) {
+    case 1: bsn_neon_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 2: bsn_neon_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    case 4: bsn_neon_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    }
+}
+
+/* Joining by transpositions, as in bsn_avx2_transpose: rows whose numbers differ in one bit exchange the elements whose
+ * places differ in it, for which there are instructions here. */
+BSN_INLINE void bsn_neon_transpose(uint8x16_t v[8], unsigned width)
+{
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const uint32x4_t x = vreinterpretq_u32_u8(v[i]), y = vreinterpretq_u32_u8(v[(i ^ 4) & (width - 1)]);
+        if (width < 8 || (i & 4)) continue;
+        v[i] = vreinterpretq_u8_u32(vtrn1q_u32(x, y));
+        v[i ^ 4] = vreinterpretq_u8_u32(vtrn2q_u32(x, y));
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const uint16x8_t x = vreinterpretq_u16_u8(v[i]), y = vreinterpretq_u16_u8(v[(i ^ 2) & (width - 1)]);
+        if (width < 4 || (i & 2)) continue;
+        v[i] = vreinterpretq_u8_u16(vtrn1q_u16(x, y));
+        v[i ^ 2] = vreinterpretq_u8_u16(vtrn2q_u16(x, y));
+    }
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const uint8x16_t x = v[i], y = v[(i ^ 1) & (width - 1)];
+        if (width < 2 || (i & 1)) continue;
+        v[i] = vtrn1q_u8(x, y);
+        v[i ^ 1] = vtrn2q_u8(x, y);
+    }
+}
+
+/* 16 positions of a group at a time. Shifts that insert put symbol and sign together without masks. */
+BSN_INLINE void bsn_neon_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                     size_t groups, unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const int8x16_t shift = vdupq_n_s8((int8_t)-(int)e);
+    const uint8x16_t low = vdupq_n_u8((uint8_t)(0x7F >> e)), sign = vdupq_n_u8((uint8_t)(0x80 >> e));
+    const uint64x2_t base = vdupq_n_u64(f->base);
+    uint8_t *plane[8];
+    size_t i, at;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        BSN_UNROLL
+        for (at = 0; at < 64; at += 16) {
+            uint8x16_t v[8];
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[j] = vld1q_u8(elements + 64 * j + at);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) {
+                if (kind != BSN_FIELD_WIDE) break;
+                const uint64x2_t x = vreinterpretq_u64_u8(v[j]);
+                const uint64x2_t exponent = vshrq_n_u64(vshlq_n_u64(x, 1), 53);
+                const uint64x2_t symbol = vbicq_u64(vsubq_u64(exponent, base), vceqzq_u64(exponent));
+                const uint64x2_t signs = vshlq_n_u64(vshrq_n_u64(x, 63), 55);
+                const uint64x2_t rest = vorrq_u64(signs, vshrq_n_u64(vshlq_n_u64(x, 12), 9));
+                v[j] = vreinterpretq_u8_u64(vsliq_n_u64(rest, symbol, 56));
+            }
+            bsn_neon_transpose(v, width);
+            if (kind == BSN_FIELD_INSIDE) {
+                const uint8x16_t x = v[top];
+                v[top] = vbslq_u8(low, x, vbslq_u8(sign, vshlq_u8(x, shift), vshlq_n_u8(x, 1)));
+            } else if (kind == BSN_FIELD_ACROSS) {
+                const uint8x16_t x = v[top], y = v[below];
+                v[top] = vsriq_n_u8(vshlq_n_u8(x, 1), y, 7);
+                v[below] = vbslq_u8(vdupq_n_u8(0x80), x, y);
+            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) vst1q_u8(plane[j] + i + at, v[j]);
+        }
+    }
+}
+
+/* the same steps backwards */
+BSN_INLINE void bsn_neon_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups,
+                                    unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const int8x16_t shift = vdupq_n_s8((int8_t)e);
+    const uint8x16_t low = vdupq_n_u8((uint8_t)(0x7F >> e)), low7 = vdupq_n_u8(0x7F);
+    const uint64x2_t base = vdupq_n_u64(f->base);
+    const uint8_t *plane[8];
+    size_t i, at;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        BSN_UNROLL
+        for (at = 0; at < 64; at += 16) {
+            uint8x16_t v[8];
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[j] = vld1q_u8(plane[j] + i + at);
+            if (kind == BSN_FIELD_INSIDE) {
+                const uint8x16_t x = v[top];
+                v[top] = vbslq_u8(low, x, vbslq_u8(low7, vshrq_n_u8(x, 1), vshlq_u8(x, shift)));
+            } else if (kind == BSN_FIELD_ACROSS) {
+                const uint8x16_t x = v[top], y = v[below];
+                v[top] = vsriq_n_u8(y, x, 1);
+                v[below] = vsliq_n_u8(y, x, 7);
+            }
+            bsn_neon_transpose(v, width);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) {
+                if (kind != BSN_FIELD_WIDE) break;
+                const uint64x2_t x = vreinterpretq_u64_u8(v[j]), symbol = vshrq_n_u64(x, 56);
+                const uint64x2_t exponent = vbicq_u64(vaddq_u64(symbol, base), vceqzq_u64(symbol));
+                const uint64x2_t rest = vshrq_n_u64(vshlq_n_u64(x, 9), 12);
+                const uint64x2_t signs = vshlq_n_u64(vshrq_n_u64(x, 55), 63);
+                v[j] = vreinterpretq_u8_u64(vorrq_u64(signs, vorrq_u64(rest, vshlq_n_u64(exponent, 52))));
+            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) vst1q_u8(elements + 64 * j + at, v[j]);
+        }
+    }
+}
+
+static void bsn_neon_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_neon_split_field(f, planes, elements, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+static void bsn_neon_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
+{
+#define BSN_CALL(width, kind) bsn_neon_join_field(f, elements, planes, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+/* The bit goes to bit 7, to be collected; or from a spread mask to its place. */
+static void bsn_neon_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    unsigned b, j;
+    for (; groups; groups--, bytes += 64) {
+        const uint8x16x4_t x = vld4q_u8(bytes);
+        for (b = 0; b < 8; b++) {
+            const int8x16_t shift = vdupq_n_s8((int8_t)(7 - b));
+            uint8x16x4_t y;
+            if (!(varying >> b & 1)) continue;
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) y.val[j] = vshlq_u8(x.val[j], shift);
+            bsn_store64(bits, bsn_neon_collect(y));
+            bits += 8;
+        }
+    }
+}
+
+static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    unsigned b, j;
+    for (; groups; groups--, bytes += 64) {
+        uint8x16_t x[4];
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) x[j] = vld1q_u8(bytes + 16 * j);
+        for (b = 0; b < 8; b++) {
+            const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
+            if (!(varying >> b & 1)) continue;
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(bits, j), bit));
+            bits += 8;
+        }
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) vst1q_u8(bytes + 16 * j, x[j]);
+    }
+}
+
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE uint8x16_t bsn_neon_carry(uint8x16_t *low, uint8x16_t x, uint8x16_t y)
+{
+    const uint8x16_t differ = veorq_u8(*low, x);
+    *low = veorq_u8(differ, y);
+    return vbslq_u8(differ, y, x);
+}
+
+/* adds bit b of each byte */
+BSN_INLINE uint8x16_t bsn_neon_tally(uint8x16_t sum, uint8x16_t x, unsigned b)
+{
+    return vsraq_n_u8(sum, vshlq_u8(x, vdupq_n_s8((int8_t)(7 - b))), 7);
+}
+
+/* Counts of 8 symbols from `first` on in at most 255 * 256 bytes, n a multiple of 256: a look-up makes of each symbol one
+ * bit of a byte (of others none), carry-save adders add 16 of these at a time, and what they carry is tallied. */
+BSN_INLINE void bsn_neon_histogram8(uint32_t *h, const uint8_t *list, size_t n, unsigned first)
+{
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0 };
+    const uint8x16_t bit = vld1q_u8(bits), base = vdupq_n_u8((uint8_t)first), zero = vdupq_n_u8(0);
+    uint8x16_t low[4], sum[8], two[2], four[2], eight[2];
+    size_t i;
+    unsigned b, e, f, t;
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) sum[b] = zero;
+    BSN_UNROLL
+    for (b = 0; b < 4; b++) low[b] = zero;
+    for (i = 0; i < n; i += 256) {
+        BSN_UNROLL
+        for (e = 0; e < 2; e++) {
+            BSN_UNROLL
+            for (f = 0; f < 2; f++) {
+                BSN_UNROLL
+                for (t = 0; t < 2; t++) {
+                    const uint8_t *p = list + i + 128 * e + 64 * f + 32 * t;
+                    const uint8x16_t x = vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p), base));
+                    two[t] = bsn_neon_carry(&low[0], x, vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p + 16), base)));
+                }
+                four[f] = bsn_neon_carry(&low[1], two[0], two[1]);
+            }
+            eight[e] = bsn_neon_carry(&low[2], four[0], four[1]);
+        }
+        eight[0] = bsn_neon_carry(&low[3], eight[0], eight[1]);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) sum[b] = bsn_neon_tally(sum[b], eight[0], b);
+    }
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) {
+        uint32_t count = vaddlvq_u8(sum[b]);
+        for (t = 4; t-- > 0;) count = 2 * count + vaddlvq_u8(bsn_neon_tally(zero, low[t], b));
+        h[b] += count;
+    }
+}
+
+/* Where 16 neighbouring symbols hold nearly all: these by adders, others one by one. */
+static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    unsigned base = 0, inside = 0;
+    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
+    if (inside < 240) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    while (n >= 256) {
+        const size_t m = bsn_min(n / 256, 64) * 256;
+        size_t i;
+        bsn_neon_histogram8(h + base, list, m, base);
+        bsn_neon_histogram8(h + base + 8, list, m, base + 8);
+        for (i = 0; i < m; i += 16) {
+            const uint8x16_t x = vsubq_u8(vld1q_u8(list + i), vdupq_n_u8((uint8_t)base));
+            uint64_t other = bsn_neon_nibbles(vcgeq_u8(x, vdupq_n_u8(16)));
+            for (; other; other &= other - 1) h[list[i + bsn_lowest_bit(other) / 4]]++;
+        }
+        list += m;
+        n -= m;
+    }
+    for (; n; n--) h[*list++]++;
+}
+
+/* Codes of 64 * blocks symbols from `base` on, in four registers each; other symbols are outside of every block and keep
+ * the code `others`. */
+BSN_INLINE uint8_t *bsn_neon_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base, unsigned others,
+                                        unsigned escape, uint8_t *escapes, unsigned blocks)
+{
+    const uint8x16_t lost = vdupq_n_u8((uint8_t)escape);
+    uint8x16x4_t codes[4];
+    size_t i;
+    unsigned j, q;
+    BSN_UNROLL
+    for (j = 0; j < blocks; j++) {
+        BSN_UNROLL
+        for (q = 0; q < 4; q++) codes[j].val[q] = vld1q_u8(table + 64 * j + 16 * q);
+    }
+    for (i = 0; i < n; i += 16) {
+        const uint8x16_t x = vld1q_u8(list + i);
+        uint8x16_t y = vdupq_n_u8((uint8_t)others);
+        BSN_UNROLL
+        for (j = 0; j < blocks; j++) y = vqtbx4q_u8(y, codes[j], vsubq_u8(x, vdupq_n_u8((uint8_t)(base + 64 * j))));
+        if (escape < 256) {
+            uint64_t m = bsn_neon_nibbles(vceqq_u8(y, lost));
+            if (n - i < 16) m &= (UINT64_C(1) << 4 * (n - i)) - 1;
+            for (; m; m &= m - 1) *escapes++ = list[i + bsn_lowest_bit(m) / 4];
+        }
+        vst1q_u8(list + i, y);
+    }
+    return escapes;
+}
+
+static uint8_t *bsn_neon_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
+{
+    const unsigned others = escape < 256 ? escape : 0;
+    unsigned base = 0, last = 255;
+    while (base < 192 && code[base] == others) base++;
+    while (last > base && code[last] == others) last--;
+    if (last - base < 64) return bsn_neon_map_blocks(list, n, code + base, base, others, escape, escapes, 1);
+    return bsn_neon_map_blocks(list, n, code, 0, others, escape, escapes, 4);
+}
+
+/* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a shuffle that
+ * leaves other places as they are. So a list's slots need no leaf, and leaves are chosen as if there were none. All 64 are
+ * put together before any is stored, as a list may end where they go. */
+BSN_INLINE void bsn_neon_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, leaves = slots - lists;
+    const uint8x16_t leaf = vld1q_u8(node->leaf), last_slot = vdupq_n_u8((uint8_t)(slots - 1));
+    const uint8x16_t leaf0 = vdupq_n_u8(node->leaf[0]), leaf1 = vdupq_n_u8(node->leaf[1]);
+    const uint8x16_t leaf2 = vdupq_n_u8(node->leaf[2]), leaf3 = vdupq_n_u8(node->leaf[3]);
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = node->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t i;
+    unsigned j, q;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        uint8x8_t y[8];
+        BSN_UNROLL
+        for (q = 0; q < 4; q++) {
+            uint8x16_t s[4], x = leaf0;
+            BSN_UNROLL
+            for (j = 0; j < k; j++) s[j] = bsn_neon_spread(plane + j * stride, q);
+            if (leaves <= 1) {
+                /* every other place is a list's */
+            } else if (k == 1) {
+                x = vbslq_u8(s[0], leaf1, leaf0);
+            } else if (k == 2) {
+                x = vbslq_u8(s[1], leaf1, leaf0);
+                if (leaves == 3) x = vbslq_u8(s[0], leaf2, x);
+                if (leaves == 4) x = vbslq_u8(s[0], vbslq_u8(s[1], leaf3, leaf2), x);
+            } else {
+                x = s[0];
+                BSN_UNROLL
+                for (j = 1; j < k; j++) x = vsliq_n_u8(s[j], x, 1);
+                x = vqtbl1q_u8(leaf, vandq_u8(x, last_slot));
+            }
+            y[2 * q] = vget_low_u8(x);
+            y[2 * q + 1] = vget_high_u8(x);
+        }
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) {
+            const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
+            BSN_UNROLL
+            for (q = 0; q < 8; q++) {
+                const uint8_t *from = list[j] + bsn_neon_before(ones, q);
+                const uint8x16_t next = q < 7 ? vld1q_u8(from) : bsn_neon_low(from); /* to byte 64 at most */
+                y[q] = vqtbx1_u8(y[q], next, bsn_neon_row(bsn_neon_places, m >> 8 * q & 0xFF));
+            }
+            list[j] += ones >> 56;
+        }
+        BSN_UNROLL
+        for (q = 0; q < 8; q++) vst1_u8(out + 8 * q, y[q]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
+}
+
+static void bsn_neon_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+#define BSN_CALL(k, lists) bsn_neon_merge_node(node, first, n, out, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+/* Planes by collecting and doubling, lists by picking, 8 at a time. */
+BSN_INLINE void bsn_neon_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
+{
+    uint8x16x4_t x = vld4q_u8(codes);
+    uint8x16_t y[8]; /* the upper half is not used */
+    unsigned i, j;
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        w[j] = bsn_neon_collect(x);
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) x.val[i] = vshlq_n_u8(x.val[i], 1);
+    }
+    BSN_UNROLL
+    for (i = 0; i < 8; i += 2) {
+        y[i] = vshlq_u8(vld1q_u8(codes + 8 * i), vdupq_n_s8((int8_t)k));
+        y[i + 1] = vextq_u8(y[i], y[i], 8);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
+        BSN_UNROLL
+        for (i = 0; i < 8; i++)
+            vst1_u8(list[j] + bsn_neon_before(ones, i), vqtbl1_u8(y[i], bsn_neon_row(bsn_picks, m >> 8 * i & 0xFF)));
+        list[j] += ones >> 56;
+    }
+}
+
+BSN_INLINE void bsn_neon_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                   unsigned lists)
+{
+    BSN_FORK(bsn_neon_fork64);
+}
+
+static void bsn_neon_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) bsn_neon_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+}
+
+/* All lists at once, 128 elements at a time, at most 31 counts of 8 to a byte; what is left over word by word. */
+BSN_INLINE void bsn_neon_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
+{
+    const size_t n = node->count;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t i = 0, end;
+    unsigned j, q;
+    for (j = 0; j < lists; j++) counts[j] = 0;
+    while (n - i >= 128) {
+        uint8x16_t sum[4];
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) sum[j] = vdupq_n_u8(0);
+        for (end = i + 128 * bsn_min((n - i) / 128, 31); i < end; i += 128) {
+            uint8x16_t s[4];
+            BSN_UNROLL
+            for (q = 0; q < k; q++) s[q] = vld1q_u8(node->planes + q * node->stride + i / 8);
+            BSN_UNROLL
+            for (j = 0; j < lists; j++) {
+                const unsigned slot = (1u << k) - lists + j;
+                uint8x16_t m = vdupq_n_u8(0xFF);
+                BSN_UNROLL
+                for (q = 0; q < k; q++) m = slot >> (k - 1 - q) & 1 ? vandq_u8(m, s[q]) : vbicq_u8(m, s[q]);
+                sum[j] = vaddq_u8(sum[j], vcntq_u8(m));
+            }
+        }
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) counts[j] += vaddlvq_u8(sum[j]);
+    }
+    for (; i < n; i += 64) {
+        const uint64_t live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] = bsn_load64(node->planes + q * node->stride + i / 8);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) counts[j] += bsn_neon_ones(bsn_list_mask(k, lists, j, w) & live) >> 56;
+    }
+}
+
+static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
+{
+#define BSN_CALL(k, lists) bsn_neon_count_node(node, counts, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+static const bitsnap_kernels bsn_kernels_neon = {
+    "neon",
+    2048,
+    bsn_neon_hash,
+    bsn_neon_count,
+    bsn_neon_partition,
+    bsn_neon_merge,
+    bsn_neon_split,
+    bsn_neon_join,
+    bsn_neon_bits_take,
+    bsn_neon_bits_put,
+    bsn_neon_histogram,
+    bsn_neon_map,
+    bsn_neon_node_merge,
+    bsn_neon_node_fork,
+    bsn_neon_node_counts
+};
+
+/* ---- tables of kernels ---- */
+
+static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? NULL : &bsn_kernels_neon; }
+
+#endif /* BITSNAP_SIMD_NEON */
+
+#undef BSN_UNROLL
+#undef BSN_OPAQUE
+#undef BSN_NODE_CASE
+#undef BSN_NODE_SWITCH
+#undef BSN_FORK
+#undef BSN_FIELD_CASE
+#undef BSN_FIELD_SWITCH
 
 #ifdef __cplusplus
 }

@@ -670,6 +670,7 @@ static void tables(void)
 CASES(bmi2)
 CASES(avx2)
 CASES(avx512)
+CASES(neon)
 
 int main(void)
 {
@@ -685,6 +686,7 @@ int main(void)
     TABLE(bmi2)
     TABLE(avx2)
     TABLE(avx512)
+    TABLE(neon)
     for (i = 0; i < 16; i++) {
         guarded_free(areas[i].back);
         guarded_free(areas[i].front);

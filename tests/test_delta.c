@@ -1,0 +1,457 @@
+/* Deltas: every dtype, level and kernel table, roles, runs, ranges, pieces; identity of bases; in place, merge, invert. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "data.h"
+
+#define MOST 400000
+static uint8_t base[8 * MOST], result[8 * MOST], back[8 * MOST + 64], third[8 * MOST];
+static uint8_t frame[8 * MOST + 4096], other[8 * MOST + 4096], merged[8 * MOST + 4096];
+static uint8_t *workspace;
+
+static bitsnap fresh(void)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = bitsnap_workspace_delta(20, 2);
+    return b;
+}
+
+static bitsnap with_base(const void *data, size_t n, bitsnap_dtype dtype)
+{
+    bitsnap b = fresh();
+    b.base.data = data;
+    b.base.count = n;
+    b.base.dtype = dtype;
+    return b;
+}
+
+/* changes one element in `every` (0: none): mostly by one unit in the last place, sometimes by anything */
+static void change(uint8_t *to, const uint8_t *from, size_t n, unsigned width, unsigned every)
+{
+    size_t i;
+    memcpy(to, from, n * width);
+    for (i = 0; i < n && every; i++) {
+        uint64_t x, r = test_random();
+        if (r % every) continue;
+        r >>= 20;
+        x = bsn_element_load(to + i * width, width);
+        x += r % 50 == 0 ? r : r % 10 == 0 ? r >> 4 & 0xFF : r & 16 ? 1 : (uint64_t)0 - 1;
+        bsn_element_store(to + i * width, x, width);
+    }
+}
+
+static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
+{
+    size_t size = 0;
+    const bitsnap_status status = bitsnap_encode(b, to, bitsnap_bound(n, dtype), &size, elements, n, dtype);
+    CHECK(status == BITSNAP_OK, "%s", bitsnap_message(b));
+    return size;
+}
+
+static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level, unsigned flags, unsigned log2)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bitsnap b = with_base(base, n, dtype);
+    bitsnap_info info;
+    size_t size, again;
+    unsigned t;
+    change(result, base, n, width, every);
+    b.level = level;
+    b.flags = flags | (n & 1 ? BITSNAP_VERIFY : 0);
+    b.block_log2 = log2;
+    size = encode(&b, frame, result, n, dtype);
+    CHECK(size <= bitsnap_bound(n, dtype));
+    CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.base_dtype == dtype &&
+          info.base_id == bitsnap_content_id(base, n, dtype) && info.content_id == bitsnap_content_id(result, n, dtype) &&
+          info.same + info.classed + info.plain == info.blocks && info.frame_size == size);
+    CHECK(every || info.same == info.blocks, "%d cells of %d", (int)info.same, (int)info.blocks);
+    for (t = 0; bitsnap_kernels_get(t); t++) {
+        b.kernels = bitsnap_kernels_get(t);
+        memset(back, 0xAA, n * width);
+        CHECK(bitsnap_decode(&b, back, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(!memcmp(back, result, n * width), "%s, %zu elements, 1 of %u", bitsnap_dtype_name(dtype), n, every);
+        CHECK(bitsnap_encode(&b, other, sizeof other, &again, result, n, dtype) == BITSNAP_OK && again == size &&
+              !memcmp(other, frame, size), "%s", b.kernels->name);
+    }
+    b.kernels = NULL;
+    CHECK(bitsnap_test(&b, frame, size) == BITSNAP_OK && bitsnap_verify(&b, result, n, dtype, frame, size) == BITSNAP_OK);
+    if (n) { /* a range */
+        const size_t first = test_below(n), count = test_below(n - first + 1);
+        memset(back, 0xAA, n * width);
+        CHECK(bitsnap_decode_range(&b, back, first, count, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(!memcmp(back, result + first * width, count * width) && (count == n || back[count * width] == 0xAA));
+    }
+    memcpy(back, base, n * width);
+    CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(!memcmp(back, result, n * width));
+    CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(!memcmp(back, result, n * width));
+    /* back, with the base */
+    CHECK(bitsnap_invert(&b, other, sizeof other, &again, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_apply(&b, back, n, dtype, other, again) == BITSNAP_OK && !memcmp(back, base, n * width), "%s", bitsnap_message(&b));
+}
+
+static void round_trips(void)
+{
+    static const size_t lengths[] = { 0, 1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 4096, 4097, 65535, 65536, 65537, 140000 };
+    static const unsigned rates[] = { 0, 1, 2, 10, 300, 30000 };
+    unsigned dtype, i, r;
+    for (dtype = 1; dtype <= 11; dtype++) {
+        data_fill(base, MOST, (bitsnap_dtype)dtype, DATA_WEIGHTS);
+        for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (r = 0; r < 6; r++)
+                round_trip(lengths[i], (bitsnap_dtype)dtype, rates[r], (int)((r + i) % 3), (i + r) % 4 == 3 ? BITSNAP_SELF_CONTAINED : 0,
+                           i % 3 == 1 ? 16 : 0);
+    }
+}
+
+/* all 2^32 patterns would take long: all upper halves with lower ones around the ties */
+static void casts(void)
+{
+    static const uint16_t low[] = { 0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF };
+    uint32_t high, i, x;
+    for (high = 0; high < 65536; high++)
+        for (i = 0; i < sizeof low / sizeof *low; i++) {
+            float f, g;
+            uint32_t y;
+            uint16_t h;
+            double d, e, below, above;
+            x = high << 16 | low[i];
+            memcpy(&f, &x, 4);
+            if (f != f) {
+                CHECK((bsn_cast_bf16(x) & 0x7FFF) > 0x7F80 && (bsn_cast_f16(x) & 0x7FFF) > 0x7C00);
+                CHECK((bsn_cast_bf16(x) ^ x >> 16) >> 15 == 0 && (bsn_cast_f16(x) ^ x >> 16) >> 15 == 0);
+                continue;
+            }
+            h = bsn_cast_bf16(x); /* no neighbour is nearer */
+            y = (uint32_t)h << 16;
+            memcpy(&g, &y, 4);
+            CHECK((h ^ x >> 16) >> 15 == 0);
+            if ((x & 0x7FFFFFFF) < 0x7F7F0000 && (x & 0x7FFFFFFF) > 0x10000) {
+                float a, c;
+                uint32_t ya = y - 0x10000, yc = y + 0x10000;
+                memcpy(&a, &ya, 4);
+                memcpy(&c, &yc, 4);
+                d = (double)f;
+                e = d > (double)g ? d - (double)g : (double)g - d;
+                below = d > (double)a ? d - (double)a : (double)a - d;
+                above = d > (double)c ? d - (double)c : (double)c - d;
+                CHECK(e <= below && e <= above && ((e < below && e < above) || !(h & 1)), "%08x", (unsigned)x);
+            }
+#if defined(__FLT16_MAX__) && defined(__F16C__)
+            {
+                _Float16 w = (_Float16)f;
+                uint16_t expected;
+                memcpy(&expected, &w, 2);
+                CHECK(bsn_cast_f16(x) == expected, "%08x: %04x, not %04x", (unsigned)x, bsn_cast_f16(x), expected);
+            }
+#endif
+        }
+    CHECK(bsn_cast_f16(0x3F800000) == 0x3C00 && bsn_cast_f16(0x477FE000) == 0x7BFF && bsn_cast_f16(0x477FEFFF) == 0x7BFF &&
+          bsn_cast_f16(0x477FF000) == 0x7C00 && bsn_cast_f16(0x33000000) == 0 && bsn_cast_f16(0x33000001) == 1 &&
+          bsn_cast_f16(0x33800000) == 1 && bsn_cast_f16(0x33C00000) == 2 && bsn_cast_f16(0x38800000) == 0x0400 &&
+          bsn_cast_f16(0x387FFFFF) == 0x0400 && bsn_cast_f16(0xB8000000) == 0x8200 && bsn_cast_f16(0xFF800000) == 0xFC00);
+}
+
+static void cast_frames(void)
+{
+    unsigned d, i;
+    size_t n, size, again;
+    for (d = 0; d < 2; d++)
+        for (n = 1; n < MOST; n = n * 5 + 3) {
+            const bitsnap_dtype dtype = d ? BITSNAP_F16 : BITSNAP_BF16;
+            bitsnap b = with_base(base, n, BITSNAP_F32), c = fresh();
+            data_fill(base, n, BITSNAP_F32, DATA_WEIGHTS);
+            for (i = 0; i < n; i++) {
+                const uint32_t x = (uint32_t)bsn_element_load(base + 4 * i, 4);
+                bsn_element_store(result + 2 * i, d ? bsn_cast_f16(x) : bsn_cast_bf16(x), 2);
+            }
+            size = encode(&b, frame, result, n, dtype);
+            CHECK(size < 200 + n / 1000, "%zu elements: %zu bytes", n, size);
+            CHECK(bitsnap_decode(&b, back, n, dtype, frame, size) == BITSNAP_OK && !memcmp(back, result, 2 * n), "%s", bitsnap_message(&b));
+            result[test_below(2 * n)] ^= 4; /* near misses */
+            size = encode(&b, frame, result, n, dtype);
+            CHECK(bitsnap_decode(&b, back, n, dtype, frame, size) == BITSNAP_OK && !memcmp(back, result, 2 * n), "%s", bitsnap_message(&b));
+            CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) == BITSNAP_E_UNSUPPORTED);
+            CHECK(bitsnap_invert(&b, other, sizeof other, &again, frame, size) == BITSNAP_E_UNSUPPORTED && again == 0);
+            /* a delta on top of it */
+            c = with_base(result, n, dtype);
+            c.flags = BITSNAP_SELF_CONTAINED;
+            change(third, result, n, 2, 5);
+            again = encode(&c, other, third, n, dtype);
+            c.base.data = NULL;
+            CHECK(bitsnap_merge(&c, merged, sizeof merged, &size, frame, size, other, again) == BITSNAP_OK, "%s", bitsnap_message(&c));
+            CHECK(bitsnap_decode(&b, back, n, dtype, merged, size) == BITSNAP_OK && !memcmp(back, third, 2 * n), "%s", bitsnap_message(&b));
+        }
+}
+
+/* Whatever is wrong with a base is E_BASE, and nothing is applied. */
+static void wrong_bases(void)
+{
+    const size_t n = 150000;
+    bitsnap b = with_base(base, n, BITSNAP_BF16);
+    size_t size, i;
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(result, base, n, 2, 100);
+    b.block_log2 = 16;
+    size = encode(&b, frame, result, n, BITSNAP_BF16);
+    for (i = 0; i < 40; i++) {
+        const size_t at = test_below(2 * n);
+        base[at] ^= (uint8_t)(1u << i % 8);
+        CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 44 &&
+              b.error.element == (at / 2 & ~(size_t)65535), "%zu", at);
+        memcpy(back, base, 2 * n);
+        CHECK(bitsnap_apply(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && !memcmp(back, base, 2 * n));
+        base[at] ^= (uint8_t)(1u << i % 8);
+    }
+    b.base.count = n - 1;
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    b.base.count = n;
+    b.base.dtype = BITSNAP_F16;
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    b.base.dtype = BITSNAP_BF16;
+    b.base.id = 77;
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0); /* not its id */
+    b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_OK && encode(&b, other, result, n, BITSNAP_BF16) == size &&
+          !memcmp(frame, other, size));
+    b.base.data = NULL;
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_test(&b, frame, size) == BITSNAP_E_BASE);
+    b.base.data = result; /* swapped */
+    b.base.id = 0;
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 44);
+    b.base.dtype = BITSNAP_F64;
+    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0);
+}
+
+/* A tensor of which some cells are the result already is completed. */
+static void interrupted(void)
+{
+    const size_t n = 200000;
+    bitsnap b = with_base(base, n, BITSNAP_F32);
+    size_t size, i;
+    unsigned which;
+    data_fill(base, n, BITSNAP_F32, DATA_WEIGHTS);
+    change(result, base, n, 4, 3);
+    memcpy(result + 4 * 65536, base + 4 * 65536, 4 * 65536);
+    b.block_log2 = 16;
+    size = encode(&b, frame, result, n, BITSNAP_F32);
+    for (which = 0; which < 16; which++) {
+        for (i = 0; i < 4; i++) {
+            const size_t at = i * 65536, m = bsn_min(65536, n - at);
+            memcpy(back + 4 * at, (which >> i & 1 ? result : base) + 4 * at, 4 * m);
+        }
+        CHECK(bitsnap_apply(&b, back, n, BITSNAP_F32, frame, size) == BITSNAP_OK && !memcmp(back, result, 4 * n), "%u: %s", which,
+              bitsnap_message(&b));
+    }
+}
+
+/* Damage: never accepted, nothing applied. */
+static void damage(void)
+{
+    size_t n, size, i, cut;
+    unsigned k;
+    for (k = 0; k < 4; k++) {
+        const bitsnap_dtype dtype = k == 1 ? BITSNAP_F32 : k == 2 ? BITSNAP_I16 : BITSNAP_BF16;
+        const unsigned width = bitsnap_width(dtype);
+        bitsnap b;
+        n = k == 3 ? 70000 : 300;
+        b = with_base(base, n, dtype);
+        data_fill(base, n, dtype, DATA_WEIGHTS);
+        change(result, base, n, width, k == 3 ? 20000 : 4);
+        b.block_log2 = 16;
+        size = encode(&b, frame, result, n, dtype);
+        for (i = 0; i < 8 * size; i += 1 + (size > 1000 ? test_below(17) : 0)) {
+            frame[i / 8] ^= (uint8_t)(1u << i % 8);
+            memcpy(back, base, n * width);
+            CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) != BITSNAP_OK, "bit %zu", i);
+            CHECK(!memcmp(back, base, n * width), "bit %zu", i);
+            if (i % 7 == 0) CHECK(bitsnap_decode(&b, back, n, dtype, frame, size) != BITSNAP_OK);
+            if (i % 7 == 1) {
+                size_t made;
+                CHECK(bitsnap_invert(&b, other, sizeof other, &made, frame, size) != BITSNAP_OK && made == 0);
+            }
+            frame[i / 8] ^= (uint8_t)(1u << i % 8);
+        }
+        for (cut = 0; cut < size; cut += 1 + cut / 300) {
+            memcpy(back, base, n * width);
+            CHECK(bitsnap_apply(&b, back, n, dtype, frame, cut) != BITSNAP_OK && !memcmp(back, base, n * width));
+        }
+    }
+}
+
+/* d1, d2, ... of a chain of states; all merged is the way from the first to the last; inverted, the way back. */
+static void algebra(void)
+{
+    enum { STEPS = 100, N = 70000 };
+    static uint8_t state[2][8 * N], sum[2][8 * N + 4096];
+    unsigned dtype, step, self;
+    for (dtype = 1; dtype <= 11; dtype += 3)
+        for (self = 0; self < 2; self++) {
+            const bitsnap_dtype type = (bitsnap_dtype)(dtype == 10 ? BITSNAP_F32 : dtype == 7 ? BITSNAP_BF16 : dtype);
+            const unsigned width = bitsnap_width(type), steps = self ? STEPS : 12;
+            size_t size = 0, delta, again;
+            bitsnap b = with_base(base, N, type), s;
+            data_fill(base, N, type, DATA_WEIGHTS);
+            memcpy(state[0], base, N * width);
+            for (step = 0; step < steps; step++) {
+                uint8_t *from = state[step & 1], *to = state[~step & 1];
+                s = with_base(from, N, type);
+                s.flags = self ? BITSNAP_SELF_CONTAINED : 0;
+                s.block_log2 = 16;
+                change(to, from, N, width, step % 5 == 4 ? 0 : step % 5 == 3 ? 2 : 500);
+                if (step % 7 == 6 && !self) { /* a cell that is better off alone */
+                    test_fill(to, 1000 * width);
+                    memset(to + 1000 * width, 0, 64536 * width);
+                }
+                delta = encode(&s, step ? frame : sum[0], to, N, type);
+                if (!step) {
+                    size = delta;
+                    continue;
+                }
+                s = self ? fresh() : b;
+                CHECK(bitsnap_merge(&s, sum[step & 1], sizeof sum[0], &again, sum[~step & 1], size, frame, delta) == BITSNAP_OK,
+                      "step %u: %s", step, bitsnap_message(&s));
+                size = again;
+                CHECK(bitsnap_merge(&s, merged, sizeof merged, &again, frame, delta, sum[~step & 1], size) != BITSNAP_OK);
+            }
+            memcpy(back, base, N * width);
+            CHECK(bitsnap_apply(&b, back, N, type, sum[~steps & 1], size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+            CHECK(!memcmp(back, state[steps & 1], N * width), "%s", bitsnap_dtype_name(type));
+            s = self ? fresh() : b;
+            CHECK(bitsnap_invert(&s, other, sizeof other, &again, sum[~steps & 1], size) == BITSNAP_OK, "%s", bitsnap_message(&s));
+            CHECK(bitsnap_apply(&b, back, N, type, other, again) == BITSNAP_OK && !memcmp(back, base, N * width), "%s", bitsnap_message(&b));
+        }
+}
+
+/* small elements far, large ones near: several classes */
+static void step(uint8_t *to, const uint8_t *from, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned x = (unsigned)bsn_element_load(from + 2 * i, 2), small = (x >> 7 & 255) < 121;
+        bsn_element_store(to + 2 * i, x + test_below(small ? 200 : 2), 2);
+    }
+}
+
+/* What cannot be without the base says so. */
+static void algebra_needs(void)
+{
+    const size_t n = 5000;
+    size_t one, two, size;
+    bitsnap b = with_base(base, n, BITSNAP_BF16), none = fresh();
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    step(result, base, n);
+    one = encode(&b, frame, result, n, BITSNAP_BF16);
+    CHECK(bitsnap_invert(&none, merged, sizeof merged, &size, frame, one) == BITSNAP_E_UNSUPPORTED && size == 0);
+    b.base.data = result;
+    step(third, result, n);
+    two = encode(&b, other, third, n, BITSNAP_BF16);
+    CHECK(bitsnap_merge(&none, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_E_UNSUPPORTED && size == 0);
+    b.base.data = base;
+    CHECK(bitsnap_merge(&b, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_OK);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, merged, size) == BITSNAP_OK && !memcmp(back, third, 2 * n));
+    CHECK(bitsnap_merge(&b, merged, sizeof merged, &size, other, two, frame, one) == BITSNAP_E_BASE && size == 0);
+    none.workspace_size = bitsnap_workspace_delta(16, 1);
+    CHECK(bitsnap_merge(&none, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_E_WORKSPACE);
+    none = fresh();
+    b = fresh();
+    one = encode(&b, frame, result, n, BITSNAP_BF16);
+    CHECK(bitsnap_apply(&b, back, n, BITSNAP_BF16, frame, one) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_invert(&b, other, sizeof other, &size, frame, one) == BITSNAP_E_ARGUMENT && size == 0);
+}
+
+/* The same bytes in one piece and in many, from any number of workers; and back. */
+static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    const unsigned workers = *(unsigned *)context;
+    uint64_t i;
+    for (i = count; i-- > 0;) task(argument, i, (unsigned)(i % workers));
+}
+
+static void pieces(void)
+{
+    const size_t n = 390000, cell = 65536;
+    uint8_t index[256];
+    unsigned workers;
+    size_t whole, size, at, i;
+    bitsnap b = with_base(base, n, BITSNAP_BF16);
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(result, base, n, 2, 3);
+    memcpy(result + 2 * cell, base + 2 * cell, 6 * cell); /* a run of three cells */
+    b.block_log2 = 16;
+    whole = encode(&b, frame, result, n, BITSNAP_BF16);
+    for (workers = 1; workers <= 8; workers++) {
+        bitsnap_stream s;
+        b.run = run;
+        b.run_context = &workers;
+        b.workers = workers;
+        b.workspace_size = bitsnap_workspace_delta(16, workers);
+        b.workspace = malloc(b.workspace_size);
+        CHECK(encode(&b, other, result, n, BITSNAP_BF16) == whole && !memcmp(frame, other, whole), "%u workers", workers);
+        memset(back, 0, 2 * n);
+        CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, whole) == BITSNAP_OK && !memcmp(back, result, 2 * n));
+        CHECK(bitsnap_push_begin(&b, &s, other, sizeof other, &at, n, BITSNAP_BF16) == BITSNAP_OK);
+        s.index = index;
+        s.index_capacity = sizeof index;
+        for (i = 0; i < n; i += workers * cell) {
+            const size_t m = bsn_min(workers * cell, n - i);
+            CHECK(bitsnap_push(&b, &s, other + at, 2 * m + 36 * workers + 640, &size, result + 2 * i, m) == BITSNAP_OK);
+            at += size;
+        }
+        CHECK(bitsnap_push_end(&b, &s, other + at, 64 + s.index_size, &size) == BITSNAP_OK);
+        CHECK(at + size == whole && !memcmp(frame, other, whole), "pieces of %u cells", workers);
+        CHECK(bitsnap_pull_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
+        memset(back, 0, 2 * n);
+        for (i = 0; i < n; i += size) {
+            size_t used;
+            CHECK(bitsnap_pull(&b, &s, back + 2 * i, bsn_min(workers * cell, n - i), &size, frame + at, whole - at, &used) == BITSNAP_OK,
+                  "%s", bitsnap_message(&b));
+            if (!size) break;
+            at += used;
+        }
+        CHECK(bitsnap_pull_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
+        CHECK(!memcmp(back, result, 2 * n));
+        free(b.workspace);
+    }
+}
+
+/* Every capacity that is too small is refused, and nothing is written behind it. */
+static void capacities(void)
+{
+    const size_t n = 300;
+    size_t whole, size, capacity;
+    guarded g = guarded_alloc(4096, 0);
+    bitsnap b = with_base(base, n, BITSNAP_BF16);
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(result, base, n, 2, 3);
+    whole = encode(&b, frame, result, n, BITSNAP_BF16);
+    for (capacity = 0; capacity <= whole; capacity++) {
+        const bitsnap_status status = bitsnap_encode(&b, g.p + 4096 - capacity, capacity, &size, result, n, BITSNAP_BF16);
+        CHECK(status == BITSNAP_OK ? size <= capacity : status == BITSNAP_E_CAPACITY && size == 0, "%zu of %zu", capacity, whole);
+        CHECK(bitsnap_invert(&b, g.p + 4096 - capacity, capacity, &size, frame, whole) == BITSNAP_OK || size == 0);
+    }
+    guarded_free(g);
+}
+
+int main(void)
+{
+    test_program = "delta";
+    workspace = malloc(bitsnap_workspace_delta(20, 2));
+    RUN(casts);
+    RUN(round_trips);
+    RUN(cast_frames);
+    RUN(wrong_bases);
+    RUN(interrupted);
+    RUN(damage);
+    RUN(algebra);
+    RUN(algebra_needs);
+    RUN(pieces);
+    RUN(capacities);
+    free(workspace);
+    return test_failures != 0;
+}
