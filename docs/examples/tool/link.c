@@ -111,33 +111,25 @@ static int copy_coded(file_link *l, const file_link *from, fault *f)
     return l->coded && l->base_coded ? 0 : fault_memory(f);
 }
 
-int link_join(file_link *l, file_link *a, file_link *b, int *unknown, fault *f)
+int link_join(file_link *l, file_link *a, file_link *b, fault *f)
 {
-    *unknown = 0;
     memset(l, 0, sizeof *l);
     if (link_find_texts(a, NULL, f) || link_find_texts(b, a->own.text, f)) return 1;
     if (texts_agree(&a->base, &b->own)) return copy_ends(l, &a->base, &b->own, f);
     if (!a->coded_size) return copy_ends(l, &a->base, &b->own, f) || copy_coded(l, b, f);
     if (!b->coded_size) return copy_ends(l, &a->base, &b->own, f) || copy_coded(l, a, f);
     if (a->base.text && b->own.text) return link_make(l, &a->base, &b->own, a->base_coded_size > 0, f);
-    if (!b->own.text) {
-        *unknown = 1;
-        return fault_set(f, "their header texts cannot be put together without the base: give it with -b");
-    }
+    if (!b->own.text) return fault_set(f, "their header texts take that of the base to be put together: give it with -b");
     /* a text that does not reach back may follow any other */
     return copy_ends(l, &a->base, &b->own, f) || text_encode(&l->coded, &l->coded_size, b->own.text, (size_t)b->own.text_size, f);
 }
 
-int link_turn(file_link *l, file_link *a, int *unknown, fault *f)
+int link_turn(file_link *l, file_link *a, fault *f)
 {
-    *unknown = 0;
     memset(l, 0, sizeof *l);
     if (!a->coded_size) return copy_ends(l, &a->own, &a->base, f);
     if (link_find_texts(a, NULL, f)) return 1;
-    if (!a->base.text || !a->own.text) {
-        *unknown = 1;
-        return fault_set(f, "it does not hold the header text of its base: give the base with -b");
-    }
+    if (!a->base.text || !a->own.text) return fault_set(f, "it does not hold the header text of its base: give the base with -b");
     return link_make(l, &a->own, &a->base, 1, f);
 }
 

@@ -36,11 +36,12 @@ int link_ends_agree(const link_end *a, const link_end *b);
 /* Finds out what can be known of the texts: from that of the base (null: not at hand), or from what the link holds. */
 int link_find_texts(file_link *l, const char *base_text, fault *f);
 
-/* The link from the base of `a` to the end of `b`, which begins where `a` ends. *unknown: it takes the text of the base. */
-int link_join(file_link *l, file_link *a, file_link *b, int *unknown, fault *f);
+/* The link from the base of `a` to the end of `b`, which begins where `a` ends. Where it takes the text of the base
+ * the message says so. */
+int link_join(file_link *l, file_link *a, file_link *b, fault *f);
 
 /* The link back. */
-int link_turn(file_link *l, file_link *a, int *unknown, fault *f);
+int link_turn(file_link *l, file_link *a, fault *f);
 
 void link_free(file_link *l);
 
