@@ -40,7 +40,9 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
 {
     output spool;
     int failed;
-    if (input_fill(in, 8, f)) return 1;
+    if (input_fill(in, 10, f)) return 1;
+    if (before && !file_is_delta(input_bytes(in), input_available(in))) 
+        return fault_set(f, "is no delta, but should follow what stands before it");
     if (!file_is_bsnap(input_bytes(in), input_available(in)) && in->regular && in->fd != STDIN_FILENO) {
         if (input_again(in, &b->in, f)) return 1;
         return look(b, f);
@@ -50,8 +52,6 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
         file_reader r;
         memset(&r, 0, sizeof r);
         failed = file_read_begin(&r, c, in, limit, before ? &before->file : NULL, f);
-        if (!failed && before && r.kind != SOURCE_DELTA)
-            failed = fault_set(f, "is no delta: of several -b only the first is a whole file, the others follow it");
         if (!failed && r.kind == SOURCE_RAW)
             failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
         failed = failed || restore_source(&r, &spool, NULL, f);

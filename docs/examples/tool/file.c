@@ -509,7 +509,7 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
             return fail_at(f, r->in->offset, "a block of a form that is not known");
         if (want(r, block_need(input_bytes(r->in), &kind), f)) return 1;
         b = block_look(input_bytes(r->in), &kind, info->count - done);
-        if (!b.elements || b.whole - b.prefix > info->width * b.elements + 4)
+        if (!b.elements || b.whole - b.prefix > (b.form == FORM_SAME ? 8 * b.cells : info->width * b.elements + 4))
             return fail_at(f, r->in->offset, "wrong size of a block");
         if (r->observer.note) r->observer.note(r->observer.context, b.elements * info->width, b.whole);
         if (b.form == FORM_SAME) frame->same += b.cells;

@@ -170,7 +170,7 @@ static const option_entry *find_letter(char letter, fault *f)
 static int check(const options *o, unsigned used, fault *f)
 {
     const char *name = command_name(o->command);
-    size_t i;
+    size_t i, standards;
     for (i = 0; i < ENTRIES; i++)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
             return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
@@ -185,6 +185,8 @@ static int check(const options *o, unsigned used, fault *f)
         return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : "max-output");
     if (o->command == COMPRESS && o->base_count && o->dtype)
         return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
+    for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
+    if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
     if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");
     for (i = 0; i < o->base_count; i++) {
         size_t k;
