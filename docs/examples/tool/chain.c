@@ -53,7 +53,7 @@ int chain_follows(const chain_file *before, const chain_file *x, char *why)
 {
     size_t i, unknown = 0;
     if (!link_ends_agree(&before->link.own, &x->link.base)) {
-        (void)snprintf(why, 80, "it was made against another header");
+        (void)snprintf(why, 96, "it was made against another header");
         return 0;
     }
     for (i = 0; i < x->count; i++) {
@@ -62,11 +62,12 @@ int chain_follows(const chain_file *before, const chain_file *x, char *why)
         if (!b || !b->has_id || b->count != a->count || b->dtype != a->range.dtype) {
             unknown++;
         } else if (b->id != a->base_id) {
-            (void)snprintf(why, 80, "frame %zu was made against other elements", i);
+            (void)snprintf(why, 96, "frame %zu was made against other elements", i);
             return 0;
         }
     }
-    (void)snprintf(why, 80, unknown ? ", but for %zu frames, which are cut otherwise and were not compared" : "", unknown);
+    *why = 0;
+    if (unknown) (void)snprintf(why, 96, ", but for %zu frames, which are cut otherwise and were not compared", unknown);
     return 1;
 }
 

@@ -22,7 +22,7 @@ int chain_note_frame(void *context, const file_frame *frame, fault *f);
 int chain_take(chain_file *x, file_reader *r, const char *name, fault *f);
 
 /* Whether the delta `x` was made against what `before` holds: by the headers, and by the content ids of all frames that
- * hold the same elements. Where it does not, `why` (80 bytes) says what differs; else how many frames could not be compared. */
+ * hold the same elements. Where it does not, `why` (96 bytes) says what differs; else how many frames could not be compared. */
 int chain_follows(const chain_file *before, const chain_file *x, char *why);
 
 /* Lines for people; `follows`: 1, 0, or -1 where there is nothing before. */

@@ -24,7 +24,7 @@ typedef struct job {
     const base *base;      /* -b */
     chain_file self;
     int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
-    char why[80];
+    char why[96];
     fault *f;
 } job;
 
