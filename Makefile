@@ -43,7 +43,8 @@ $(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
 
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 CHECKS = tests/check_layers.py tests/check_stack.py tests/check_symbols.sh tests/check_docs.py tests/check_embed.sh \
-         tests/check_decoder.sh tests/check_bytes.sh tests/check_replay.sh tests/check_sanitize.sh tests/check_strict.sh tests/check_neon.sh
+         tests/check_decoder.sh tests/check_bytes.sh tests/check_replay.sh tests/check_sanitize.sh tests/check_strict.sh \
+         tests/check_neon.sh tests/check_bench.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -55,7 +56,8 @@ checks: $(B)/bitsnap
 replay:
 	@tests/run.sh tests/check_replay.sh
 
-#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip safetensors
+#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip delta sparse
+#:                  safetensors
 T ?= frame
 SECONDS ?= 60
 fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
@@ -70,6 +72,8 @@ fuzz-smoke:
 	    echo "ok - fuzz $$t: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz.log)"; done
 
 $(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
+$(B)/fuzz/replay-delta: SEEDS = -DSEEDS=fuzz_delta_seed
+$(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
 $(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
 $(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)
 	@mkdir -p $(B)/fuzz
@@ -79,22 +83,39 @@ $(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(HEADERS)
 	@mkdir -p $(B)/fuzz
 	clang -std=c99 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. $< -o $@
 
-#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options
-# Always built anew, so that the commit and the flags it prints are its own. zstd and lz4 take part where a
-# program links with them (Debian: libzstd-dev, liblz4-dev).
-bench:
+#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options (--help lists them)
+bench: bench-build
+	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
+
+# Always built anew, so that the commit and the flags it prints are its own; results do not make a commit dirty. zstd
+# and lz4 take part where a program links with them (Debian: libzstd-dev, liblz4-dev).
+COMMIT = $$(git describe --always 2>/dev/null || echo unknown)$$(git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || echo -dirty)
+bench-build:
 	@mkdir -p $(B)
 	@has() { printf '#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
 	    $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
 	peers=; \
 	if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
 	if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi; \
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' \
-	    -DBENCH_COMMIT="\"$$(git describe --always --dirty 2>/dev/null || echo unknown)\"" \
-	    $(wildcard bench/*.c) -o $(B)/bench $$peers
-	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
+	    $(wildcard bench/*.c) docs/examples/tool/parallel.c -o $(B)/bench $$peers -lpthread
+
+#: make bench-plots DATA=dir [BENCH=--quick]   every mode of bench, into bench/results: JSON and pictures (needs gnuplot, python3)
+bench-plots: bench-build
+	@mkdir -p bench/results
+	@for mode in codecs kernels sizes threads; do \
+	    flag=--$$mode; if [ $$mode = codecs ]; then flag=; fi; \
+	    echo "bench $$flag $(BENCH)"; \
+	    $(B)/bench $$flag --json $(if $(DATA),--data '$(DATA)') $(BENCH) >$(B)/$$mode.json || exit 1; \
+	    mv $(B)/$$mode.json bench/results/; \
+	done
+	@python3 bench/plots.py bench/results $(B)/plots
+
+#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside zstd, lz4, bzip2 and xz, into bench/results (needs hyperfine)
+bench-cli: $(B)/bitsnap
+	@COMMIT="$(COMMIT)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli bench/results/cli.md $(if $(findstring --quick,$(BENCH)),quick)
 
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli clean

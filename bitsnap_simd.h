@@ -523,6 +523,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_count,
     bsn_bmi2_partition,
     bsn_bmi2_merge,
+    bsn_scalar_compare,
     bsn_scalar_split,
     bsn_scalar_join,
     bsn_bmi2_bits_take,
@@ -686,8 +687,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
         }
     }
     if (i < n) {
-        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
-        bsn_scalar_partition(width, list, n - i, &rest, zeros, ones);
+        uint8_t rest[8] = { 0 };
+        rest[0] = (uint8_t)(mask[i / 8] >> (i & 7));
+        bsn_scalar_partition(width, list, n - i, rest, zeros, ones);
     }
 }
 
@@ -753,6 +755,59 @@ static BSN_AVX2 void bsn_avx2_merge(unsigned width, uint8_t *list, size_t n, con
     case 2: bsn_avx2_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     case 4: bsn_avx2_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    }
+}
+
+/* 32 bytes of both: all ones in the elements that are equal */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_equal(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    const __m256i x = BSN_LOAD256(a), y = BSN_LOAD256(b);
+    switch (width) {
+    case 1: return _mm256_cmpeq_epi8(x, y);
+    case 2: return _mm256_cmpeq_epi16(x, y);
+    case 4: return _mm256_cmpeq_epi32(x, y);
+    default: return _mm256_cmpeq_epi64(x, y);
+    }
+}
+
+/* Elements are narrowed to bytes, whose top bits are a mask of 32. Packs work on each lane of 16 bytes alone: dwords
+ * are brought back into order at the end (`order`), as they hold 4 neighbours. */
+BSN_INLINE BSN_AVX2 uint32_t bsn_avx2_equal32(unsigned width, const uint8_t *a, const uint8_t *b, __m256i order)
+{
+    uint32_t w = 0;
+    unsigned i;
+    if (width == 1) {
+        w = (uint32_t)_mm256_movemask_epi8(bsn_avx2_equal(1, a, b));
+    } else if (width == 2) {
+        const __m256i x = _mm256_packs_epi16(bsn_avx2_equal(2, a, b), bsn_avx2_equal(2, a + 32, b + 32));
+        w = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(x, 0xD8));
+    } else if (width == 4) {
+        const __m256i x = _mm256_packs_epi32(bsn_avx2_equal(4, a, b), bsn_avx2_equal(4, a + 32, b + 32));
+        const __m256i y = _mm256_packs_epi32(bsn_avx2_equal(4, a + 64, b + 64), bsn_avx2_equal(4, a + 96, b + 96));
+        w = (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(_mm256_packs_epi16(x, y), order));
+    } else {
+        BSN_UNROLL
+        for (i = 0; i < 8; i++)
+            w |= (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(bsn_avx2_equal(8, a + 32 * i, b + 32 * i))) << (4 * i);
+    }
+    return w;
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_compare_width(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
+                                                size_t groups)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (groups *= 2; groups; groups--, mask += 4, a += 32 * width, b += 32 * width)
+        bsn_store32(mask, ~bsn_avx2_equal32(width, a, b, order));
+}
+
+static BSN_AVX2 void bsn_avx2_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    switch (width) {
+    case 1: bsn_avx2_compare_width(1, mask, a, b, groups); break;
+    case 2: bsn_avx2_compare_width(2, mask, a, b, groups); break;
+    case 4: bsn_avx2_compare_width(4, mask, a, b, groups); break;
+    default: bsn_avx2_compare_width(8, mask, a, b, groups); break;
     }
 }
 
@@ -1140,6 +1195,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_count,
     bsn_avx2_partition,
     bsn_avx2_merge,
+    bsn_avx2_compare,
     bsn_avx2_split,
     bsn_avx2_join,
     bsn_avx2_bits_take,
@@ -1320,6 +1376,41 @@ static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n,
     case 2: bsn_avx512_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     case 4: bsn_avx512_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     default: bsn_avx512_merge_width(8, list, n, mask, zeros, zeros_count, ones, ones_count); break;
+    }
+}
+
+/* the mask of the elements that differ in 64 bytes */
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_differ(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    const __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
+    switch (width) {
+    case 1: return _mm512_cmpneq_epi8_mask(x, y);
+    case 2: return _mm512_cmpneq_epi16_mask(x, y);
+    case 4: return _mm512_cmpneq_epi32_mask(x, y);
+    default: return _mm512_cmpneq_epi64_mask(x, y);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_compare_width(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
+                                                    size_t groups)
+{
+    unsigned i;
+    for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
+        uint64_t w = 0;
+        BSN_UNROLL
+        for (i = 0; i < width; i++) w |= bsn_avx512_differ(width, a + 64 * i, b + 64 * i) << (64 / width * i);
+        bsn_store64(mask, w);
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
+                                          size_t groups)
+{
+    switch (width) {
+    case 1: bsn_avx512_compare_width(1, mask, a, b, groups); break;
+    case 2: bsn_avx512_compare_width(2, mask, a, b, groups); break;
+    case 4: bsn_avx512_compare_width(4, mask, a, b, groups); break;
+    default: bsn_avx512_compare_width(8, mask, a, b, groups); break;
     }
 }
 
@@ -1769,6 +1860,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_count,
     bsn_avx512_partition,
     bsn_avx512_merge,
+    bsn_avx512_compare,
     bsn_avx512_split,
     bsn_avx512_join,
     bsn_avx512_bits_take,
@@ -2477,6 +2569,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_count,
     bsn_neon_partition,
     bsn_neon_merge,
+    bsn_scalar_compare, /* compilers make vectors of it */
     bsn_neon_split,
     bsn_neon_join,
     bsn_neon_bits_take,

@@ -11,7 +11,7 @@ for source in fuzz/*.c; do
     target=$(basename "$source" .c)
     [ "$target" = replay ] && continue
     more=; mutations=400
-    [ "$target" = safetensors ] && more=-DSEEDS=fuzz_safetensors_seed
+    grep -q "^size_t fuzz_${target}_seed" "$source" && more=-DSEEDS=fuzz_${target}_seed # seeds of its own
     [ "$target" = round_trip ] && mutations=30
     # shellcheck disable=SC2086
     $cc -std=c99 -O1 -g $sanitize -fno-sanitize-recover=undefined -w -I. $more "$source" fuzz/replay.c -o "$t/$target" ||

@@ -1,28 +1,24 @@
 #!/bin/sh
-# Runs test programs and sums up their lines: "ok - ...", "not ok - ...", "skip - ...". A program that ends with
-# another status than 0, or says nothing, is a failure of its own. The last line is the sum.
-#   tests/run.sh [--into FILE] PROGRAM...      FILE: lines are appended there, for a later sum
-#   tests/run.sh --sum FILE
+# Runs test programs, as many at a time as there are processors (JOBS=n: n), and sums up their lines: "ok - ...",
+# "not ok - ...", "skip - ...". A program that ends with another status than 0, or says nothing, is a failure of its own.
+# The last line is the sum.
+#   tests/run.sh PROGRAM...
 LC_ALL=C; export LC_ALL
-log=
-if [ "$1" = --sum ]; then
-    sum=$2; shift 2
-else
-    if [ "$1" = --into ]; then log=$2; shift 2; fi
-    sum=$(mktemp) || exit 1
-    trap 'rm -f "$sum" "$sum.one"' EXIT
-    for program in "$@"; do
-        "$program" >"$sum.one" 2>&1
-        status=$?
-        grep -E '^(ok|skip) - ' "$sum.one" | grep '^skip' # what is fine needs no line; what is skipped does
-        if [ $status -ne 0 ] || ! grep -qE '^(ok|not ok|skip) - ' "$sum.one"; then
-            echo "not ok - $program: exit status $status" >>"$sum.one"
-        fi
-        if grep -q '^not ok' "$sum.one"; then cat "$sum.one"; fi
-        cat "$sum.one" >>"$sum"
-    done
-    if [ -n "$log" ]; then cat "$sum" >>"$log"; fi
-fi
-passed=$(grep -c '^ok - ' "$sum"); failed=$(grep -c '^not ok - ' "$sum"); skipped=$(grep -c '^skip - ' "$sum")
+out=$(mktemp -d) || exit 1
+trap 'rm -rf "$out"' EXIT
+trap 'exit 1' HUP INT TERM
+export out
+printf '%s\n' "$@" | xargs -P "${JOBS:-$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)}" -I '{}' sh -c '
+    one="$out/$(basename "$1")"
+    start=$(date +%s)
+    "$1" >"$one" 2>&1
+    status=$?
+    if [ $status -ne 0 ] || ! grep -qE "^(ok|not ok|skip) - " "$one"; then echo "not ok - $1: exit status $status" >>"$one"; fi
+    if grep -q "^not ok" "$one"; then cat "$one"; else grep "^skip - " "$one"; fi # what is fine needs no line
+    seconds=$(($(date +%s) - start))
+    [ $seconds -lt 60 ] || echo "($1: $seconds s)"
+    exit 0' sh '{}'
+cat "$out"/* >"$out/sum"
+passed=$(grep -c '^ok - ' "$out/sum"); failed=$(grep -c '^not ok - ' "$out/sum"); skipped=$(grep -c '^skip - ' "$out/sum")
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

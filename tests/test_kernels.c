@@ -222,6 +222,42 @@ static void merge_case(unsigned width, size_t n, unsigned kind, int front)
     CHECK(!memcmp(list, expected, n * width), "%s: ones alone in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
 }
 
+/* elements that differ in one bit, or entirely, where `kind` says so; 8 bytes for each group and no others */
+static void compare_case(unsigned width, size_t groups, unsigned kind, int front)
+{
+    const size_t n = 64 * groups, size = n * width;
+    uint8_t *a = place(0, size, front), *b = place(1, size, front), *mask = place(2, n / 8, front), *differ = spare[1];
+    size_t i;
+    fill(a, size, RANDOM);
+    memcpy(b, a, size);
+    fill(differ, n / 8, kind);
+    for (i = 0; i < n; i++) {
+        if (!bit_at(differ, i)) continue;
+        if (i & 1) b[i * width + test_below(width)] ^= (uint8_t)(1u << test_below(8));
+        else memset(b + i * width, ~a[i * width], width);
+    }
+    memset(mask, 0x33, n / 8);
+    mark(mask, n / 8, front);
+    scalar->compare(width, spare[0], a, b, groups);
+    kernels->compare(width, mask, a, b, groups);
+    CHECK(!memcmp(spare[0], differ, n / 8), "scalar: compare, width %u, %zu groups, kind %u", width, groups, kind);
+    CHECK(!memcmp(mask, differ, n / 8), "%s: compare, width %u, %zu groups, kind %u", kernels->name, width, groups, kind);
+    CHECK(marked(mask, n / 8, front), "%s: compare writes too far, width %u, %zu groups", kernels->name, width, groups);
+}
+
+static void compare(void)
+{
+    size_t groups;
+    unsigned width, kind;
+    for (width = 1; width <= 8; width *= 2)
+        for (groups = 0; groups <= 130; groups += groups < 20 ? 1 : 37)
+            for (kind = 0; kind < KINDS; kind++) {
+                compare_case(width, groups, kind, 0);
+                compare_case(width, groups, kind, 1);
+            }
+    compare_case(2, 1024, SPARSE, 0);
+}
+
 static void masks(void (*one)(unsigned width, size_t n, unsigned kind, int front))
 {
     size_t i;
@@ -662,7 +698,7 @@ static void tables(void)
 
 #define CASES(name)                                                                                   \
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
-    static void name##_masks(void) { count_bits(); partition(); merge(); }                            \
+    static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); }

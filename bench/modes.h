@@ -1,0 +1,20 @@
+/* What the benchmark can do. Each mode prints its report, as a table or as JSON. */
+#ifndef BENCH_MODES_H
+#define BENCH_MODES_H
+
+#include "options.h"
+#include "tensors.h"
+
+/* Every codec on every tensor, in the cache and in memory. */
+void bench_codecs(const options *o, const tensor *list, size_t count);
+
+/* Every kernel of every table. */
+void bench_kernels(const options *o);
+
+/* Tensors of every size. */
+void bench_sizes(const options *o, const tensor *t);
+
+/* One thread to as many as there are processors. */
+void bench_threads(const options *o, const tensor *t);
+
+#endif

@@ -1,0 +1,137 @@
+/* A hostile delta: decoding with bases of every size, applying in place, merging and inverting touch nothing but their
+ * buffers; what is refused is not applied; all tables of kernels agree.
+ *   u8      bit 0: the base fits the frame; bits 1..3: which base; bit 4: two frames follow, else one
+ *   u16     size of the first frame, if there are two */
+#include "fuzz.h"
+
+#define MOST (1u << 18)
+
+static uint8_t *elements(size_t bytes, unsigned kind)
+{
+    uint8_t *p = (uint8_t *)malloc(bytes ? bytes : 1);
+    size_t i;
+    REQUIRE(p);
+    for (i = 0; i < bytes; i++) p[i] = (uint8_t)(kind == 0 ? 0 : kind == 1 ? i * 37 >> 3 : i % 2 ? 0x3C + (i * i >> 5 & 3) : i * 11);
+    return p;
+}
+
+static void apply(const bitsnap *like, const uint8_t *base, uint64_t count, bitsnap_dtype dtype, const uint8_t *frame, size_t size,
+                  const uint8_t *expected)
+{
+    bitsnap b = *like;
+    const size_t bytes = (size_t)count * bitsnap_width(dtype);
+    uint8_t *live = fuzz_copy(base, bytes);
+    const bitsnap_status status = bitsnap_apply(&b, live, count, dtype, frame, size);
+    if (status) REQUIRE(!memcmp(live, base, bytes));
+    else if (expected) REQUIRE(!memcmp(live, expected, bytes));
+    if (!status) REQUIRE(bitsnap_apply(&b, live, count, dtype, frame, size) == BITSNAP_OK);
+    free(live);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const bitsnap_kernels *k;
+    bitsnap b;
+    bitsnap_info info, info2;
+    uint8_t *frame, *second = NULL, *base, *out[2] = { NULL, NULL };
+    size_t second_size = 0, bytes, made;
+    bitsnap_status status = BITSNAP_OK, again;
+    unsigned t, shape;
+    if (size < 3) return 0;
+    shape = data[0];
+    if (shape & 16) {
+        const size_t first = bsn_min(size - 3, data[1] | (size_t)data[2] << 8);
+        second_size = size - 3 - first;
+        second = fuzz_copy(data + 3 + first, second_size);
+        size = first;
+    } else {
+        size -= 3;
+    }
+    frame = fuzz_copy(data + 3, size);
+    memset(&info, 0, sizeof info);
+    memset(&b, 0, sizeof b);
+    if (bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.count <= MOST / 8 && info.block_log2 <= 18) {
+        const unsigned base_width = bitsnap_width(info.base_dtype);
+        b.workspace_size = bitsnap_workspace_delta(18, 2);
+        b.workspace = malloc(b.workspace_size);
+        REQUIRE(b.workspace);
+        base = elements((size_t)info.count * base_width, shape >> 1 & 7);
+        b.base.data = base;
+        b.base.count = shape & 1 ? info.count : info.count + 1;
+        b.base.dtype = info.base_dtype;
+        b.flags = shape & 32 ? BITSNAP_IGNORE_CHECKS : 0;
+        bytes = (size_t)info.count * info.width;
+        for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+            b.kernels = k;
+            free(out[t > 0]);
+            out[t > 0] = elements(bytes, 1);
+            again = bitsnap_decode(&b, out[t > 0], info.count, info.dtype, frame, size);
+            if (!t) status = again;
+            REQUIRE(again == status);
+            if (t && !status) REQUIRE(!memcmp(out[0], out[1], bytes));
+        }
+        b.flags = 0;
+        if (info.base_dtype == info.dtype) apply(&b, base, info.count, info.dtype, frame, size, status ? NULL : out[0]);
+        free(out[1]);
+        out[1] = (uint8_t *)malloc(bitsnap_bound(info.count, info.dtype));
+        REQUIRE(out[1]);
+        for (t = 0; t < 2; t++) {
+            again = bitsnap_invert(&b, out[1], bitsnap_bound(info.count, info.dtype), &made, frame, size);
+            if (!again && !status && info.base_dtype == info.dtype) { /* the way back leads to the base */
+                bitsnap c = b;
+                uint8_t *back = elements(bytes, 2);
+                c.base.data = out[0];
+                c.base.count = info.count;
+                REQUIRE(bitsnap_decode(&c, back, info.count, info.dtype, out[1], made) == BITSNAP_OK && !memcmp(back, base, bytes));
+                free(back);
+            }
+            if (second && bitsnap_read_info(&info2, second, second_size) == BITSNAP_OK && info2.count <= MOST / 8 && info2.block_log2 <= 18)
+                (void)bitsnap_merge(&b, out[1], bitsnap_bound(info.count, info.dtype), &made, frame, size, second, second_size);
+            b.base.data = NULL;
+        }
+        free(base);
+        free(b.workspace);
+    }
+    free(out[0]);
+    free(out[1]);
+    free(frame);
+    free(second);
+    return 0;
+}
+
+/* Seeds: deltas of small tensors against the bases above, alone and two at a time. */
+size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room);
+size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F16 };
+    const bitsnap_dtype dtype = dtypes[number % 5];
+    const unsigned width = bitsnap_width(dtype), kind = number / 5 % 3, two = number / 15 % 2, every = number / 30 % 3;
+    const size_t n = 40 + 61 * (number % 7), bytes = n * width;
+    uint8_t *base = elements(bytes, kind), *result = fuzz_copy(base, bytes), *third;
+    size_t first = 0, second = 0, i;
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    if (number < 90) {
+        for (i = 0; i < bytes && every < 2; i += width * (every ? 1u : 9u)) result[i] = (uint8_t)(result[i] + (i % 5 ? 1 : i));
+        third = fuzz_copy(result, bytes);
+        third[bytes / 2]++;
+        b.workspace_size = bitsnap_workspace_delta(16, 1);
+        b.workspace = malloc(b.workspace_size);
+        b.base.data = base;
+        b.base.count = n;
+        b.base.dtype = dtype;
+        b.flags = number & 1 ? BITSNAP_SELF_CONTAINED : 0;
+        REQUIRE(b.workspace && bitsnap_encode(&b, to + 3, room - 3, &first, result, n, dtype) == BITSNAP_OK);
+        b.base.data = result;
+        if (two) REQUIRE(bitsnap_encode(&b, to + 3 + first, room - 3 - first, &second, third, n, dtype) == BITSNAP_OK);
+        to[0] = (uint8_t)(1 | kind << 1 | (two ? 16 : 0));
+        to[1] = (uint8_t)first;
+        to[2] = (uint8_t)(first >> 8);
+        first += 3;
+        free(b.workspace);
+        free(third);
+    }
+    free(base);
+    free(result);
+    return first + second;
+}
