@@ -152,40 +152,51 @@ static int want_record(file_reader *r, size_t prefix, uint64_t coded, const char
     return bitsnap_hash(p - prefix - coded, prefix + (size_t)coded) == load64(p) ? 0 : fail_at(f, at, what);
 }
 
-/* The coded text of the record that has been found whole: a copy. */
-static int take_coded(file_reader *r, uint8_t **coded, size_t *coded_size, size_t prefix, size_t size, fault *f)
+/* Coded bytes of the record that has been found whole: a copy. */
+static int take_coded(const file_reader *r, uint8_t **coded, size_t *coded_size, uint64_t at, uint64_t size, fault *f)
 {
-    *coded = (uint8_t *)malloc(size ? size : 1);
+    *coded = (uint8_t *)malloc(size ? (size_t)size : 1);
     if (!*coded) return fault_memory(f);
-    if (size) memcpy(*coded, input_bytes(r->in) + prefix, size);
-    *coded_size = size;
-    input_consume(r->in, prefix + size + 8);
+    if (size) memcpy(*coded, input_bytes(r->in) + at, (size_t)size);
+    *coded_size = (size_t)size;
     return 0;
 }
 
 static int read_base(file_reader *r, fault *f)
 {
     const uint64_t at = r->in->offset;
+    file_link *l = &r->link;
     const uint8_t *p;
-    link_end *base = &r->link.base;
-    uint64_t coded;
+    uint64_t base_coded, coded;
     if (want(r, BASE_PREFIX, f)) return 1;
     p = input_bytes(r->in);
-    if (memcmp(p, base_magic, 4) || load32(p + 4)) return fail_at(f, at, "no base record");
-    base->text_size = load64(p + 8);
-    base->data_size = load64(p + 16);
-    base->id = load64(p + 24);
-    r->link.own.id = load64(p + 32);
-    coded = load64(p + 40);
-    if (base->text_size > TEXT_MAX || coded > TEXT_CODED_MAX(base->text_size)) return fail_at(f, at + 8, "impossible size of a text");
-    if (base->data_size > UINT64_MAX - 1 - 8 - base->text_size) return fail_at(f, at + 16, "a base of 2^64 bytes or more");
-    return want_record(r, BASE_PREFIX, coded, "the check of the base record does not match", f) ||
-           take_coded(r, &r->link.base_coded, &r->link.base_coded_size, BASE_PREFIX, (size_t)coded, f);
+    if (memcmp(p, base_magic, 4)) return fail_at(f, at, "no base record");
+    l->base.text_size = load32(p + 4);
+    l->base.data_size = load64(p + 8);
+    l->base.id = load64(p + 16);
+    l->own.id = load64(p + 24);
+    l->own.text_size = load32(p + 32);
+    base_coded = load32(p + 36);
+    coded = load32(p + 40);
+    if (l->base.text_size > TEXT_MAX || base_coded > TEXT_CODED_MAX(l->base.text_size)) return fail_at(f, at + 4, "impossible size of a text");
+    if (l->own.text_size > TEXT_MAX || coded > TEXT_CODED_MAX(l->own.text_size)) return fail_at(f, at + 32, "impossible size of a text");
+    if (l->base.data_size > UINT64_MAX - 1 - 8 - l->base.text_size) return fail_at(f, at + 8, "a base of 2^64 bytes or more");
+    if (8 + l->own.text_size > r->claimed) return fail_at(f, at + 32, "a text longer than the source");
+    if (!coded && (l->own.text_size != l->base.text_size || l->own.id != l->base.id))
+        return fail_at(f, at + 40, "no text, but another than that of the base");
+    if (want_record(r, BASE_PREFIX, base_coded + coded, "the check of the base record does not match", f) ||
+        take_coded(r, &l->base_coded, &l->base_coded_size, BASE_PREFIX, base_coded, f) ||
+        take_coded(r, &l->coded, &l->coded_size, BASE_PREFIX + base_coded, coded, f))
+        return 1;
+    input_consume(r->in, BASE_PREFIX + (size_t)base_coded + (size_t)coded + 8);
+    r->text_size = (size_t)l->own.text_size;
+    r->done = 8 + l->own.text_size;
+    l->own.data_size = r->claimed - r->done;
+    return 0;
 }
 
 static int read_text(file_reader *r, fault *f)
 {
-    const int delta = r->kind == SOURCE_DELTA;
     const uint64_t at = r->in->offset;
     const uint8_t *p;
     uint64_t size, coded;
@@ -196,20 +207,13 @@ static int read_text(file_reader *r, fault *f)
     if (memcmp(p, text_magic, 4) || load32(p + 4)) return fail_at(f, at, "no text record");
     if (size > TEXT_MAX || coded > TEXT_CODED_MAX(size)) return fail_at(f, at + 8, "impossible size of a text");
     if (r->claimed != SIZE_UNKNOWN && 8 + size > r->claimed) return fail_at(f, at + 8, "a text longer than the source");
-    if (delta && !coded && (size != r->link.base.text_size || r->link.own.id != r->link.base.id))
-        return fail_at(f, at + 16, "no text, but another than that of the base");
     if (want_record(r, TEXT_PREFIX, coded, "the check of the text does not match", f)) return 1;
     r->text_size = (size_t)size;
-    r->done = 8 + size;
-    if (delta) {
-        r->link.own.text_size = size;
-        r->link.own.data_size = r->claimed - r->done;
-        return take_coded(r, &r->link.coded, &r->link.coded_size, TEXT_PREFIX, (size_t)coded, f);
-    }
     r->text = (char *)malloc(size ? (size_t)size : 1);
     if (!r->text) return fault_memory(f);
     if (text_decode(r->text, (size_t)size, input_bytes(r->in) + TEXT_PREFIX, (size_t)coded, f)) return fault_add(f, DAMAGED);
     input_consume(r->in, (size_t)coded + TEXT_PREFIX + 8);
+    r->done = 8 + size;
     return 0;
 }
 
@@ -264,8 +268,7 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     }
     if (r->claimed != SIZE_UNKNOWN && in->size != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
     if (r->limit && r->claimed != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
-    if (r->kind == SOURCE_RAW) return 0;
-    return read_text(r, f) || (r->kind == SOURCE_DELTA && find_text(r, base, needed, f));
+    return r->kind == SOURCE_SAFETENSORS ? read_text(r, f) : r->kind == SOURCE_DELTA ? find_text(r, base, needed, f) : 0;
 }
 
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f)
@@ -311,12 +314,10 @@ static int read_end(file_reader *r, fault *f)
 /* The place of the next frame's base. */
 static int read_place(file_reader *r, fault *f)
 {
-    const uint64_t at = r->in->offset;
     const uint8_t *p;
     if (want_record(r, PLACE_SIZE - 8, 0, "the check of a place record does not match", f)) return 1;
     p = input_bytes(r->in);
-    if (load32(p + 4)) return fail_at(f, at + 4, "reserved bytes that are not 0");
-    r->range.begin = load64(p + 8);
+    r->range.begin = load64(p + 4);
     r->placed = 1;
     input_consume(r->in, PLACE_SIZE);
     return 0;

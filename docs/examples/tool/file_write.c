@@ -9,16 +9,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A record: `prefix` bytes, coded bytes, and the check of both. */
-static int put_record(file_writer *w, const uint8_t *prefix, size_t prefix_size, const uint8_t *coded, size_t size, fault *f)
+/* Bytes of a record. */
+typedef struct part {
+    const uint8_t *bytes;
+    size_t size;
+} part;
+
+/* A record: its parts, and the check of all of them. */
+static int put_record(file_writer *w, const part *parts, size_t count, fault *f)
 {
-    uint8_t *record = (uint8_t *)malloc(prefix_size + size + 8);
+    uint8_t *record, *p;
+    size_t i, size = 0;
     int failed;
+    for (i = 0; i < count; i++) size += parts[i].size;
+    record = p = (uint8_t *)malloc(size + 8);
     if (!record) return fault_memory(f);
-    memcpy(record, prefix, prefix_size);
-    if (size) memcpy(record + prefix_size, coded, size);
-    store64(record + prefix_size + size, bitsnap_hash(record, prefix_size + size));
-    failed = output_write(w->out, record, prefix_size + size + 8, f);
+    for (i = 0; i < count; p += parts[i++].size)
+        if (parts[i].size) memcpy(p, parts[i].bytes, parts[i].size);
+    store64(p, bitsnap_hash(record, size));
+    failed = output_write(w->out, record, size + 8, f);
     free(record);
     return failed;
 }
@@ -26,12 +35,13 @@ static int put_record(file_writer *w, const uint8_t *prefix, size_t prefix_size,
 static int put_text(file_writer *w, uint64_t text_size, const uint8_t *coded, size_t coded_size, fault *f)
 {
     uint8_t prefix[TEXT_PREFIX];
+    const part parts[2] = { { prefix, sizeof prefix }, { coded, coded_size } };
     memset(prefix, 0, sizeof prefix);
     memcpy(prefix, text_magic, 4);
     store64(prefix + 8, text_size);
     store64(prefix + 16, coded_size);
     w->source_size += 8 + text_size;
-    return put_record(w, prefix, sizeof prefix, coded, coded_size, f);
+    return put_record(w, parts, 2, f);
 }
 
 static int put_header(file_writer *w, codec *c, output *out, int kind, uint64_t source_size, fault *f)
@@ -69,17 +79,19 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     uint8_t prefix[BASE_PREFIX];
+    const part parts[3] = { { prefix, sizeof prefix }, { l->base_coded, l->base_coded_size }, { l->coded, l->coded_size } };
     if (put_header(w, c, out, SOURCE_DELTA, 8 + l->own.text_size + l->own.data_size, f)) return 1;
     w->base = base;
-    memset(prefix, 0, sizeof prefix);
+    w->source_size = 8 + l->own.text_size;
     memcpy(prefix, base_magic, 4);
-    store64(prefix + 8, l->base.text_size);
-    store64(prefix + 16, l->base.data_size);
-    store64(prefix + 24, l->base.id);
-    store64(prefix + 32, l->own.id);
-    store64(prefix + 40, l->base_coded_size);
-    return put_record(w, prefix, sizeof prefix, l->base_coded, l->base_coded_size, f) ||
-           put_text(w, l->own.text_size, l->coded, l->coded_size, f);
+    store32(prefix + 4, (uint32_t)l->base.text_size); /* texts have at most 100,000,000 bytes, coded 1,600,065,536 */
+    store64(prefix + 8, l->base.data_size);
+    store64(prefix + 16, l->base.id);
+    store64(prefix + 24, l->own.id);
+    store32(prefix + 32, (uint32_t)l->own.text_size);
+    store32(prefix + 36, (uint32_t)l->base_coded_size);
+    store32(prefix + 40, (uint32_t)l->coded_size);
+    return put_record(w, parts, 3, f);
 }
 
 static int write_failed(const file_writer *w, fault *f)
@@ -90,10 +102,10 @@ static int write_failed(const file_writer *w, fault *f)
 static int put_place(file_writer *w, uint64_t place, fault *f)
 {
     uint8_t prefix[PLACE_SIZE - 8];
-    memset(prefix, 0, sizeof prefix);
+    const part all = { prefix, sizeof prefix };
     memcpy(prefix, place_magic, 4);
-    store64(prefix + 8, place);
-    return put_record(w, prefix, sizeof prefix, NULL, 0, f);
+    store64(prefix + 4, place);
+    return put_record(w, &all, 1, f);
 }
 
 int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, const file_range *range, fault *f)

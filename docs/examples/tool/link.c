@@ -1,5 +1,5 @@
 /* link.c - what a delta says of the two files it stands between, and how it holds the header text of one by that of
- * the other: docs/FORMAT.md, sections 8.2 and 8.5.
+ * the other: docs/FORMAT.md, section 8.5.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "link.h"
 

@@ -8,8 +8,8 @@
 
 enum {
     HEADER_SIZE = 32,
-    BASE_PREFIX = 48, TEXT_PREFIX = 24, /* the coded text and 8 bytes follow */
-    PLACE_SIZE = 24,
+    BASE_PREFIX = 44, TEXT_PREFIX = 24, /* coded texts and 8 bytes follow */
+    PLACE_SIZE = 20,
     END_PREFIX = 24, END_SIZE = 48,     /* 8 bytes a frame in between */
     FRAME_HEADER = 24                   /* without extensions */
 };
