@@ -457,6 +457,45 @@ static void far_matches(void)
 }
 
 /* Coded texts that are cut, changed, or said to have another size: an error or another text, but no harm. */
+/* Texts behind others: what is alike costs little, and without the same bytes there nothing comes back. */
+static void texts_after(void)
+{
+    size_t size, other_size, tensors;
+    for (tensors = 1; tensors <= 1000; tensors *= 10) {
+        char *text = make_header(tensors, &size), *other = make_header(tensors + 3, &other_size);
+        const size_t befores[] = { 0, 1, size / 2, size };
+        size_t i;
+        for (i = 0; i < sizeof befores / sizeof *befores; i++) {
+            const size_t before = befores[i];
+            guarded both = guarded_alloc(before + other_size, 0), back = guarded_alloc(before + other_size, 0), in;
+            uint8_t *coded, *alone;
+            size_t coded_size, alone_size;
+            fault f;
+            memset(&f, 0, sizeof f);
+            memcpy(both.p, text + (size - before), before);
+            memcpy(both.p + before, other, other_size);
+            CHECK(!text_encode_after(&coded, &coded_size, both.p + before, other_size, before, &f), "%s", f.text);
+            CHECK(!text_encode(&alone, &alone_size, other, other_size, &f), "%s", f.text);
+            in = guarded_alloc(coded_size, 0);
+            memcpy(in.p, coded, coded_size);
+            if (!before) CHECK(coded_size == alone_size && !memcmp(coded, alone, coded_size), "nothing before it, but other bytes");
+            if (before == size && tensors > 9) CHECK(coded_size < alone_size / 2 + 60, "%zu of %zu bytes", coded_size, alone_size);
+            memcpy(back.p, both.p, before);
+            CHECK(!text_decode_after(back.p + before, other_size, before, in.p, coded_size, &f), "%s", f.text);
+            CHECK(!memcmp(back.p, both.p, before + other_size), "another text behind %zu bytes", before);
+            if (before == size && tensors > 9)
+                CHECK(text_decode(back.p + before, other_size, in.p, coded_size, &f), "a text that reaches back, with nothing there");
+            guarded_free(in);
+            guarded_free(both);
+            guarded_free(back);
+            free(coded);
+            free(alone);
+        }
+        free(text);
+        free(other);
+    }
+}
+
 static void hostile_texts(void)
 {
     size_t size, coded_size, i, rejected = 0, tries = 0;
@@ -567,6 +606,7 @@ int main(void)
     RUN(header_texts);
     RUN(far_matches);
     RUN(texts_by_hand);
+    RUN(texts_after);
     RUN(hostile_texts);
     if (parse_memory.map) guarded_free(parse_memory);
     return test_failures > 0;

@@ -21,7 +21,7 @@ int codec_open(codec *c, unsigned threads, int level, fault *f)
     c->b.flags = BITSNAP_CONTENT_ID;
     for (c->window = WINDOW; c->window / ((size_t)1 << 20) < pool_workers(c->threads); c->window *= 2)
         ;
-    return codec_reserve(c, 0, f);
+    return codec_reserve(c, 0, 0, f);
 }
 
 void codec_close(codec *c)
@@ -31,11 +31,16 @@ void codec_close(codec *c)
     memset(c, 0, sizeof *c);
 }
 
-int codec_reserve(codec *c, unsigned block_log2, fault *f)
+static size_t need(unsigned block_log2, unsigned workers, int delta)
+{
+    return delta ? bitsnap_workspace_delta(block_log2, workers) : bitsnap_workspace(block_log2, workers);
+}
+
+int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
 {
     unsigned workers = pool_workers(c->threads);
-    size_t size = bitsnap_workspace(block_log2, workers);
-    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = bitsnap_workspace(block_log2, workers /= 2);
+    size_t size = need(block_log2, workers, delta);
+    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = need(block_log2, workers /= 2, delta);
     if (!size) return fault_memory(f);
     if (size > c->b.workspace_size) {
         free(c->b.workspace);

@@ -18,8 +18,8 @@ typedef struct codec {
 int codec_open(codec *c, unsigned threads, int level, fault *f);
 void codec_close(codec *c);
 
-/* Memory for blocks of this size; where that is too much, fewer threads will work. */
-int codec_reserve(codec *c, unsigned block_log2, fault *f);
+/* Memory for blocks of this size, or for deltas of it; where that is too much, fewer threads will work. */
+int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f);
 
 /* Elements of files are little-endian, those of the codec as the machine has them: from one to the other, in
  * place. Does nothing on little-endian machines. */

@@ -6,17 +6,24 @@
 #ifndef TOOL_COMMANDS_H
 #define TOOL_COMMANDS_H
 
-#include "codec.h"
+#include "base.h"
 #include "json.h"
 #include "options.h"
 
-int command_compress(const options *o, codec *c, const char *path, fault *f);
-int command_decompress(const options *o, codec *c, const char *path, fault *f);
-int command_test(const options *o, codec *c, const char *path, fault *f);
-int command_info(const options *o, codec *c, const char *path, fault *f);
+/* `b`: what was given with -b, or null */
+int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_test(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_info(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f);
+int command_merge(const options *o, codec *c, const base *b, fault *f);
+int command_invert(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f);
+
+/* Compresses an input that is open, and closes it. */
+int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
 typedef struct summary {
@@ -29,5 +36,8 @@ void print_summary(const options *o, const summary *s);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);
+
+/* "base": [...], what was given with -b; nothing where nothing was. */
+void json_bases(json *j, const options *o);
 
 #endif

@@ -65,7 +65,7 @@ static int open_side(job *j, side *s, const char *path)
     s->window = (uint8_t *)malloc(WINDOW);
     if (!s->window) return fault_memory(j->f);
     if (s->packed) {
-        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, j->f)) return 1;
+        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, NULL, j->f)) return 1;
         if (s->reader.kind == SOURCE_RAW) return open_raw(s);
         s->text = s->reader.text;
         s->text_size = s->reader.text_size;

@@ -2,9 +2,11 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "posix.h"
 
+#include "base.h"
 #include "commands.h"
 #include "file.h"
 #include "header.h"
+#include "plan.h"
 #include "progress.h"
 #include "tally.h"
 
@@ -22,6 +24,9 @@ typedef struct job {
     input in;
     output out;
     header header;         /* of a .safetensors file */
+    const base *base;      /* null: what is written is no delta */
+    file_link link;
+    plan plan;
     file_writer writer;
     tally tally;
     progress progress;
@@ -41,11 +46,11 @@ static int not_whole(const job *j, uint64_t bytes)
                      (unsigned long long)bytes, j->o->dtype->name);
 }
 
-/* A frame of elements that come from the input. */
-static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count)
+/* A frame of elements that come from the input; `range`: those of the base, or null. */
+static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count, const file_range *range)
 {
     uint64_t left = count * bitsnap_width(dtype);
-    if (file_write_frame(&j->writer, dtype, count, j->f)) return 1;
+    if (file_write_frame(&j->writer, dtype, count, range, j->f)) return 1;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
         size_t got;
@@ -59,13 +64,15 @@ static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count)
     return file_write_frame_end(&j->writer, j->f);
 }
 
-/* So many bytes of elements: one frame, as long as a frame can hold them. */
-static int put_elements(job *j, bitsnap_dtype dtype, uint64_t bytes)
+/* One frame, as long as a frame can hold so many elements. */
+static int put_piece(job *j, const piece *p)
 {
-    uint64_t left = bytes / bitsnap_width(dtype);
+    uint64_t left = p->bytes / bitsnap_width(p->dtype);
+    file_range range = p->range;
     while (left) {
         const uint64_t count = left < COUNT_MAX ? left : COUNT_MAX;
-        if (put_frame(j, dtype, count)) return 1;
+        if (put_frame(j, p->dtype, count, p->paired ? &range : NULL)) return 1;
+        range.begin += count * bitsnap_width(range.dtype);
         left -= count;
     }
     return 0;
@@ -80,19 +87,11 @@ static int check_end(job *j)
     return 0;
 }
 
-/* Neighbours that are coded as the same dtype are one frame. */
 static int put_tensors(job *j)
 {
-    const safetensors *m = &j->header.model;
-    size_t i = 0;
-    while (i < m->count) {
-        const bitsnap_dtype dtype = tensor_codec(&m->tensors[i]);
-        const uint64_t begin = m->tensors[i].begin;
-        uint64_t end = begin;
-        for (; i < m->count && (tensor_codec(&m->tensors[i]) == dtype || m->tensors[i].begin == m->tensors[i].end); i++)
-            end = m->tensors[i].end;
-        if (put_elements(j, dtype, end - begin)) return 1;
-    }
+    size_t i;
+    for (i = 0; i < j->plan.count; i++)
+        if (put_piece(j, &j->plan.pieces[i])) return 1;
     return check_end(j);
 }
 
@@ -112,7 +111,7 @@ static int put_pipe(job *j, bitsnap_dtype dtype)
             failed = not_whole(j, j->in.offset);
             break;
         }
-        failed = file_write_frame(&j->writer, dtype, got / width, j->f);
+        failed = file_write_frame(&j->writer, dtype, got / width, NULL, j->f);
         for (at = 0; at < got && !failed; at += n) {
             n = got - at < j->codec->window ? got - at : j->codec->window;
             failed = file_write_window(&j->writer, frame + at, n, j->f);
@@ -127,9 +126,28 @@ static int put_pipe(job *j, bitsnap_dtype dtype)
 
 static int put_raw(job *j)
 {
-    const bitsnap_dtype dtype = j->o->dtype->codec;
-    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, dtype);
-    return put_elements(j, dtype, j->in.size) || check_end(j);
+    piece all;
+    memset(&all, 0, sizeof all);
+    all.dtype = j->o->dtype->codec;
+    all.bytes = j->in.size;
+    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, all.dtype);
+    return put_piece(j, &all) || check_end(j);
+}
+
+static int begin_delta(job *j)
+{
+    const file_base *b = &j->base->file;
+    link_end from, to;
+    int failed;
+    memset(&from, 0, sizeof from);
+    memset(&to, 0, sizeof to);
+    failed = link_end_make(&from, b->text, b->text_size, b->data_size, j->f) ||
+             link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, j->f) ||
+             link_make(&j->link, &from, &to, j->o->self_contained, j->f) ||
+             file_write_delta(&j->writer, j->codec, &j->out, &j->link, b, j->f);
+    free(from.text);
+    free(to.text);
+    return failed;
 }
 
 /* Everything into an output that is open. */
@@ -140,19 +158,20 @@ static int put_file(job *j)
     if (tally_open(&j->tally, raw ? NULL : &j->header.model, j->f)) return 1;
     j->window = (uint8_t *)malloc(j->codec->window);
     if (!j->window) return fault_memory(j->f);
-    if (file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size, j->f))
+    if (!raw && plan_make(&j->plan, &j->header.model, j->base ? &j->base->model : NULL, j->f)) return 1;
+    if (j->base ? begin_delta(j)
+                : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size, j->f))
         return 1;
     j->writer.observer.note = tally_note;
     j->writer.observer.context = &j->tally;
     progress_set_total(&j->progress, size);
     return (raw ? put_raw(j) : put_tensors(j)) || file_write_end(&j->writer, j->f) ||
-           input_check_unchanged(&j->in, j->f) || output_commit(&j->out, j->f);
+           input_check_unchanged(&j->in, j->f) || (j->base && base_check_unchanged(j->base, j->f)) || output_commit(&j->out, j->f);
 }
 
 /* Looks at the input, and at the output's place, before anything is written. */
-static int prepare(job *j, const char *path, const char *target)
+static int prepare(job *j, const char *target)
 {
-    if (input_open(&j->in, path, j->f)) return 1;
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f)) return 1;
     } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
@@ -180,6 +199,7 @@ static void report(const job *j, const char *path, const char *target, double be
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
+        json_bases(&out, j->o);
         tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0);
         json_end(&out, '}');
         (void)putc('\n', stdout);
@@ -188,31 +208,23 @@ static void report(const job *j, const char *path, const char *target, double be
     }
 }
 
-int command_compress(const options *o, codec *c, const char *path, fault *f)
+int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
     const double begun = seconds_now();
-    const int standard = !strcmp(path, "-");
-    char *named = NULL;
-    const char *target = o->output;
     job j;
     int failed;
     memset(&j, 0, sizeof j);
     j.o = o;
     j.codec = c;
+    j.base = b;
     j.f = f;
-    j.in.fd = -1;
+    j.in = *in;
     j.out.fd = -1;
-    if (!target && standard) target = "-";
-    if (!target) {
-        named = (char *)malloc(strlen(path) + sizeof ".bsnap");
-        if (!named) return fault_memory(f);
-        memcpy(named, path, strlen(path));
-        memcpy(named + strlen(path), ".bsnap", sizeof ".bsnap");
-        target = named;
-    }
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, standard ? "(standard input)" : path,
+    memset(in, 0, sizeof *in);
+    in->fd = -1;
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
                    SIZE_UNKNOWN);
-    failed = prepare(&j, path, target) || put_file(&j);
+    failed = prepare(&j, target) || put_file(&j);
     progress_end(&j.progress);
     if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
     if (!failed) report(&j, path, target, begun);
@@ -220,8 +232,28 @@ int command_compress(const options *o, codec *c, const char *path, fault *f)
     free(j.window);
     file_write_close(&j.writer);
     tally_close(&j.tally);
+    plan_free(&j.plan);
+    link_free(&j.link);
     header_free(&j.header);
     input_close(&j.in);
+    return failed;
+}
+
+int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f)
+{
+    const char *target = o->output;
+    char *named = NULL;
+    input in;
+    int failed;
+    if (!target && !strcmp(path, "-")) target = "-";
+    if (!target) {
+        named = (char *)malloc(strlen(path) + sizeof ".bsnap");
+        if (!named) return fault_memory(f);
+        memcpy(named, path, strlen(path));
+        memcpy(named + strlen(path), ".bsnap", sizeof ".bsnap");
+        target = named;
+    }
+    failed = input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f);
     free(named);
     return failed;
 }

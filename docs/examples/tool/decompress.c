@@ -2,10 +2,10 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "posix.h"
 
-#include "bytes.h"
 #include "commands.h"
 #include "file.h"
 #include "progress.h"
+#include "restore.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,34 +20,11 @@ typedef struct job {
     fault *f;
 } job;
 
-/* The size and the text with which a .safetensors file begins. */
-static int put_header(job *j)
-{
-    uint8_t size[8];
-    if (j->reader.kind != SOURCE_SAFETENSORS) return 0;
-    store64(size, j->reader.text_size);
-    return output_write(&j->out, size, sizeof size, j->f) ||
-           output_write(&j->out, j->reader.text, j->reader.text_size, j->f);
-}
-
-/* All elements; to the output, if `writing`. */
-static int read_on(job *j, int writing)
-{
-    const uint8_t *bytes;
-    size_t size;
-    do {
-        if (file_read(&j->reader, &bytes, &size, j->f)) return 1;
-        if (writing && output_write(&j->out, bytes, size, j->f)) return 1;
-        progress_show(&j->progress, j->reader.done);
-    } while (size);
-    return 0;
-}
-
-static int begin(job *j, codec *c, const char *path)
+static int begin(job *j, codec *c, const base *b, const char *path)
 {
     progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
                    strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
-    if (input_open(&j->in, path, j->f) || file_read_begin(&j->reader, c, &j->in, j->o->max_output, j->f)) return 1;
+    if (input_open(&j->in, path, j->f) || file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.claimed);
     return 0;
 }
@@ -58,7 +35,7 @@ static void end(job *j)
     input_close(&j->in);
 }
 
-static const char *kind_name(int kind) { return kind == SOURCE_SAFETENSORS ? "safetensors" : "raw"; }
+static const char *kind_name(int kind) { return kind == SOURCE_RAW ? "raw" : "safetensors"; }
 
 /* x.safetensors of x.safetensors.bsnap; null if the name does not end so. */
 static char *target_of(const char *path)
@@ -74,16 +51,16 @@ static char *target_of(const char *path)
     return target;
 }
 
-static int restore(job *j, codec *c, const char *path, const char *target)
+static int restore(job *j, codec *c, const base *b, const char *path, const char *target)
 {
-    if (begin(j, c, path)) return 1;
+    if (begin(j, c, b, path)) return 1;
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
         return fault_set(j->f, "tensors are not for a terminal; give -o FILE, or -f if you mean it");
-    return output_open(&j->out, target, j->o->force, &j->in, j->f) || put_header(j) || read_on(j, 1) ||
-           input_check_unchanged(&j->in, j->f) || output_commit(&j->out, j->f);
+    return output_open(&j->out, target, j->o->force, &j->in, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
+           input_check_unchanged(&j->in, j->f) || (b && base_check_unchanged(b, j->f)) || output_commit(&j->out, j->f);
 }
 
-int command_decompress(const options *o, codec *c, const char *path, fault *f)
+int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
     const char *target = o->output;
@@ -100,7 +77,7 @@ int command_decompress(const options *o, codec *c, const char *path, fault *f)
         target = named = target_of(path);
         if (!named) return fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
     }
-    failed = restore(&j, c, path, target);
+    failed = restore(&j, c, b, path, target);
     progress_end(&j.progress);
     if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
     if (!failed) {
@@ -118,6 +95,7 @@ int command_decompress(const options *o, codec *c, const char *path, fault *f)
             json_member_string(&out, "kind", kind_name(j.reader.kind));
             json_member_whole(&out, "threads", pool_workers(c->threads));
             json_member_whole(&out, "frames", j.reader.frames.count);
+            json_bases(&out, o);
             json_end(&out, '}');
             (void)putc('\n', stdout);
         } else {
@@ -131,7 +109,7 @@ int command_decompress(const options *o, codec *c, const char *path, fault *f)
     return failed;
 }
 
-int command_test(const options *o, codec *c, const char *path, fault *f)
+int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
     job j;
@@ -140,7 +118,7 @@ int command_test(const options *o, codec *c, const char *path, fault *f)
     j.o = o;
     j.f = f;
     j.in.fd = -1;
-    failed = begin(&j, c, path) || read_on(&j, 0);
+    failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f);
     progress_end(&j.progress);
     if (!failed && o->json) {
         summary s;
@@ -155,6 +133,7 @@ int command_test(const options *o, codec *c, const char *path, fault *f)
         json_summary(&out, o, &s);
         json_member_string(&out, "kind", kind_name(j.reader.kind));
         json_member_whole(&out, "frames", j.reader.frames.count);
+        json_bases(&out, o);
         json_member_truth(&out, "ok", 1);
         json_end(&out, '}');
         (void)putc('\n', stdout);

@@ -1,22 +1,15 @@
-/* file.c - reading and writing .bsnap files: docs/FORMAT.md, section 8.
+/* file.c - reading .bsnap files: docs/FORMAT.md, section 8.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "file.h"
 
 #include "bytes.h"
+#include "record.h"
 #include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER_SIZE = 32, TEXT_PREFIX = 24, END_PREFIX = 24, END_SIZE = 48, FRAME_HEADER = 24 };
-
 #define GIB ((uint64_t)1 << 30)
-
-static const uint8_t file_magic[8] = { 0xB5, 'S', 'N', 'P', 'F', 'I', 'L', 'E' };
-static const uint8_t text_magic[4] = { 0xB5, 'T', 'X', 'T' };
-static const uint8_t frame_magic[4] = { 0xB5, 'S', 'N', 'P' };
-static const uint8_t end_magic[4] = { 0xB5, 'E', 'N', 'D' };
-static const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
 
 const char *size_text(char *text, uint64_t bytes)
 {
@@ -28,9 +21,16 @@ const char *size_text(char *text, uint64_t bytes)
     return text;
 }
 
+enum { FLAG_CHECKS = 1 }; /* of frames */
+
 int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memcmp(bytes, file_magic, 8); }
 
-static int frame_list_add(frame_list *l, uint64_t size, fault *f)
+int file_is_delta(const uint8_t *bytes, size_t size)
+{
+    return size >= 10 && file_is_bsnap(bytes, size) && bytes[9] == SOURCE_DELTA;
+}
+
+int frame_list_add(frame_list *l, uint64_t size, fault *f)
 {
     if (l->count == l->capacity) {
         const size_t capacity = l->capacity ? 2 * l->capacity : 64;
@@ -43,153 +43,41 @@ static int frame_list_add(frame_list *l, uint64_t size, fault *f)
     return 0;
 }
 
-/* ---- blocks ---- */
-
-enum { FORM_CONST = 1, FORM_LAST = 3, FLAG_CHECKS = 1, FLAG_CONTENT = 2 };
-
-/* The block at p: its size, and how many of `left` elements it stands for. At least 4 bytes must be there, of a
- * CONST block also those of the run, which stand behind head, check and element. */
-static uint64_t block_size(const uint8_t *p, unsigned width, unsigned block_log2, unsigned flags, uint64_t left,
-                           uint64_t *elements)
+void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size)
 {
-    const unsigned prefix = flags & FLAG_CHECKS ? 12 : 4;
-    const uint64_t cells = (load32(p) & 255) == FORM_CONST ? load32(p + prefix + width) : 1;
-    *elements = cells << block_log2 < left ? cells << block_log2 : left;
-    return prefix + (uint64_t)(load32(p) >> 8);
-}
-
-static void note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p,
-                        size_t size)
-{
+    const block_kind kind = { s->width, s->block_log2, (int)(s->flags & FLAG_CHECKS), s->role != 0 };
     while (size) {
-        uint64_t elements;
-        const size_t whole = (size_t)block_size(p, s->width, s->block_log2, s->flags, s->count - *noted, &elements);
-        if (o->note) o->note(o->context, elements * s->width, whole);
-        *noted += elements;
-        p += whole;
-        size -= whole;
+        const block_size b = block_look(p, &kind, s->count - *noted);
+        if (o->note) o->note(o->context, b.elements * s->width, b.whole);
+        *noted += b.elements;
+        p += (size_t)b.whole;
+        size -= (size_t)b.whole;
     }
 }
 
-/* ================================================================================= WRITING */
+/* ---- ranges of the base ---- */
 
-static int write_text(file_writer *w, const char *text, size_t size, fault *f)
+int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f)
 {
-    uint8_t *coded, *record;
-    size_t coded_size;
-    int failed;
-    if (text_encode(&coded, &coded_size, text, size, f)) return 1;
-    record = (uint8_t *)malloc(TEXT_PREFIX + coded_size + 8);
-    if (!record) {
-        free(coded);
-        return fault_memory(f);
-    }
-    memset(record, 0, TEXT_PREFIX);
-    memcpy(record, text_magic, 4);
-    store64(record + 8, size);
-    store64(record + 16, coded_size);
-    memcpy(record + TEXT_PREFIX, coded, coded_size);
-    store64(record + TEXT_PREFIX + coded_size, bitsnap_hash(record, TEXT_PREFIX + coded_size));
-    failed = output_write(w->out, record, TEXT_PREFIX + coded_size + 8, f);
-    free(coded);
-    free(record);
-    w->source_size += 8 + (uint64_t)size;
-    return failed;
+    const unsigned width = bitsnap_width(range->dtype);
+    if (range->begin > base->data_size || count > (base->data_size - range->begin) / width)
+        return fault_set(f, "a frame that needs elements beyond the end of its base");
+    used->bytes = base->data + range->begin;
+    used->size = (size_t)(count * width);
+    used->width = width;
+    swap_elements(used->bytes, used->size, width);
+    memset(&c->b.base, 0, sizeof c->b.base);
+    c->b.base.data = used->bytes;
+    c->b.base.count = count;
+    c->b.base.dtype = range->dtype;
+    return 0;
 }
 
-int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
-                     fault *f)
+void file_release_range(codec *c, file_used *used)
 {
-    uint8_t header[HEADER_SIZE];
-    memset(w, 0, sizeof *w);
-    w->codec = c;
-    w->out = out;
-    /* a window, and 16 bytes a block; header and footer come one at a time */
-    w->packed_size = c->window + 16 * (c->window >> 16) + 64;
-    w->packed = (uint8_t *)malloc(w->packed_size);
-    if (!w->packed) return fault_memory(f);
-    memset(header, 0, sizeof header);
-    memcpy(header, file_magic, 8);
-    header[9] = text ? SOURCE_SAFETENSORS : SOURCE_RAW;
-    store64(header + 16, source_size);
-    store64(header + 24, bitsnap_hash(header, 24));
-    if (output_write(out, header, sizeof header, f)) return 1;
-    return text ? write_text(w, text, text_size, f) : 0;
-}
-
-static int write_failed(const file_writer *w, fault *f)
-{
-    return fault_set(f, "could not be compressed: %s", bitsnap_message(&w->codec->b));
-}
-
-int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, fault *f)
-{
-    size_t size;
-    w->noted = 0;
-    if (bitsnap_push_begin(&w->codec->b, &w->stream, w->packed, w->packed_size, &size, count, dtype))
-        return write_failed(w, f);
-    return output_write(w->out, w->packed, size, f);
-}
-
-int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
-{
-    bitsnap_stream *s = &w->stream;
-    const size_t n = bytes / s->width, wanted = s->index_size + 8 * ((n >> s->block_log2) + 1);
-    size_t size;
-    if (wanted > s->index_capacity) {
-        const size_t capacity = 2 * s->index_capacity > wanted ? 2 * s->index_capacity : wanted;
-        void *index = realloc(s->index, capacity);
-        if (!index) return fault_memory(f);
-        s->index = index;
-        s->index_capacity = capacity;
-    }
-    swap_elements(elements, bytes, s->width);
-    if (bitsnap_push(&w->codec->b, s, w->packed, w->packed_size, &size, elements, n)) return write_failed(w, f);
-    note_blocks(&w->observer, s, &w->noted, w->packed, size);
-    w->source_size += bytes;
-    return output_write(w->out, w->packed, size, f);
-}
-
-int file_write_frame_end(file_writer *w, fault *f)
-{
-    bitsnap_stream *s = &w->stream;
-    size_t size, capacity = 64 + s->index_size;
-    uint8_t *footer = (uint8_t *)malloc(capacity);
-    int failed;
-    if (!footer) return fault_memory(f);
-    if (bitsnap_push_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
-    else failed = output_write(w->out, footer, size, f) || frame_list_add(&w->frames, s->stored, f);
-    free(footer);
-    free(s->index);
-    memset(s, 0, sizeof *s);
-    return failed;
-}
-
-int file_write_end(file_writer *w, fault *f)
-{
-    const size_t size = 8 * w->frames.count + END_SIZE;
-    uint8_t *record = (uint8_t *)calloc(1, size), *p = record;
-    size_t i;
-    int failed;
-    if (!record) return fault_memory(f);
-    memcpy(p, end_magic, 4);
-    store64(p + 8, w->source_size);
-    store64(p + 16, w->frames.count);
-    for (i = 0, p += END_PREFIX; i < w->frames.count; i++, p += 8) store64(p, w->frames.sizes[i]);
-    store64(p, size);
-    store64(p + 8, bitsnap_hash(record, size - 16));
-    memcpy(p + 16, last_magic, 8);
-    failed = output_write(w->out, record, size, f);
-    free(record);
-    return failed;
-}
-
-void file_write_close(file_writer *w)
-{
-    free(w->stream.index);
-    free(w->packed);
-    free(w->frames.sizes);
-    memset(w, 0, sizeof *w);
+    if (used->bytes) swap_elements(used->bytes, used->size, used->width);
+    memset(used, 0, sizeof *used);
+    memset(&c->b.base, 0, sizeof c->b.base);
 }
 
 /* ================================================================================= READING */
@@ -222,6 +110,9 @@ static int fail_codec(const file_reader *r, fault *f)
     const unsigned long long at = r->frame_begin + b->error.offset;
     switch (b->error.status) {
     case BITSNAP_E_TRUNCATED: return fail_truncated(r, f);
+    case BITSNAP_E_BASE:
+        return fault_set(f, "%s (frame %zu, element %llu); give the right base", bitsnap_message(b), r->frames.count,
+                         (unsigned long long)b->error.element);
     case BITSNAP_E_UNSUPPORTED:
         return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", bitsnap_message(b), at);
     case BITSNAP_E_MAGIC:
@@ -237,7 +128,8 @@ static int fail_codec(const file_reader *r, fault *f)
 static int check_limit(const file_reader *r, uint64_t size, fault *f)
 {
     const input *in = r->in;
-    const uint64_t file = in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in);
+    const uint64_t file = (in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in)) +
+                          (r->kind == SOURCE_DELTA ? r->link.base.data_size : 0);
     char is[32], may[32];
     if (r->limit) {
         if (size <= r->limit) return 0;
@@ -248,6 +140,59 @@ static int check_limit(const file_reader *r, uint64_t size, fault *f)
     if (r->claimed != SIZE_UNKNOWN) size = r->claimed;
     return fault_set(f, "expands to %s or more, over 256 times its own size; if that is right, go on with "
                      "--max-output %lluG", size_text(is, size), (unsigned long long)((size - 1) / GIB + 1));
+}
+
+/* A record of a prefix, which tells with how many coded bytes it goes on, and the check of both: all of it is in the window. */
+static int want_record(file_reader *r, size_t prefix, uint64_t coded, const char *what, fault *f)
+{
+    const uint64_t at = r->in->offset;
+    const uint8_t *p;
+    if (want(r, prefix + (size_t)coded + 8, f)) return 1;
+    p = input_bytes(r->in) + prefix + coded;
+    return bitsnap_hash(p - prefix - coded, prefix + (size_t)coded) == load64(p) ? 0 : fail_at(f, at, what);
+}
+
+/* Coded bytes of the record that has been found whole: a copy. */
+static int take_coded(const file_reader *r, uint8_t **coded, size_t *coded_size, uint64_t at, uint64_t size, fault *f)
+{
+    *coded = (uint8_t *)malloc(size ? (size_t)size : 1);
+    if (!*coded) return fault_memory(f);
+    if (size) memcpy(*coded, input_bytes(r->in) + at, (size_t)size);
+    *coded_size = (size_t)size;
+    return 0;
+}
+
+static int read_base(file_reader *r, fault *f)
+{
+    const uint64_t at = r->in->offset;
+    file_link *l = &r->link;
+    const uint8_t *p;
+    uint64_t base_coded, coded;
+    if (want(r, BASE_PREFIX, f)) return 1;
+    p = input_bytes(r->in);
+    if (memcmp(p, base_magic, 4)) return fail_at(f, at, "no base record");
+    l->base.text_size = load32(p + 4);
+    l->base.data_size = load64(p + 8);
+    l->base.id = load64(p + 16);
+    l->own.id = load64(p + 24);
+    l->own.text_size = load32(p + 32);
+    base_coded = load32(p + 36);
+    coded = load32(p + 40);
+    if (l->base.text_size > TEXT_MAX || base_coded > TEXT_CODED_MAX(l->base.text_size)) return fail_at(f, at + 4, "impossible size of a text");
+    if (l->own.text_size > TEXT_MAX || coded > TEXT_CODED_MAX(l->own.text_size)) return fail_at(f, at + 32, "impossible size of a text");
+    if (l->base.data_size > UINT64_MAX - 1 - 8 - l->base.text_size) return fail_at(f, at + 8, "a base of 2^64 bytes or more");
+    if (8 + l->own.text_size > r->claimed) return fail_at(f, at + 32, "a text longer than the source");
+    if (!coded && (l->own.text_size != l->base.text_size || l->own.id != l->base.id))
+        return fail_at(f, at + 40, "no text, but another than that of the base");
+    if (want_record(r, BASE_PREFIX, base_coded + coded, "the check of the base record does not match", f) ||
+        take_coded(r, &l->base_coded, &l->base_coded_size, BASE_PREFIX, base_coded, f) ||
+        take_coded(r, &l->coded, &l->coded_size, BASE_PREFIX + base_coded, coded, f))
+        return 1;
+    input_consume(r->in, BASE_PREFIX + (size_t)base_coded + (size_t)coded + 8);
+    r->text_size = (size_t)l->own.text_size;
+    r->done = 8 + l->own.text_size;
+    l->own.data_size = r->claimed - r->done;
+    return 0;
 }
 
 static int read_text(file_reader *r, fault *f)
@@ -262,20 +207,39 @@ static int read_text(file_reader *r, fault *f)
     if (memcmp(p, text_magic, 4) || load32(p + 4)) return fail_at(f, at, "no text record");
     if (size > TEXT_MAX || coded > TEXT_CODED_MAX(size)) return fail_at(f, at + 8, "impossible size of a text");
     if (r->claimed != SIZE_UNKNOWN && 8 + size > r->claimed) return fail_at(f, at + 8, "a text longer than the source");
-    if (want(r, (size_t)coded + TEXT_PREFIX + 8, f)) return 1;
-    p = input_bytes(r->in);
-    if (bitsnap_hash(p, (size_t)coded + TEXT_PREFIX) != load64(p + TEXT_PREFIX + coded))
-        return fail_at(f, at, "the check of the text does not match");
+    if (want_record(r, TEXT_PREFIX, coded, "the check of the text does not match", f)) return 1;
     r->text_size = (size_t)size;
     r->text = (char *)malloc(size ? (size_t)size : 1);
     if (!r->text) return fault_memory(f);
-    if (text_decode(r->text, (size_t)size, p + TEXT_PREFIX, (size_t)coded, f)) return fault_add(f, DAMAGED);
+    if (text_decode(r->text, (size_t)size, input_bytes(r->in) + TEXT_PREFIX, (size_t)coded, f)) return fault_add(f, DAMAGED);
     input_consume(r->in, (size_t)coded + TEXT_PREFIX + 8);
     r->done = 8 + size;
     return 0;
 }
 
-int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, fault *f)
+/* Whether this is the base, as far as its header tells. */
+static int base_agrees(const file_reader *r, const file_base *base)
+{
+    const link_end *e = &r->link.base;
+    return base && base->text_size == e->text_size && bitsnap_hash(base->text, base->text_size) == e->id &&
+           (!base->data || base->data_size == e->data_size);
+}
+
+/* The text of a delta, as far as it can be known. */
+static int find_text(file_reader *r, const file_base *base, int needed, fault *f)
+{
+    const int agrees = base_agrees(r, base);
+    if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
+    if (needed && !agrees)
+        return fault_set(f, "not the base that this delta was made against: its header is another; give the right base");
+    if (link_find_texts(&r->link, agrees ? base->text : NULL, f)) return fault_add(f, DAMAGED);
+    r->text = r->link.own.text;
+    r->link.own.text = NULL;
+    r->base = agrees ? base : NULL;
+    return 0;
+}
+
+static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, int needed, fault *f)
 {
     const uint8_t *p;
     memset(r, 0, sizeof *r);
@@ -292,16 +256,29 @@ int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, fault *
     p = input_bytes(in);
     if (p[8] != 0) return fault_set(f, "is a .bsnap file of version %u (byte 8): a newer bitsnap is needed", p[8]);
     if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 0, "the check of the file header does not match");
-    if (p[9] > SOURCE_SAFETENSORS)
+    if (p[9] > SOURCE_DELTA)
         return fault_set(f, "holds a source of unknown kind %u (byte 9): a newer bitsnap is needed", p[9]);
     if (load64(p + 8) >> 16) return fail_at(f, 10, "reserved bytes that are not 0");
     r->kind = p[9];
     r->claimed = load64(p + 16);
     input_consume(in, HEADER_SIZE);
+    if (r->kind == SOURCE_DELTA) {
+        if (r->claimed == SIZE_UNKNOWN) return fail_at(f, 16, "a delta to a source of unknown size");
+        if (read_base(r, f)) return 1;
+    }
     if (r->claimed != SIZE_UNKNOWN && in->size != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
     if (r->limit && r->claimed != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
-    if (r->kind == SOURCE_SAFETENSORS) return read_text(r, f);
-    return 0;
+    return r->kind == SOURCE_SAFETENSORS ? read_text(r, f) : r->kind == SOURCE_DELTA ? find_text(r, base, needed, f) : 0;
+}
+
+int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f)
+{
+    return begin(r, c, in, limit, base, 1, f);
+}
+
+int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, fault *f)
+{
+    return begin(r, c, in, SIZE_UNKNOWN, base, 0, f);
 }
 
 static int read_end(file_reader *r, fault *f)
@@ -334,14 +311,28 @@ static int read_end(file_reader *r, fault *f)
     return 0;
 }
 
-/* The magic of the next record: 1 for a frame, 0 for the end record; less than 0 is a failure. */
-static int next_record(file_reader *r, fault *f)
+/* The place of the next frame's base. */
+static int read_place(file_reader *r, fault *f)
 {
     const uint8_t *p;
-    if (want(r, 4, f)) return -1;
+    if (want_record(r, PLACE_SIZE - 8, 0, "the check of a place record does not match", f)) return 1;
     p = input_bytes(r->in);
-    if (!memcmp(p, frame_magic, 4)) return 1;
-    if (!memcmp(p, end_magic, 4)) return 0;
+    r->range.begin = load64(p + 4);
+    r->placed = 1;
+    input_consume(r->in, PLACE_SIZE);
+    return 0;
+}
+
+/* Goes to the next record: 1 for a frame, 0 for the end record; less than 0 is a failure. */
+static int next_record(file_reader *r, fault *f)
+{
+    r->placed = 0;
+    if (want(r, 4, f)) return -1;
+    if (r->kind == SOURCE_DELTA && !memcmp(input_bytes(r->in), place_magic, 4)) {
+        if (read_place(r, f) || want(r, 4, f)) return -1;
+    }
+    if (!memcmp(input_bytes(r->in), frame_magic, 4)) return 1;
+    if (!r->placed && !memcmp(input_bytes(r->in), end_magic, 4)) return 0;
     (void)fail_at(f, r->in->offset, "neither a frame nor the end record");
     return -1;
 }
@@ -359,39 +350,89 @@ static int check_frame(file_reader *r, uint64_t count, unsigned width, fault *f)
     return 0;
 }
 
+/* What a frame says of itself, before anything of it is done with. */
+static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
+{
+    bitsnap_status status;
+    r->frame_begin = r->in->offset;
+    if (want(r, FRAME_HEADER, f)) return 1;
+    if (input_bytes(r->in)[7] & 0x80) { /* extensions, of a size that stands in front of them */
+        const size_t size = FRAME_HEADER + 2 + (size_t)bytes_load(input_bytes(r->in) + 16, 2);
+        if (want(r, size, f)) return 1;
+    }
+    status = bitsnap_read_info(info, input_bytes(r->in), input_available(r->in));
+    if (status) { /* the codec tells more */
+        size_t used;
+        (void)bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used);
+        return fail_codec(r, f);
+    }
+    if (info->has_base != r->placed)
+        return fail_at(f, r->frame_begin, r->placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+    r->range.dtype = info->base_dtype;
+    if (info->has_base && (r->range.begin > r->link.base.data_size ||
+                           info->count > (r->link.base.data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
+        return fail_at(f, r->frame_begin, "a place beyond the end of the base");
+    return check_frame(r, info->count, info->width, f);
+}
+
 static void set_dtype(file_reader *r, bitsnap_dtype dtype)
 {
     r->dtype = dtype;
     r->common = !r->common || r->common == dtype ? dtype : BITSNAP_I8;
 }
 
+/* A frame of which all but the footer has been passed; that begins with the content id. */
+static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame)
+{
+    frame->at = r->frame_begin;
+    frame->bytes = info->count * info->width;
+    frame->begin = r->done - frame->bytes - (r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size);
+    frame->count = info->count;
+    frame->dtype = info->dtype;
+    frame->role = !info->has_base ? 0 : info->base_dtype == info->dtype ? 1 : 2;
+    frame->range = r->range;
+    frame->base_id = info->base_id;
+    frame->has_id = info->has_content_id && input_available(r->in) >= 8;
+    frame->id = frame->has_id ? load64(input_bytes(r->in)) : 0;
+}
+
+static int frame_done(file_reader *r, file_frame *frame, fault *f)
+{
+    frame->size = r->in->offset - r->frame_begin;
+    if (frame_list_add(&r->frames, frame->size, f)) return 1;
+    return r->frame_observer.note ? r->frame_observer.note(r->frame_observer.context, frame, f) : 0;
+}
+
 static int frame_begin(file_reader *r, fault *f)
 {
+    bitsnap_info info;
     size_t used;
-    bitsnap_status status;
-    r->frame_begin = r->in->offset;
+    if (frame_info(r, &info, f)) return 1;
+    r->info = info;
     r->noted = 0;
-    while ((status = bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) ==
-           BITSNAP_E_TRUNCATED)
-        if (want(r, r->stream.need, f)) return 1;
-    if (status) return fail_codec(r, f);
+    if (bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) return fail_codec(r, f);
     input_consume(r->in, used);
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
-    return check_frame(r, r->stream.count, r->stream.width, f) || codec_reserve(r->codec, r->stream.block_log2, f);
+    return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, f)) ||
+           codec_reserve(r->codec, r->stream.block_log2, r->placed, f);
 }
 
 static int frame_end(file_reader *r, fault *f)
 {
+    file_frame frame;
     size_t used;
     bitsnap_status status;
     while ((status = bitsnap_pull_end(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) ==
            BITSNAP_E_TRUNCATED)
         if (want(r, r->stream.need, f)) return 1;
     if (status) return fail_codec(r, f);
+    memset(&frame, 0, sizeof frame);
+    frame_describe(r, &r->info, &frame);
     input_consume(r->in, used);
     r->in_frame = 0;
-    return frame_list_add(&r->frames, r->in->offset - r->frame_begin, f);
+    file_release_range(r->codec, &r->used);
+    return frame_done(r, &frame, f);
 }
 
 /* Elements of the frame, until the window is full or the frame has no more. */
@@ -412,7 +453,7 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
             continue;
         }
         if (status) return fail_codec(r, f);
-        note_blocks(&r->observer, s, &r->noted, input_bytes(r->in), used);
+        file_note_blocks(&r->observer, s, &r->noted, input_bytes(r->in), used);
         input_consume(r->in, used);
         done += n;
     }
@@ -455,44 +496,47 @@ static int skip(file_reader *r, uint64_t n, fault *f)
     return passed < n ? fail_truncated(r, f) : 0;
 }
 
+/* Goes over the blocks of a frame; *footer gets its size. */
+static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *frame, uint64_t *footer, fault *f)
+{
+    const block_kind kind = { info->width, info->block_log2, info->checks, info->has_base };
+    uint64_t done = 0;
+    *footer = 0;
+    if (info->blocks > 1 || info->has_content_id) *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u);
+    while (done < info->count) {
+        block_size b;
+        if (want(r, 4, f)) return 1;
+        if (input_bytes(r->in)[0] > (info->has_base ? FORM_CLASSED : FORM_SAME - 1))
+            return fail_at(f, r->in->offset, "a block of a form that is not known");
+        if (want(r, block_need(input_bytes(r->in), &kind), f)) return 1;
+        b = block_look(input_bytes(r->in), &kind, info->count - done);
+        if (!b.elements || b.whole - b.prefix > (b.form == FORM_SAME ? 8 * b.cells : info->width * b.elements + 4))
+            return fail_at(f, r->in->offset, "wrong size of a block");
+        if (r->observer.note) r->observer.note(r->observer.context, b.elements * info->width, b.whole);
+        if (b.form == FORM_SAME) frame->same += b.cells;
+        else if (b.form == FORM_CLASSED) frame->classed++;
+        else frame->plain += b.cells;
+        done += b.elements;
+        *footer += *footer ? (b.form == FORM_CONST ? 8 : 4) : 0;
+        if (skip(r, b.whole, f)) return 1;
+    }
+    return 0;
+}
+
 static int look_at_frame(file_reader *r, fault *f)
 {
     bitsnap_info info;
-    bitsnap_status status;
-    uint64_t done = 0, footer;
-    unsigned flags;
-    r->frame_begin = r->in->offset;
-    if (want(r, FRAME_HEADER, f)) return 1;
-    if (input_bytes(r->in)[7] & 0x80) { /* extensions, of a size that stands in front of them */
-        const size_t size = FRAME_HEADER + 2 + (size_t)bytes_load(input_bytes(r->in) + 16, 2);
-        if (want(r, size, f)) return 1;
-    }
-    status = bitsnap_read_info(&info, input_bytes(r->in), input_available(r->in));
-    if (status) return fail_at(f, r->frame_begin, bitsnap_status_message(status));
-    if (check_frame(r, info.count, info.width, f)) return 1;
+    file_frame frame;
+    uint64_t footer;
+    if (frame_info(r, &info, f)) return 1;
+    memset(&frame, 0, sizeof frame);
     if (skip(r, info.header_size, f)) return 1;
     set_dtype(r, info.dtype);
-    flags = (info.checks ? FLAG_CHECKS : 0u) | (info.has_content_id ? FLAG_CONTENT : 0u);
-    footer = 0;
-    if (info.blocks > 1 || info.has_content_id) footer = 28 + (info.checks ? 8u : 0u) + (info.has_content_id ? 8u : 0u);
-    while (done < info.count) {
-        const unsigned prefix = info.checks ? 12 : 4;
-        uint64_t elements, size;
-        unsigned form;
-        if (want(r, 4, f)) return 1;
-        form = input_bytes(r->in)[0];
-        if (form > FORM_LAST) return fail_at(f, r->in->offset, "a block of a form that is not known");
-        if (form == FORM_CONST && want(r, prefix + info.width + 4, f)) return 1;
-        size = block_size(input_bytes(r->in), info.width, info.block_log2, flags, info.count - done, &elements);
-        if (!elements || size - prefix > info.width * elements + 4)
-            return fail_at(f, r->in->offset, "wrong size of a block");
-        if (r->observer.note) r->observer.note(r->observer.context, elements * info.width, size);
-        done += elements;
-        footer += footer ? (form == FORM_CONST ? 8 : 4) : 0;
-        if (skip(r, size, f)) return 1;
-    }
+    if (look_at_blocks(r, &info, &frame, &footer, f)) return 1;
     r->done += info.count * info.width;
-    return skip(r, footer, f) || frame_list_add(&r->frames, r->in->offset - r->frame_begin, f);
+    if (info.has_content_id && want(r, 8, f)) return 1;
+    frame_describe(r, &info, &frame);
+    return skip(r, footer, f) || frame_done(r, &frame, f);
 }
 
 int file_look(file_reader *r, fault *f)
@@ -505,6 +549,8 @@ int file_look(file_reader *r, fault *f)
 
 void file_read_close(file_reader *r)
 {
+    if (r->codec) file_release_range(r->codec, &r->used);
+    link_free(&r->link);
     free(r->text);
     free(r->elements);
     free(r->frames.sizes);

@@ -8,8 +8,25 @@
 
 #include "codec.h"
 #include "io.h"
+#include "link.h"
 
-enum { SOURCE_RAW = 0, SOURCE_SAFETENSORS = 1 }; /* values of the format */
+/* Values of the format. A delta holds a .safetensors file, too, but by what it differs from another. */
+enum { SOURCE_RAW = 0, SOURCE_SAFETENSORS = 1, SOURCE_DELTA = 2 };
+
+/* What a delta is against: a .safetensors file. */
+typedef struct file_base {
+    const char *text;
+    size_t text_size;
+    uint8_t *data;         /* little-endian; null where only the text is at hand. On machines that are not little-endian
+                              the part in use is changed meanwhile */
+    uint64_t data_size;
+} file_base;
+
+/* Elements of the base, from this byte of its data on. */
+typedef struct file_range {
+    uint64_t begin;
+    bitsnap_dtype dtype;
+} file_range;
 
 /* Who wants to know what blocks take: called for each in order, with the bytes of its elements and its own. Set
  * it after file_write_begin and file_read_begin, which clear it. */
@@ -18,11 +35,25 @@ typedef struct block_observer {
     void *context;
 } block_observer;
 
+void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size);
+
+/* The range of the base that the codec works with, while it does. */
+typedef struct file_used {
+    uint8_t *bytes;
+    size_t size;
+    unsigned width;
+} file_used;
+
+int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f);
+void file_release_range(codec *c, file_used *used);
+
 /* The sizes of the frames, which the end record repeats. */
 typedef struct frame_list {
     uint64_t *sizes;
     size_t count, capacity;
 } frame_list;
+
+int frame_list_add(frame_list *l, uint64_t size, fault *f);
 
 /* ================================================================================= WRITING */
 
@@ -34,6 +65,8 @@ typedef struct file_writer {
     uint64_t source_size;  /* bytes of the source so far */
     bitsnap_stream stream; /* of the frame being written */
     uint64_t noted;        /* its elements that the observer knows of */
+    const file_base *base; /* of a delta */
+    file_used used;
     uint8_t *packed;       /* what leaves the codec */
     size_t packed_size;
 } file_writer;
@@ -42,11 +75,17 @@ typedef struct file_writer {
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
                      fault *f);
 
+/* The same for a delta. Without a base only frames that are packed, or have none, can follow. */
+int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f);
+
 /* A frame: begin, windows (c->window bytes each, but for the last), end. `elements` are little-endian, and
- * changed on machines that are not. */
-int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, fault *f);
+ * changed on machines that are not. `range`: the elements of the base that it is coded against, or null. */
+int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, const file_range *range, fault *f);
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
 int file_write_frame_end(file_writer *w, fault *f);
+
+/* A frame that is there already, for so many bytes of the source; `place`: where in the base its elements lie, or null. */
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f);
 
 /* The end record. file_write_close frees memory, at any time. */
 int file_write_end(file_writer *w, fault *f);
@@ -54,30 +93,60 @@ void file_write_close(file_writer *w);
 
 /* ================================================================================= READING */
 
+/* What there is to know of a frame without decoding it. */
+typedef struct file_frame {
+    uint64_t at, size;        /* bytes of the file */
+    uint64_t begin, bytes;    /* of the data of the source */
+    uint64_t count;
+    bitsnap_dtype dtype;
+    int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */
+    file_range range;         /* of the base, where there is one */
+    uint64_t base_id;         /* content id of that range */
+    int has_id;
+    uint64_t id;              /* content id of the elements */
+    uint64_t same, classed, plain; /* cells, as bitsnap_info has them */
+} file_frame;
+
+/* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are of file_look only. Returns 0, or 1 with a message. */
+typedef struct frame_observer {
+    int (*note)(void *context, const file_frame *frame, fault *f);
+    void *context;
+} frame_observer;
+
 typedef struct file_reader {
     codec *codec;
     input *in;
     block_observer observer;
+    frame_observer frame_observer;
     frame_list frames;
-    int kind;              /* SOURCE_RAW or SOURCE_SAFETENSORS */
+    int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
     int ended;             /* the end record has been read and agreed */
     uint64_t claimed;      /* bytes of the source, as the header has it; SIZE_UNKNOWN where it does not */
     uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */
     uint64_t done;         /* bytes of the source so far */
-    char *text;            /* header text of a .safetensors file */
+    char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
     size_t text_size;
+    file_link link;        /* of a delta */
+    const file_base *base; /* what was given as its base */
+    file_range range;      /* of the base: of the next frame, where `placed` */
+    file_used used;
+    int placed;
     bitsnap_dtype dtype;   /* of the elements that were read last */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
     int in_frame;
     bitsnap_stream stream;
+    bitsnap_info info;     /* of the frame */
     uint64_t frame_begin;  /* byte of the file */
     uint64_t noted;
     uint8_t *elements;     /* c->window bytes */
 } file_reader;
 
-/* Reads what comes before the frames. Where the source is larger than `limit`, or with limit 0 larger than both
- * 4 GiB and 256 times the file, it is refused: as soon as that is known. */
-int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, fault *f);
+/* Reads what comes before the frames. A delta needs its base; others do not use it. Where the source is larger than `limit`, or with limit 0 larger than both
+ * 4 GiB and 256 times the file (of a delta: and its base), it is refused: as soon as that is known. */
+int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
+
+/* The same for file_look. `base` may be null, or a text only; it is used where it is that of the delta. */
+int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, fault *f);
 
 /* The next elements, as bytes of the source: a window at a time, or what a frame has left. *size is 0 at the
  * end of the file, when everything has been checked. They stay until the next call. */
@@ -88,8 +157,9 @@ int file_look(file_reader *r, fault *f);
 
 void file_read_close(file_reader *r);
 
-/* Whether a file begins like this one: 8 bytes are enough. */
+/* Whether a file begins like this one: 8 bytes are enough; and whether it is a delta, by 10. */
 int file_is_bsnap(const uint8_t *bytes, size_t size);
+int file_is_delta(const uint8_t *bytes, size_t size);
 
 /* 2^30 bytes as "1.0 GiB"; `text` has 32 bytes. */
 const char *size_text(char *text, uint64_t bytes);

@@ -16,6 +16,9 @@ static const char general[] =
     "  bitsnap test FILE...          checks everything, writes nothing\n"
     "  bitsnap info FILE...          tensors, their sizes, and the order-0 bound\n"
     "  bitsnap compare FILE FILE     tensor by tensor: equal, or how far apart\n"
+    "  bitsnap apply DELTA FILE      a .safetensors file as the delta has it\n"
+    "  bitsnap merge DELTA DELTA...  one delta for those that follow each other\n"
+    "  bitsnap invert DELTA          the delta back\n"
     "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
     "\n"
     "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
@@ -28,6 +31,12 @@ static const char general[] =
     "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors\n"
     "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
     "  bitsnap info model.safetensors.bsnap\n"
+    "\n"
+    "A delta holds a file by what it differs from another, its base (-b)\n"
+    "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
+    "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
+    "  bitsnap apply step2.delta live.safetensors    step 1 becomes step 2 in place,\n"
+    "                                                as a whole or not at all\n"
     "\n"
     "A FILE of - is standard input. Outputs are written beside their place under\n"
     "another name, and get their own when they are whole and on the disk. The exit\n"
@@ -46,6 +55,11 @@ static const char common_options[] =
     "  -V, --version        the version\n"
     "      --               what follows are files, even if they begin with -\n";
 
+static const char base_text[] =
+    "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
+    "                       file of one. Given several times it is a chain: the first\n"
+    "                       is whole, every other a delta to what stands before it\n";
+
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
     "\n"
@@ -60,7 +74,17 @@ static const char compress_text[] =
     "      --dtype NAME     FILE holds raw elements, whatever it looks like: bf16 f16\n"
     "                       f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 bool (u8 to u64\n"
     "                       are the same as i8 to i64)\n"
-    "      --rm             removes FILE when its output is whole and on the disk\n";
+    "      --rm             removes FILE when its output is whole and on the disk\n"
+    "      --self-contained with -b: a delta that can be merged and inverted without\n"
+    "                       its base; larger by a tenth to a third\n"
+    "      --max-output SIZE\n"
+    "                       with -b: the largest size that a .bsnap BASE may expand to\n"
+    "\n"
+    "With -b the output is a delta: it holds what FILE differs from BASE, which is\n"
+    "needed to restore it. Tensors are paired by name, dtype and shape, wherever they\n"
+    "stand; F16 and BF16 tensors also with F32 tensors, their master copies. Tensors\n"
+    "without a partner are compressed for themselves.\n"
+    "\n";
 
 static const char compress_examples[] =
     "\n"
@@ -68,7 +92,10 @@ static const char compress_examples[] =
     "  bitsnap compress model.safetensors\n"
     "  bitsnap compress -l fast -o /backup/model.bsnap model.safetensors\n"
     "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
-    "  bitsnap compress --dtype bf16 weights.bin\n";
+    "  bitsnap compress --dtype bf16 weights.bin\n"
+    "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
+    "  bitsnap compress -b step1.bsnap -b step2.delta -o step3.delta step3.safetensors\n"
+    "  bitsnap compress -b master.safetensors -o model.delta model.bf16.safetensors\n";
 
 static const char max_output_text[] =
     "      --max-output SIZE\n"
@@ -94,7 +121,9 @@ static const char decompress_examples[] =
     "Examples\n"
     "  bitsnap decompress model.safetensors.bsnap\n"
     "  bitsnap decompress -o /tmp/model.safetensors model.safetensors.bsnap\n"
-    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >model.safetensors\n";
+    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >model.safetensors\n"
+    "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
+    "  bitsnap decompress -b step1.bsnap -b step2.delta -o step3.safetensors step3.delta\n";
 
 static const char test_text[] =
     "bitsnap test FILE... - decodes everything, checks everything, writes nothing\n"
@@ -107,7 +136,8 @@ static const char test_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap test *.bsnap\n"
-    "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n";
+    "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n"
+    "  bitsnap test -b step1.safetensors step2.delta\n";
 
 static const char info_text[] =
     "bitsnap info FILE... - the tensors of a .bsnap file and what they take\n"
@@ -120,13 +150,21 @@ static const char info_text[] =
     "to be computed from the elements, so all are decoded and checked; --no-bound\n"
     "looks at sizes alone, and at once. -q leaves the table out.\n"
     "\n"
-    "      --no-bound       without the bound\n";
+    "Of deltas, which are not decoded: the base they were made against, by size and\n"
+    "id, and of each frame how many cells (of elements that are coded together) are the\n"
+    "same as the base's, differences to them, or coded for themselves. Their tensors\n"
+    "are known where the base is, from -b or as the file before. A delta behind another\n"
+    "file in the command line is told to follow it or not.\n"
+    "\n"
+    "      --no-bound       without the bound\n"
+    "      --chain          every file must follow the one before, else status 1\n";
 
 static const char info_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap info model.safetensors.bsnap\n"
-    "  bitsnap info --no-bound --json model.safetensors.bsnap\n";
+    "  bitsnap info --no-bound --json model.safetensors.bsnap\n"
+    "  bitsnap info -q --chain step1.bsnap step2.delta step3.delta\n";
 
 static const char compare_text[] =
     "bitsnap compare FILE FILE - two files, tensor by tensor\n"
@@ -154,6 +192,56 @@ static const char compare_examples[] =
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
     "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n";
 
+static const char apply_text[] =
+    "bitsnap apply DELTA FILE - FILE becomes what DELTA was made from\n"
+    "\n"
+    "FILE is the .safetensors file that DELTA was made against. The result is written\n"
+    "beside it and takes its place when it is whole, checked and on the disk: until\n"
+    "then, and after every error, FILE is as it was. If it is the result already, that\n"
+    "is said, and nothing changes: applying twice does no harm. A DELTA of - is\n"
+    "standard input. Deltas to a master copy are refused.\n"
+    "\n";
+
+static const char apply_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap apply step2.delta live.safetensors\n"
+    "  ssh host cat step2.delta | bitsnap apply - live.safetensors\n";
+
+static const char merge_text[] =
+    "bitsnap merge DELTA DELTA... -o FILE - one delta for those that follow each other\n"
+    "\n"
+    "FILE is a delta from the base of the first to the result of the last. Without the\n"
+    "base that is possible where they were made with --self-contained, and of others\n"
+    "where few elements changed; with -b always.\n"
+    "\n";
+
+static const char merge_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap merge monday.delta tuesday.delta wednesday.delta -o week.delta\n"
+    "  bitsnap merge -b sunday.safetensors monday.delta tuesday.delta -o both.delta\n";
+
+static const char invert_text[] =
+    "bitsnap invert DELTA -o FILE - the delta back, from the result to the base\n"
+    "\n"
+    "Without the base that is possible where DELTA was made with --self-contained and\n"
+    "no tensors were taken away; with -b always.\n"
+    "\n";
+
+static const char invert_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap invert step2.delta -o back.delta && bitsnap apply back.delta live.safetensors\n"
+    "  bitsnap invert -b step1.safetensors step2.delta -o back.delta\n";
+
+static const char algebra_options[] =
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -\n"
+    "  -f, --force          replaces an output that is there\n"
+    "  -l, --level LEVEL    with -b: fast, default or best\n"
+    "      --self-contained with -b: the output can be merged and inverted without it\n";
+
 static const char benchmark_text[] =
     "bitsnap benchmark FILE... - how small, and how fast, in memory\n"
     "\n"
@@ -173,10 +261,11 @@ static const char benchmark_examples[] =
     "  bitsnap benchmark *.safetensors\n"
     "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
 
-static void put(const char *first, const char *second, const char *examples)
+static void put(const char *first, const char *second, const char *third, const char *examples)
 {
     (void)fputs(first, stdout);
     (void)fputs(second, stdout);
+    (void)fputs(third, stdout);
     (void)fputs(common_options, stdout);
     (void)fputs(examples, stdout);
 }
@@ -184,12 +273,15 @@ static void put(const char *first, const char *second, const char *examples)
 void print_help(command c)
 {
     switch (c) {
-    case COMPRESS: put(compress_text, "", compress_examples); break;
-    case DECOMPRESS: put(decompress_text, max_output_text, decompress_examples); break;
-    case TEST: put(test_text, max_output_text, test_examples); break;
-    case INFO: put(info_text, max_output_text, info_examples); break;
-    case BENCHMARK: put(benchmark_text, "", benchmark_examples); break;
-    case COMPARE: put(compare_text, max_output_text, compare_examples); break;
+    case COMPRESS: put(compress_text, base_text, "", compress_examples); break;
+    case DECOMPRESS: put(decompress_text, base_text, max_output_text, decompress_examples); break;
+    case TEST: put(test_text, base_text, max_output_text, test_examples); break;
+    case INFO: put(info_text, base_text, max_output_text, info_examples); break;
+    case BENCHMARK: put(benchmark_text, "", "", benchmark_examples); break;
+    case COMPARE: put(compare_text, "", max_output_text, compare_examples); break;
+    case APPLY: put(apply_text, "", max_output_text, apply_examples); break;
+    case MERGE: put(merge_text, algebra_options, base_text, merge_examples); break;
+    case INVERT: put(invert_text, algebra_options, base_text, invert_examples); break;
     default: (void)fputs(general, stdout); break;
     }
 }

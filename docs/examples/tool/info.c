@@ -3,6 +3,7 @@
 #include "posix.h"
 
 #include "bound.h"
+#include "chain.h"
 #include "commands.h"
 #include "file.h"
 #include "progress.h"
@@ -19,7 +20,11 @@ typedef struct job {
     safetensors model;
     tally tally;
     progress progress;
-    int with_bound;
+    int with_bound, with_text; /* with_text: the header text is known */
+    const base *base;      /* -b */
+    chain_file self;
+    int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
+    char why[96];
     fault *f;
 } job;
 
@@ -45,25 +50,58 @@ static int read_blocks(job *j)
     return failed;
 }
 
+/* The file before this one in the command line. */
+static chain_file before;
+
+/* A delta is not decoded, which takes no more of its base than the text: from -b, or from the file before. */
+static int begin(job *j, const char *path)
+{
+    file_base text;
+    const file_base *known = j->base ? &j->base->file : NULL;
+    if (input_open(&j->in, path, j->f) || input_fill(&j->in, 32, j->f)) return 1;
+    if (file_is_delta(input_bytes(&j->in), input_available(&j->in))) j->with_bound = 0;
+    if (j->with_bound) return file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, NULL, j->f);
+    if (before.link.own.text) {
+        memset(&text, 0, sizeof text);
+        text.text = before.link.own.text;
+        text.text_size = (size_t)before.link.own.text_size;
+        known = &text;
+    }
+    if (file_look_begin(&j->reader, j->codec, &j->in, known, j->f)) return 1;
+    j->reader.base = NULL;
+    return 0;
+}
+
 static int look(job *j, const char *path)
 {
     uint64_t header;
     int raw;
-    if (input_open(&j->in, path, j->f) ||
-        file_read_begin(&j->reader, j->codec, &j->in, j->with_bound ? j->o->max_output : SIZE_UNKNOWN, j->f))
-        return 1;
-    raw = j->reader.kind == SOURCE_RAW;
+    if (begin(j, path)) return 1;
+    j->with_text = j->reader.text != NULL; /* that of a delta may be unknown */
+    raw = !j->with_text;
     progress_set_total(&j->progress, j->reader.claimed);
     if (!raw && safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
     if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
     j->reader.observer.note = tally_note;
     j->reader.observer.context = &j->tally;
+    j->reader.frame_observer.note = chain_note_frame;
+    j->reader.frame_observer.context = &j->self;
     header = j->reader.done;
     if (read_blocks(j)) return 1;
     if (!raw && j->reader.done - header != j->model.data_size)
         return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
                          (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.done - header));
     return 0;
+}
+
+/* Whether the file follows the one before; with --chain it must. */
+static int check_chain(job *j, const char *path)
+{
+    if (chain_take(&j->self, &j->reader, path, j->f)) return 1;
+    if (!before.name) return 0;
+    if (j->self.delta) j->follows = chain_follows(&before, &j->self, j->why);
+    if (!j->o->chain || j->follows > 0) return 0;
+    return fault_set(j->f, "does not follow %s: %s", before.name, j->self.delta ? j->why : "it is no delta");
 }
 
 /* ================================================================================= OUTPUT */
@@ -102,7 +140,7 @@ static void print_cells(const job *j, size_t i, uint64_t elements, uint64_t byte
 static void print_table(const job *j)
 {
     const safetensors *m = &j->model;
-    const int raw = j->reader.kind == SOURCE_RAW;
+    const int raw = !j->with_text;
     const size_t widest_name = 64, widest_shape = 40;
     char shape[256];
     size_t i, name_width = 5, shape_width = 5;
@@ -118,7 +156,7 @@ static void print_table(const job *j)
     if (raw) {
         const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
         const uint64_t bytes = j->tally.stored_at.at;
-        (void)printf("%-*s  %-8s  %-*s", (int)name_width, "(raw)",
+        (void)printf("%-*s  %-8s  %-*s", (int)name_width, j->reader.kind == SOURCE_RAW ? "(raw)" : "(all)",
                      j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)shape_width, "-");
         print_cells(j, 0, bytes / width, bytes);
         (void)putchar('\n');
@@ -158,13 +196,20 @@ static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void print_totals(const job *j, const sums *s)
 {
-    if (j->reader.kind == SOURCE_SAFETENSORS)
-        (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
+    if (j->with_text) (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
+    else if (j->reader.kind == SOURCE_DELTA)
+        (void)printf("header   %zu bytes of text; give the base with -b to see the tensors\n", j->reader.text_size);
     (void)printf("file     %llu -> %llu bytes, ratio %.4f\n", (unsigned long long)s->bytes_in,
                  (unsigned long long)s->bytes_out, quotient((double)s->bytes_in, (double)s->bytes_out));
     (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
                  (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
                  j->reader.frames.count);
+    if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out, !j->o->quiet);
+    if (j->follows >= 0) {
+        (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
+        (void)print_text(stdout, before.name, strlen(before.name));
+        (void)printf(j->follows ? "%s\n" : ": %s\n", j->why);
+    }
     if (!j->with_bound) return;
     (void)printf("order-0  %llu -> %.0f bytes, ratio %.4f", (unsigned long long)s->element_bytes, s->bound_bytes,
                  quotient((double)s->element_bytes, s->bound_bytes));
@@ -180,7 +225,7 @@ static void print_json(const job *j, const sums *s, const char *path)
     json_begin(&out, '{');
     json_member_string(&out, "command", "info");
     json_member_string(&out, "file", path);
-    json_member_string(&out, "kind", j->reader.kind == SOURCE_SAFETENSORS ? "safetensors" : "raw");
+    json_member_string(&out, "kind", j->reader.kind == SOURCE_RAW ? "raw" : "safetensors");
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
@@ -191,12 +236,14 @@ static void print_json(const job *j, const sums *s, const char *path)
         json_member_real(&out, "bound_bytes", s->bound_bytes);
         json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
     }
+    if (j->reader.kind == SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
+    json_bases(&out, j->o);
     tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound);
     json_end(&out, '}');
     (void)putc('\n', stdout);
 }
 
-int command_info(const options *o, codec *c, const char *path, fault *f)
+int command_info(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     job j;
     int failed;
@@ -206,9 +253,11 @@ int command_info(const options *o, codec *c, const char *path, fault *f)
     j.f = f;
     j.in.fd = -1;
     j.with_bound = !o->no_bound;
+    j.base = b;
+    j.follows = -1;
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
                    SIZE_UNKNOWN);
-    failed = look(&j, path);
+    failed = look(&j, path) || check_chain(&j, path);
     progress_end(&j.progress);
     if (!failed) {
         const sums s = add_up(&j);
@@ -227,5 +276,7 @@ int command_info(const options *o, codec *c, const char *path, fault *f)
     safetensors_free(&j.model);
     file_read_close(&j.reader);
     input_close(&j.in);
+    chain_free(&before);
+    before = j.self; /* of what could not be read, as much as is known: nothing follows it */
     return failed;
 }

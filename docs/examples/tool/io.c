@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,11 +57,39 @@ int input_check_unchanged(const input *in, fault *f)
 
 void input_close(input *in)
 {
+    if (in->map) (void)munmap(in->map, (size_t)in->size);
+    in->map = NULL;
     if (in->fd > STDIN_FILENO) (void)close(in->fd);
     free(in->window);
     in->fd = -1;
     in->window = NULL;
     in->at = in->end = in->capacity = 0;
+}
+
+int input_map(input *in, fault *f)
+{
+    const uint16_t one = 1;
+    uint8_t low;
+    void *map;
+    memcpy(&low, &one, 1);
+    if (!in->regular || in->size > SIZE_MAX || !in->size) return fault_set(f, "cannot be held in memory");
+    map = mmap(NULL, (size_t)in->size, low ? PROT_READ : PROT_READ | PROT_WRITE, MAP_PRIVATE, in->fd, 0);
+    if (map == MAP_FAILED) return fault_errno(f, "cannot be held in memory");
+    in->map = (uint8_t *)map;
+    return 0;
+}
+
+int input_again(const input *in, input *other, fault *f)
+{
+    *other = *in;
+    other->map = NULL;
+    other->window = NULL;
+    other->capacity = other->at = other->end = 0;
+    other->offset = 0;
+    other->ended = 0;
+    other->fd = dup(in->fd);
+    if (other->fd < 0) return fault_errno(f, "cannot be opened");
+    return lseek(other->fd, 0, SEEK_SET) < 0 ? fault_errno(f, "cannot be read") : 0;
 }
 
 /* One read of 1 .. n bytes; *got is 0 at the end. `ahead` is the number of bytes read before that are not done
@@ -164,7 +193,8 @@ int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f)
 /* ================================================================================= SIGNALS
  * A program that is told to end removes its temporary file first. */
 
-static const int fatal_signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE };
+/* SIGBUS: a file that is mapped has been cut short by somebody else */
+static const int fatal_signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGBUS };
 enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals };
 
 static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
@@ -271,12 +301,13 @@ static int open_temporary(output *out, mode_t mode, fault *f)
     return 0;
 }
 
-static int open_path(output *out, const char *path, const input *like, fault *f)
+static int open_path(output *out, const char *path, const input *like, int over, fault *f)
 {
     struct stat st;
     mode_t mode;
+    memset(&st, 0, sizeof st);
     if (!stat(path, &st)) {
-        if (like && like->device == st.st_dev && like->inode == st.st_ino)
+        if (like && !over && like->device == st.st_dev && like->inode == st.st_ino)
             return fault_set(f, "is the input itself; choose another output with -o");
         if (S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file");
         if (!S_ISREG(st.st_mode)) { /* a device or a pipe is not to be replaced by a file */
@@ -301,7 +332,18 @@ static int open_path(output *out, const char *path, const input *like, fault *f)
         out->target = NULL;
         return 1;
     }
+    /* who may not give files away keeps it */
+    if (over && !fchown(out->fd, st.st_uid, st.st_gid)) (void)fchmod(out->fd, mode);
     return 0;
+}
+
+int output_open_over(output *out, const char *path, const input *in, fault *f)
+{
+    memset(out, 0, sizeof *out);
+    out->name = path;
+    out->replace = 1;
+    out->fd = -1;
+    return open_path(out, path, in, 1, f) ? fault_in(f, out->name) : 0;
 }
 
 int output_open(output *out, const char *path, int replace, const input *like, fault *f)
@@ -311,7 +353,7 @@ int output_open(output *out, const char *path, int replace, const input *like, f
     out->name = standard ? "(standard output)" : path;
     out->replace = replace;
     out->fd = STDOUT_FILENO;
-    return !standard && open_path(out, path, like, f) ? fault_in(f, out->name) : 0;
+    return !standard && open_path(out, path, like, 0, f) ? fault_in(f, out->name) : 0;
 }
 
 int output_write(output *out, const void *bytes, size_t n, fault *f)
@@ -407,13 +449,40 @@ int spool_open(output *out, fault *f)
     return out->fd < 0 ? fault_in(f, out->name) : 0;
 }
 
+int spool_copy(output *out, input *in, fault *f)
+{
+    while (!input_fill(in, 65536, f)) {
+        if (!input_available(in)) return 0;
+        if (output_write(out, input_bytes(in), input_available(in), f)) return 1;
+        input_consume(in, input_available(in));
+    }
+    return 1;
+}
+
 int spool_to_input(output *out, input *in, const char *name, fault *f)
 {
+    struct stat st;
     memset(in, 0, sizeof *in);
     in->name = name;
     in->fd = out->fd;
     in->regular = 1;
     in->size = out->size;
+    in->changed = fstat(in->fd, &st) ? 0 : st.st_mtime;
     out->fd = -1;
     return lseek(in->fd, 0, SEEK_SET) < 0 ? fault_errno(f, "temporary file cannot be read") : 0;
+}
+
+int input_settle(input *in, fault *f)
+{
+    output spool;
+    input settled;
+    int failed;
+    if (in->regular && in->fd != STDIN_FILENO) return 0;
+    if (spool_open(&spool, f)) return 1;
+    failed = spool_copy(&spool, in, f) || spool_to_input(&spool, &settled, in->name, f);
+    if (spool.fd >= 0) (void)close(spool.fd);
+    if (failed) return 1;
+    input_close(in);
+    *in = settled;
+    return 0;
 }

@@ -28,6 +28,7 @@ typedef struct input {
     uint64_t offset;       /* bytes read and done with */
     uint8_t *window;       /* the next bytes: those from `at` to `end` */
     size_t capacity, at, end;
+    uint8_t *map;          /* all of it, where input_map has been called */
 } input;
 
 /* Opens a file; "-" is standard input. */
@@ -55,6 +56,16 @@ int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f);
 /* Continues at a byte counted from where reading began. Regular files only. */
 int input_seek(input *in, uint64_t offset, fault *f);
 
+/* The whole of a regular file in memory, without reading it: its bytes come as they are looked at. They stay until
+ * input_close. Only where the machine is not little-endian can they be changed (for this program alone). */
+int input_map(input *in, fault *f);
+
+/* Makes a pipe a file: a temporary one, with all that is left to come. Files stay as they are. */
+int input_settle(input *in, fault *f);
+
+/* Another input of the same file, from its start. */
+int input_again(const input *in, input *other, fault *f);
+
 /* ================================================================================= OUTPUT */
 
 typedef struct output {
@@ -70,6 +81,10 @@ typedef struct output {
  * output; devices and pipes are written directly. `like` gives the permissions and must not be the target
  * itself; null: those of the umask. One output at a time. */
 int output_open(output *out, const char *path, int replace, const input *like, fault *f);
+
+/* The same for an output that takes the place of the input itself: with its permissions and, where that may be, its owner. */
+int output_open_over(output *out, const char *path, const input *in, fault *f);
+
 int output_write(output *out, const void *bytes, size_t n, fault *f);
 int output_commit(output *out, fault *f);
 void output_discard(output *out);
@@ -82,6 +97,7 @@ void output_handle_signals(void);
 
 /* A file without a name, to be read and written by this program. */
 int spool_open(output *out, fault *f);
+int spool_copy(output *out, input *in, fault *f); /* all that is left of an input */
 int spool_to_input(output *out, input *in, const char *name, fault *f);
 
 #endif

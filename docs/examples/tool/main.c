@@ -4,9 +4,10 @@
  *
  * The layers, each calling downwards only:
  *     main, options, help            the command line
- *     compress, decompress, info, compare, benchmark, summary
- *     file, header                   .bsnap and .safetensors files from the first byte to the last
- *     text, safetensors, tally, bound, difference, json
+ *     compress, decompress, info, compare, benchmark, apply, merge, summary
+ *     base, delta                    what deltas are against, and deltas as wholes
+ *     file, header, plan             .bsnap and .safetensors files from the first byte to the last
+ *     link, record, text, safetensors, tally, bound, difference, json
  *     codec, parallel, progress, io, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
 #include "posix.h"
@@ -31,13 +32,16 @@ static void keep_standard_streams(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-static int run(const options *o, codec *c, size_t i, fault *f)
+static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
 {
     switch (o->command) {
-    case COMPRESS: return command_compress(o, c, o->files[i], f);
-    case DECOMPRESS: return command_decompress(o, c, o->files[i], f);
-    case TEST: return command_test(o, c, o->files[i], f);
-    case INFO: return command_info(o, c, o->files[i], f);
+    case COMPRESS: return command_compress(o, c, b, o->files[i], f);
+    case DECOMPRESS: return command_decompress(o, c, b, o->files[i], f);
+    case TEST: return command_test(o, c, b, o->files[i], f);
+    case INFO: return command_info(o, c, b, o->files[i], f);
+    case APPLY: return command_apply(o, c, o->files[0], o->files[1], f);
+    case MERGE: return command_merge(o, c, b, f);
+    case INVERT: return command_invert(o, c, b, o->files[i], f);
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
     default: return command_compare(o, c, o->files[0], o->files[1], f);
     }
@@ -59,6 +63,7 @@ int main(int argc, char **argv)
 {
     options o;
     codec c;
+    base b;
     fault f;
     size_t i, runs;
     int status = EXIT_OK;
@@ -78,17 +83,27 @@ int main(int argc, char **argv)
         fault_print(&f);
         return EXIT_ERROR;
     }
+    if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
+    memset(&b, 0, sizeof b);
+    b.in.fd = -1;
+    if (o.base_count && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+        fault_print(&f);
+        base_close(&b);
+        codec_close(&c);
+        return EXIT_ERROR;
+    }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    runs = o.command == COMPARE ? 1 : o.file_count;
+    runs = o.command & (COMPARE | APPLY | MERGE) ? 1 : o.file_count;
     for (i = 0; i < runs; i++) {
         memset(&f, 0, sizeof f);
-        if (!run(&o, &c, i, &f)) continue;
+        if (!run(&o, &c, o.base_count ? &b : NULL, i, &f)) continue;
         status = EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
         if (!*f.file) (void)fault_in(&f, strcmp(o.files[i], "-") ? o.files[i] : "(standard input)");
         (void)fflush(stdout);
         fault_print(&f);
     }
+    base_close(&b);
     codec_close(&c);
     return finish_output() ? EXIT_ERROR : status;
 }

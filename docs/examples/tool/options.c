@@ -15,7 +15,7 @@ typedef struct command_entry {
 /* The first name of a command is the one that messages use. */
 static const command_entry commands[] = {
     { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
-    { "benchmark", BENCHMARK },
+    { "benchmark", BENCHMARK }, { "apply", APPLY }, { "merge", MERGE }, { "invert", INVERT },
     { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
 };
 
@@ -27,17 +27,20 @@ typedef struct option_entry {
 } option_entry;
 
 enum {
-    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK,
+    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT,
     WRITE = COMPRESS | DECOMPRESS,
-    READ = ALL & ~(COMPRESS | BENCHMARK)
+    ALGEBRA = MERGE | INVERT,
+    READ = ALL & ~BENCHMARK,
+    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | ALGEBRA
 };
 
 static const option_entry entries[] = {
-    { 'o', "output", 1, WRITE },
-    { 'c', "stdout", 0, WRITE },
-    { 'f', "force", 0, WRITE },
+    { 'o', "output", 1, WRITE | ALGEBRA },
+    { 'c', "stdout", 0, WRITE | ALGEBRA },
+    { 'f', "force", 0, WRITE | ALGEBRA },
+    { 'b', "base", 1, WITH_BASE },
     { 'T', "threads", 1, ALL },
-    { 'l', "level", 1, COMPRESS | BENCHMARK },
+    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA },
     { 'q', "quiet", 0, ALL },
     { 'v', "verbose", 0, ALL },
     { 'h', "help", 0, ALL },
@@ -47,13 +50,15 @@ static const option_entry entries[] = {
     { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
     { 'R', "rm", 0, WRITE },
     { 'M', "max-output", 1, READ },
-    { 'B', "no-bound", 0, INFO }
+    { 'B', "no-bound", 0, INFO },
+    { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
+    { 'C', "chain", 0, INFO }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-#define COMMANDS ": compress, decompress, test, info, compare or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfTlqvhV" /* the others have long names only */
+#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert or benchmark; see bitsnap --help"
+#define SHORT_LETTERS "ocfbTlqvhV" /* the others have long names only */
 
 const char *command_name(command c)
 {
@@ -101,6 +106,13 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'P': o->no_progress = 1; break;
     case 'R': o->remove_input = 1; break;
     case 'B': o->no_bound = 1; break;
+    case 'S': o->self_contained = 1; break;
+    case 'C': o->chain = 1; break;
+    case 'b':
+        if (!*argument) return fault_set(f, "-b wants the name of a file");
+        if (o->base_count == BASES_MAX) return fault_set(f, "more than %d -b; merge deltas first", BASES_MAX);
+        o->bases[o->base_count++] = argument;
+        break;
     case 'T':
         if (parse_size(argument, &number) || number > 1024)
             return fault_set(f, "-T wants a number of threads up to 1024, 0 for all, not '%s'", argument);
@@ -158,20 +170,38 @@ static const option_entry *find_letter(char letter, fault *f)
 static int check(const options *o, unsigned used, fault *f)
 {
     const char *name = command_name(o->command);
-    size_t i;
+    size_t i, standards;
     for (i = 0; i < ENTRIES; i++)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
             return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
+    if (o->command == APPLY && o->file_count != 2)
+        return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
     if (o->file_count == 0)
         return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
     if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
-    if (o->output && o->file_count > 1) return fault_set(f, "-o and -c take one input, not %zu", o->file_count);
+    if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge wants two deltas or more, each following the one before");
+    if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s wants the name of its output: -o FILE", name);
+    if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output))
+        return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : "max-output");
+    if (o->command == COMPRESS && o->base_count && o->dtype)
+        return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
+    for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
+    if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
+    if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");
+    for (i = 0; i < o->base_count; i++) {
+        size_t k;
+        for (k = 0; k < o->file_count + i; k++)
+            if (!strcmp(o->bases[i], "-") && !strcmp(k < o->file_count ? o->files[k] : o->bases[k - o->file_count], "-"))
+                return fault_set(f, "- can be read once only");
+    }
+    if (o->output && o->file_count > 1 && o->command != MERGE) return fault_set(f, "-o and -c take one input, not %zu", o->file_count);
     for (i = 0; i < o->file_count; i++) {
         const int standard = !strcmp(o->files[i], "-");
         const int to_standard = o->output ? !strcmp(o->output, "-") : standard;
         if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
-        if (standard && o->file_count > 1 && o->command != COMPARE) return fault_set(f, "- stands for itself alone");
-        if (!(o->command & WRITE)) continue;
+        if (standard && o->file_count > 1 && !(o->command & (COMPARE | MERGE)) && !(o->command == APPLY && i == 0))
+            return fault_set(f, "- stands for itself alone");
+        if (!(o->command & (WRITE | ALGEBRA))) continue;
         if (o->remove_input && (standard || to_standard))
             return fault_set(f, "--rm needs an input and an output that are files");
         if (o->json && to_standard)

@@ -5,18 +5,25 @@
 
 #include "safetensors.h"
 
-typedef enum command { NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32 } command;
+typedef enum command {
+    NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
+    MERGE = 128, INVERT = 256
+} command;
+
+#define BASES_MAX 256
 
 typedef struct options {
     command command;
     char **files;           /* operands behind the command */
     size_t file_count;
+    const char *bases[BASES_MAX]; /* -b, in order */
+    size_t base_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
     const element_type *dtype; /* raw elements of this type */
     uint64_t max_output;    /* 0: the rule against bombs */
     unsigned threads;       /* 0: all */
     int level;
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain;
     int help, version;
 } options;
 

@@ -7,10 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Whether it is the output that is packed. */
+static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | INVERT)) != 0; }
+
 void print_summary(const options *o, const summary *s)
 {
-    const uint64_t source = o->command == COMPRESS ? s->bytes_in : s->bytes_out;
-    const uint64_t packed = o->command == COMPRESS ? s->bytes_out : s->bytes_in;
+    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
     if (o->quiet || !(o->verbose || isatty(STDERR_FILENO))) return;
     (void)print_text(stderr, s->input, strlen(s->input));
     (void)fputs(" -> ", stderr);
@@ -23,8 +26,8 @@ void print_summary(const options *o, const summary *s)
 
 void json_summary(json *j, const options *o, const summary *s)
 {
-    const uint64_t source = o->command == COMPRESS ? s->bytes_in : s->bytes_out;
-    const uint64_t packed = o->command == COMPRESS ? s->bytes_out : s->bytes_in;
+    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
     json_member_string(j, "command", command_name(o->command));
     json_member_string(j, "file", s->input);
     if (s->output) json_member_string(j, "output", s->output);
@@ -32,4 +35,14 @@ void json_summary(json *j, const options *o, const summary *s)
     json_member_whole(j, "bytes_out", s->bytes_out);
     json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
     json_member_real(j, "seconds", s->seconds);
+}
+
+void json_bases(json *j, const options *o)
+{
+    size_t i;
+    if (!o->base_count) return;
+    json_name(j, "base");
+    json_begin(j, '[');
+    for (i = 0; i < o->base_count; i++) json_string(j, o->bases[i]);
+    json_end(j, ']');
 }

@@ -51,8 +51,8 @@ typedef struct place {
 } place;
 
 typedef struct encoder {
-    const uint8_t *text;
-    size_t size;
+    const uint8_t *text;       /* begins with the bytes before the text, which matches may reach */
+    size_t begin, size;        /* where the text begins, and ends */
     unsigned depth;            /* candidates looked at in a chain */
     uint32_t *head, *chain;    /* places + 1 with the same hash: the latest, the one before each */
     unsigned hash_bits;
@@ -244,7 +244,8 @@ static void parse(encoder *e)
 {
     place *p = e->places;
     match found[CANDIDATES];
-    size_t begin = 0, anchor = 0, i, last = 0;
+    size_t begin = e->begin, anchor = begin, i, last = begin; /* the same place in what stands before is a good guess */
+    for (i = 0; i < begin; i++) remember(e, i);
     while (begin < e->size && !e->failed) {
         const size_t n = e->size - begin < SEGMENT ? e->size - begin : SEGMENT;
         match taken = { 0, 0 };
@@ -335,6 +336,12 @@ static int put_lists(const stream s[STREAMS], uint8_t *coded, size_t capacity, s
 
 int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f)
 {
+    return text_encode_after(coded, coded_size, text, size, 0, f);
+}
+
+int text_encode_after(uint8_t **coded, size_t *coded_size, const void *text, size_t size, size_t before, fault *f)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
     encoder e;
     uint32_t *tables;
     size_t ring = 1024, capacity = 0, i;
@@ -345,13 +352,15 @@ int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t si
     *coded_size = 0;
     if (size > TEXT_MAX) return fault_set(f, "a header text of more than %u bytes", TEXT_MAX);
     memset(&e, 0, sizeof e);
-    e.text = (const uint8_t *)text;
-    e.size = size;
+    if (before > DISTANCE_MAX) before = DISTANCE_MAX;
+    e.text = before ? bytes - before : bytes;
+    e.begin = before;
+    e.size = before + size;
     /* only in texts that are short, as those of most files are, does more effort cost no time */
     e.depth = size <= 1u << 24 ? 16 : 4;
     passes = size <= 1u << 16 ? 4 : size <= 1u << 24 ? 2 : 1;
-    e.hash_bits = size <= 1u << 16 ? 15 : 18;
-    while (ring < size && ring <= DISTANCE_MAX) ring *= 2;
+    e.hash_bits = e.size <= 1u << 16 ? 15 : 18;
+    while (ring < e.size && ring <= DISTANCE_MAX) ring *= 2;
     e.chain_mask = ring - 1;
     e.head = (uint32_t *)malloc(((size_t)1 << e.hash_bits) * sizeof *e.head);
     e.chain = (uint32_t *)malloc(ring * sizeof *e.chain);
@@ -363,7 +372,7 @@ int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t si
             e.count[which] = tables + 512 * which;
             e.price[which] = tables + 512 * which + 256;
         }
-        for (i = 0; i < size && i < SEGMENT; i++) e.count[LITERALS][e.text[i]]++;
+        for (i = 0; i < size && i < SEGMENT; i++) e.count[LITERALS][bytes[i]]++;
     }
     for (pass = 0; pass < passes && !failed; pass++) {
         memset(e.head, 0, ((size_t)1 << e.hash_bits) * sizeof *e.head);
@@ -454,7 +463,7 @@ static size_t get_number(const stream *s, size_t *at)
     return n;
 }
 
-static int unpack(uint8_t *text, size_t size, const stream s[STREAMS], fault *f)
+static int unpack(uint8_t *text, size_t size, size_t before, const stream s[STREAMS], fault *f)
 {
     const size_t matches = s[DISTANCES].size;
     size_t at = 0, literal = 0, run_at = 0, length_at = 0, i;
@@ -475,12 +484,12 @@ static int unpack(uint8_t *text, size_t size, const stream s[STREAMS], fault *f)
         length = get_number(&s[LENGTHS], &length_at) + MATCH_MIN;
         distance = s[DISTANCES].bytes[i] | (size_t)s[DISTANCES + 1].bytes[i] << 8 |
                    (size_t)s[DISTANCES + 2].bytes[i] << 16;
-        if (length_at > s[LENGTHS].size || length > size - at || distance == 0 || distance > at) break;
+        if (length_at > s[LENGTHS].size || length > size - at || distance == 0 || distance > before + at) break;
         if (distance >= length) {
             memcpy(text + at, text + at - distance, length);
             at += length;
         } else {
-            for (; length; length--, at++) text[at] = text[at - distance];
+            for (; length; length--, at++) text[at] = *(text + at - distance);
         }
     }
     return fault_set(f, "damaged text: sequence %zu of %zu does not fit (byte %zu of the text)", i, matches + 1, at);
@@ -488,12 +497,17 @@ static int unpack(uint8_t *text, size_t size, const stream s[STREAMS], fault *f)
 
 int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f)
 {
+    return text_decode_after(text, size, 0, coded, coded_size, f);
+}
+
+int text_decode_after(void *text, size_t size, size_t before, const void *coded, size_t coded_size, fault *f)
+{
     stream s[STREAMS];
     int failed;
     memset(s, 0, sizeof s);
     failed = size > TEXT_MAX ? fault_set(f, "damaged text: more than %u bytes", TEXT_MAX)
                              : get_streams(s, size, (const uint8_t *)coded, coded_size, f);
-    if (!failed) failed = unpack((uint8_t *)text, size, s, f);
+    if (!failed) failed = unpack((uint8_t *)text, size, before, s, f);
     streams_free(s);
     return failed;
 }

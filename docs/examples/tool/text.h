@@ -18,7 +18,12 @@
  * everywhere. Time is linear; memory up to 3 * size and 75 MiB. */
 int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f);
 
+/* The same for a text that follows `before` other bytes in memory: what is like them costs little. Who restores it
+ * must have the same bytes there. */
+int text_encode_after(uint8_t **coded, size_t *coded_size, const void *text, size_t size, size_t before, fault *f);
+
 /* Restores a text of exactly `size` bytes. `coded` may be anything; offsets in messages count from its start. */
 int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f);
+int text_decode_after(void *text, size_t size, size_t before, const void *coded, size_t coded_size, fault *f);
 
 #endif

@@ -1,0 +1,34 @@
+/* chain.h - what info tells of deltas: their frames, and whether one file follows another.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_CHAIN_H
+#define TOOL_CHAIN_H
+
+#include "file.h"
+#include "json.h"
+
+/* A .bsnap file, as a link of a chain. */
+typedef struct chain_file {
+    char *name;
+    int delta;
+    file_link link;        /* of a whole file only `own` */
+    file_frame *frames;
+    size_t count, capacity;
+} chain_file;
+
+/* An observer of frames; the context is the chain_file. */
+int chain_note_frame(void *context, const file_frame *frame, fault *f);
+
+/* What has been read, which is taken from the reader. */
+int chain_take(chain_file *x, file_reader *r, const char *name, fault *f);
+
+/* Whether the delta `x` was made against what `before` holds: by the headers, and by the content ids of all frames that
+ * hold the same elements. Where it does not, `why` (96 bytes) says what differs; else how many frames could not be compared. */
+int chain_follows(const chain_file *before, const chain_file *x, char *why);
+
+/* Lines for people; `follows`: 1, 0, or -1 where there is nothing before. */
+void chain_print(const chain_file *x, uint64_t file_size, int with_frames);
+void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows);
+
+void chain_free(chain_file *x);
+
+#endif

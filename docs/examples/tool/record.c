@@ -1,0 +1,34 @@
+/* record.c - the records of a .bsnap file around its frames: their sizes and magics. docs/FORMAT.md, section 8.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "record.h"
+
+#include "bytes.h"
+
+const uint8_t file_magic[8] = { 0xB5, 'S', 'N', 'P', 'F', 'I', 'L', 'E' };
+const uint8_t base_magic[4] = { 0xB5, 'B', 'A', 'S' };
+const uint8_t text_magic[4] = { 0xB5, 'T', 'X', 'T' };
+const uint8_t place_magic[4] = { 0xB5, 'P', 'L', 'C' };
+const uint8_t frame_magic[4] = { 0xB5, 'S', 'N', 'P' };
+const uint8_t end_magic[4] = { 0xB5, 'E', 'N', 'D' };
+const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
+
+static unsigned prefix_of(unsigned form, const block_kind *k)
+{
+    return 4 + (k->checks ? 8u : 0u) + (k->base && form != FORM_SAME ? 16u : 0u);
+}
+
+size_t block_need(const uint8_t *p, const block_kind *k)
+{
+    return p[0] == FORM_CONST ? prefix_of(p[0], k) + k->width + 4 : 4;
+}
+
+block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left)
+{
+    block_size b;
+    b.form = p[0];
+    b.prefix = prefix_of(b.form, k);
+    b.whole = b.prefix + (uint64_t)(load32(p) >> 8);
+    b.cells = b.form == FORM_CONST ? load32(p + b.prefix + k->width) : b.form == FORM_SAME ? load32(p) >> 11 : 1;
+    b.elements = b.cells << k->block_log2 < left ? b.cells << k->block_log2 : left;
+    return b;
+}

@@ -1,0 +1,41 @@
+/* record.h - the records of a .bsnap file around its frames: their sizes and magics. docs/FORMAT.md, section 8.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_RECORD_H
+#define TOOL_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HEADER_SIZE = 32,
+    BASE_PREFIX = 44, TEXT_PREFIX = 24, /* coded texts and 8 bytes follow */
+    PLACE_SIZE = 20,
+    END_PREFIX = 24, END_SIZE = 48,     /* 8 bytes a frame in between */
+    FRAME_HEADER = 24                   /* without extensions */
+};
+
+extern const uint8_t file_magic[8], base_magic[4], text_magic[4], place_magic[4], frame_magic[4], end_magic[4], last_magic[8];
+
+/* What tells how large blocks are. */
+typedef struct block_kind {
+    unsigned width, block_log2;
+    int checks, base; /* whether blocks have checks, and the frame a base */
+} block_kind;
+
+enum { FORM_CONST = 1, FORM_SAME = 4, FORM_CLASSED = 5 };
+
+/* A block, by its first bytes. */
+typedef struct block_size {
+    unsigned form, prefix;   /* prefix: bytes before the body */
+    uint64_t whole;          /* all bytes */
+    uint64_t cells, elements;
+} block_size;
+
+/* Bytes that must be there to tell the size of the block that begins at p, where at least 4 are. */
+size_t block_need(const uint8_t *p, const block_kind *k);
+
+/* The block at p, of which block_need bytes are there, and which is followed by so many elements of the frame. Nothing
+ * is checked: a form may be unknown, and a run may be 0 or too long (then it has all elements that are left). */
+block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left);
+
+#endif
