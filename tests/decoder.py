@@ -880,7 +880,7 @@ def decode_base_info(data, extensions):
 
 def check_given_base(header, base):
     """R43"""
-    if header.base and (base is None or base.dtype != header.base.dtype or base.count != header.count):
+    if header.base and header.count and (base is None or base.dtype != header.base.dtype or base.count != header.count):
         raise Reject(43, "no base, or one of another dtype or count", 16)
 
 
