@@ -505,21 +505,18 @@ extern "C" {
 #define BSN_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BSN_FUNCTION static __attribute__((unused, noinline))
 #define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
-#define BSN_PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
 #elif defined(_MSC_VER)
 #define BSN_INLINE static __forceinline
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
 #define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define BSN_INLINE static
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
 #if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
@@ -578,11 +575,14 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
  * the target's baseline is), else one. Operators work on all lanes alike. */
 #if defined(__GNUC__) || defined(__clang__)
 typedef uint64_t bsn_wide __attribute__((vector_size(16)));
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 #else
 typedef uint64_t bsn_wide;
+#endif
+#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#define BSN_SSE2 1
+#include <emmintrin.h>
+#else
+#define BSN_SSE2 0
 #endif
 #define BSN_WIDE sizeof(bsn_wide)
 
@@ -598,7 +598,7 @@ BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
 /* the lower half of each lane, times its upper half */
 BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 {
-#if defined(__SSE2__) && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
+#if BSN_SSE2 && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
     return (bsn_wide)_mm_mul_epu32((__m128i)x, (__m128i)(x >> 32));
 #else
     return (x & UINT64_C(0xFFFFFFFF)) * (x >> 32);
@@ -658,10 +658,35 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
-BSN_INLINE void bsn_prefetch_write(const uint8_t *p, size_t size)
+/* memcpy past the caches, where the machine can: for what is more than they hold, and is not read again soon. It would
+ * push out everything else, and every line would be read before it is written. bsn_streamed stands between the last one
+ * and what tells others that the bytes are there. */
+BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 {
-    size_t i;
-    for (i = 0; i < size; i += 64) BSN_PREFETCH_WRITE(p + i);
+#if BSN_SSE2
+    size_t i = bsn_min((64 - ((uintptr_t)to & 63)) & 63, size);
+    memcpy(to, from, i);
+    for (; i + 64 <= size; i += 64) {
+        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
+        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
+        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
+        _mm_stream_si128((__m128i *)(void *)(to + i), a);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
+        _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
+    }
+    memcpy(to + i, from + i, size - i);
+#else
+    memcpy(to, from, size);
+#endif
+}
+
+BSN_INLINE void bsn_streamed(void)
+{
+#if BSN_SSE2
+    _mm_sfence();
+#endif
 }
 
 /* Not memcmp: where only equality counts, compilers may turn that into bcmp, which not every C library has. */
@@ -752,6 +777,15 @@ typedef struct bsn_field {
     unsigned base;
 } bsn_field;
 
+/* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
+typedef struct bsn_finish {
+    bsn_node *node;          /* the outermost, which has symbols */
+    const bsn_field *field;
+    const uint8_t *plane[8]; /* bytes of the elements, of the top one the bits below the symbol where there are such */
+    uint64_t *state[8];      /* XXH3's accumulators of each plane; null: not to be hashed */
+    int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
+} bsn_finish;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -782,6 +816,14 @@ struct bitsnap_kernels {
     void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
+    /* node_merge, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
+     * where the table does not have it for this node and field, and nothing is done; null: it never has. */
+    int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
+    /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
+    void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
+    /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
+    uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
+                     unsigned escape, uint8_t *escapes);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -975,6 +1017,15 @@ BSN_INLINE void bsn_hash_feed(const bitsnap_kernels *kernels, bsn_hasher *h, con
             kernels->hash(h->state, p + 64 * h->stripes, stripes - h->stripes, h->stripes);
             h->stripes = stripes;
         }
+    }
+}
+
+/* The next `size` bytes, a multiple of 64 and not the last ones, are at p. */
+BSN_INLINE void bsn_hash_next(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t size)
+{
+    if (h->total > 240) {
+        kernels->hash(h->state, p, size / 64, h->stripes);
+        h->stripes += size / 64;
     }
 }
 
@@ -2065,6 +2116,8 @@ typedef struct bsn_tree {
 static int bsn_tree_order(bsn_tree *t, unsigned first, unsigned last)
 {
     unsigned count[BSN_LIMIT + 1] = { 0, 0, 0, 0, 0, 0, 0, 0, 0 }, place[BSN_LIMIT + 1], sum = 0, l, s, at = 0;
+    while (first + 8 <= last && !bsn_load64(t->length + first)) first += 8; /* most symbols are absent */
+    while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     for (s = first; s <= last; s++) count[t->length[s]]++;
     if (t->length[256]) count[t->length[256]]++;
     for (l = 1; l <= BSN_LIMIT; l++) {
@@ -2887,6 +2940,8 @@ typedef struct bsn_writer {
     bsn_lists *lists;
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
+    const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
+    size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int full;           /* result: 1 where the destination was too small */
@@ -2896,6 +2951,15 @@ typedef struct bsn_writer {
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
 #define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly */
+
+/* Asks for some of what lies ahead. A little at a time, between other work: more than the cache has places for what is on
+ * its way would hold that up. */
+BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
+{
+    size = bsn_min(size, (size_t)(w->ahead_end - w->ahead));
+    bsn_prefetch(w->ahead, size);
+    w->ahead += size;
+}
 
 /* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
 static unsigned bsn_log2_fixed(uint32_t x)
@@ -3111,16 +3175,28 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         }
         lost = (total >> 12) + 1;
     } else {
-        w->kernels->histogram(h, item->data, n, x->tables);
         if (sampled) { /* the window, where it holds 31 of 32 */
             const unsigned base = bsn_window(item->data, n);
             uint32_t inside = 0;
+            if (w->kernels->window) {
+                for (i = 0; i < n; i += BSN_CHUNK) {
+                    w->kernels->window(h + base, item->data + i, bsn_min(BSN_CHUNK, n - i), base);
+                    bsn_look_ahead(w, w->ahead_step);
+                }
+            } else {
+                w->kernels->histogram(h, item->data, n, x->tables);
+            }
             for (s = base; s < base + 16; s++) inside += h[s];
             if (32 * (uint64_t)inside >= 31 * (uint64_t)n) {
                 memset(h, 0, base * sizeof *h);
                 memset(h + base + 16, 0, (240 - base) * sizeof *h);
                 lost = n - inside;
+            } else if (w->kernels->window) {
+                memset(h, 0, 256 * sizeof *h);
+                w->kernels->histogram(h, item->data, n, x->tables);
             }
+        } else {
+            w->kernels->histogram(h, item->data, n, x->tables);
         }
     }
     for (s = 0; s < 256; s++)
@@ -3153,7 +3229,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             kind = choice.kind;
         }
     }
-    if (item->depth > 0 && item->bits == 8) {
+    if (item->depth > 0 && item->bits == 8 && bsn_entropy_bits(h, n) < best) {
         bsn_tree *b = &x->tree[1]; /* not in use: a tree at this level has not begun */
         for (j = 0; j < BSN_BUILT_INS && item->level == 0; j++) {
             bsn_tree_built_in(b, j);
@@ -3193,7 +3269,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     uint8_t *scratch = item->scratch, *list = item->data;
     bsn_item like = *item;
     bsn_fork fork;
-    size_t i, count[4] = { 0, 0, 0, 0 };
+    size_t i, m, count[4] = { 0, 0, 0, 0 };
     unsigned j;
     if (!bsn_room(w, step.bits * stride)) return top;
     if (code && t->escape_kind) {
@@ -3209,10 +3285,18 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (code) {
         uint8_t *escapes = t->escapes;
         memset(list + n, 0, 64); /* kernels map whole words */
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            escapes = w->kernels->map(list + i, m, code, t->escape_kind ? t->escape_code : 256u, escapes);
-            w->kernels->node_fork(&fork, list + i, i, m);
+        const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+        const int deal = w->kernels->deal != NULL;
+        for (i = 0; i < n; i += m) {
+            m = bsn_min(deal ? 1024 : BSN_CHUNK, n - i);
+            bsn_look_ahead(w, (w->ahead_step - w->ahead_step / 4) * (deal ? 1 : BSN_CHUNK / 1024));
+            if (deal && m >= 64) {
+                m &= ~(size_t)63;
+                escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
+            } else {
+                escapes = w->kernels->map(list + i, m, code, escape, escapes);
+                w->kernels->node_fork(&fork, list + i, i, m);
+            }
         }
         if (t->escape_kind) like.scratch = escapes + 64;
     } else {
@@ -3726,13 +3810,15 @@ typedef struct bsn_words_plan {
         }                                                                                             \
     }
 
-BSN_INLINE void bsn_words_count(uint32_t count[256], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
+#define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
+
+BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
                                 unsigned width)
 {
     size_t i, end, z = 0;
     uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (x < 256) count[x]++; else beyond[bsn_log2(x - 255)]++)
-    count[0] += (uint32_t)z;
+    BSN_FOR_WORDS(x >>= shift; if (x < BSN_FINE) fine[x]++; else beyond[bsn_log2(x - (BSN_FINE - 1))]++)
+    fine[0] += (uint32_t)z;
 }
 
 BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
@@ -3747,50 +3833,55 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
 {
-    static const uint8_t limits[5] = { 255, 127, 63, 31, 15 };
+    static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0 };
-    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight;
+    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight, *fine = x->tables, sum = 0;
     uint64_t best = BSN_NEVER;
-    unsigned i, s, shift, middle = 0, most = 8 * width - used;
-    uint32_t sum = 0;
+    unsigned i, j, s, least, longest, middle = 0, most = 8 * width - used;
     memset(length, 0, sizeof length);
     BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
-    for (i = 0; i <= 64; i++) {
+    for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
-        if (2 * (uint64_t)sum >= n) {
-            middle = i;
-            break;
-        }
+        middle = i;
     }
-    for (shift = middle > 6 ? middle - 6 : 0; shift < most && (best == BSN_NEVER || shift + 1 <= middle); shift++) {
+    least = middle > 6 ? middle - 6 : 0;
+    memset(fine, 0, BSN_FINE * sizeof *fine);
+    memset(beyond, 0, sizeof beyond);
+    BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
+    for (longest = 64; longest && !length[longest]; longest--) { }
+    plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
+    for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint32_t outside = 0;
         memset(count, 0, 256 * sizeof *count);
-        memset(beyond, 0, sizeof beyond);
-        BSN_WIDTHS(width, bsn_words_count, (count, beyond, words, n, shift));
-        for (i = 0; i < 65; i++) outside += beyond[i];
-        for (i = 0; i < 6; i++) { /* without escapes, and with each limit */
-            const unsigned limit = i ? limits[i - 1] : 0;
-            uint64_t bits = (uint64_t)shift * n;
-            uint32_t escapes = outside;
-            if (!limit && outside) continue;
-            if (!limit) {
-                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
-            } else {
-                memcpy(clipped, count, limit * sizeof *clipped);
-                memcpy(escape, beyond, sizeof escape);
-                for (s = limit; s < 256; s++) {
+        memset(escape, 0, sizeof escape);
+        for (i = 0; i < BSN_FINE; i++) {
+            if (!fine[i]) continue;
+            if (i >> j < 256) count[i >> j] += fine[i];
+            else escape[bsn_log2((i >> j) - 255)] += fine[i];
+        }
+        for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
+        for (i = 0; i < 65; i++) outside += escape[i];
+        for (i = 0; i < 6; i++) {
+            const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
+            uint64_t bits = (uint64_t)(least + j) * n;
+            if (limit) {
+                for (s = limit; s < above; s++) { /* a smaller limit lets more escape */
                     escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
-                    escapes += count[s];
+                    outside += count[s];
                 }
-                if (!escapes || escapes > n / 8) continue; /* the same as without, or too deep a way for too many */
-                clipped[limit] = escapes;
-                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, escapes) + 40;
+                if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
+                memcpy(clipped, count, limit * sizeof *clipped);
+                clipped[limit] = outside;
+                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, outside) + 40;
                 for (s = 0; s < 64; s++) bits += (uint64_t)escape[s] * s;
-                bits += escapes / 2;
+                bits += outside / 2;
+            } else {
+                if (outside) continue;
+                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
             }
             if (bits < best) {
                 best = bits;
-                plan.shift = shift;
+                plan.shift = least + j;
                 plan.limit = limit;
             }
         }
@@ -4009,6 +4100,9 @@ typedef struct bsn_context {
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
     int blind;             /* decoding: there is no base; what can be checked without one is */
+    int large;             /* are the elements of the call more than the caches hold? */
+    int stream;            /* does what is written go past them, as nothing reads it again soon? */
+    int content;           /* form the hashes of the content id's leaves? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
@@ -4232,6 +4326,8 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
+    wr->ahead = wr->ahead_end = NULL;
+    wr->ahead_step = 0;
     wr->level = c->level;
     wr->full = 0;
     wr->thorough = 0;
@@ -4248,17 +4344,21 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
+        const int stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
-            plane[k] = k < y->planes && y->varying[k] == 0xFF ? body + y->at[k] + i : w->plane[k];
+            plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (y->planes == top) plane[top] = symbols + i;
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
-            if (y->varying[k] != 0xFF && y->varying[k])
-                bsn_bits_take(c->kernels, body + y->at[k] + bsn_bits_size(y->varying[k], i), plane[k],
-                              y->varying[k], m);
-            if (c->checks)
-                bsn_hash_feed(c->kernels, &w->hasher[k], body + y->at[k],
-                              y->varying[k] == 0xFF ? i + m : bsn_bits_size(y->varying[k], i + m));
+            uint8_t *to = body + y->at[k];
+            if (y->varying[k] == 0xFF) {
+                if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
+                else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
+                if (stream) bsn_stream(to + i, plane[k], m);
+            } else if (y->varying[k]) {
+                bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+            }
         }
         if (y->planes > top) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
@@ -4302,6 +4402,11 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     memcpy(body, y.descriptor, y.descriptor_size);
     bsn_write_planes(w, c, &y, body, symbols, elements, n);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    if (c->large) { /* the next block's elements, most likely */
+        wr.ahead = elements + n * c->width;
+        wr.ahead_end = wr.ahead + n * c->width;
+        wr.ahead_step = 1024 * c->width;
+    }
     bsn_list_write(&wr, symbols, n, symbol_bits);
     if (wr.full) return 0;
     if (c->checks) {
@@ -4515,6 +4620,7 @@ done:
         memcpy(record.bytes + 24, to, 4);
         bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
     }
+    if (c->stream) bsn_streamed();
     return prefix + size;
 }
 
@@ -4525,6 +4631,7 @@ typedef struct bsn_sink {
     uint8_t *to;            /* elements from .. until - 1 of the block; null: nowhere */
     const uint8_t *compare; /* or they are compared with these */
     size_t from, until;
+    int stream;             /* past the caches, by way of our own memory */
     size_t differs;         /* result: the first that is not equal; until, if all are */
     const bitsnap_kernels *kernels;
     bsn_leaves *leaves;     /* frames with a base: all n elements are hashed */
@@ -4536,13 +4643,19 @@ BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
     return (s->to || s->compare) && i < s->until && i + m > s->from;
 }
 
-/* The place for elements i .. i + m - 1: the caller's memory where all are wanted, else our own; null where
- * none is. */
+/* The place for elements i .. i + m - 1: the caller's memory where all are wanted and not streamed, else our own; null
+ * where none is. */
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     const int wanted = bsn_sink_wants(s, i, m);
-    if (wanted && s->to && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
     return wanted || s->leaves ? w->elements : NULL;
+}
+
+/* Are elements i .. i + m - 1 all wanted, and to be streamed? */
+BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
+{
+    return s->stream && i >= s->from && i + m <= s->until;
 }
 
 static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
@@ -4550,7 +4663,9 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
     if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
     if (place != w->elements || !bsn_sink_wants(s, i, m)) return;
-    if (s->to) {
+    if (s->to && s->stream) {
+        bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
+    } else if (s->to) {
         memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         while (bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, width)) a++;
@@ -4628,8 +4743,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const size_t chunk = c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
+    /* what lies ahead is better asked for a little at a time */
+    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, 1024) : c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
+    bsn_finish finish;
+    uint64_t list_hash = 0;
     bsn_layout y;
     bsn_reader r;
     size_t i, j;
@@ -4641,6 +4759,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
         for (k = 0; k < y.planes; k++) bsn_hash_begin(&w->hasher[k], y.at[k + 1] - y.at[k]);
     }
+    if (hashing) list_hash = bsn_hash_of(c->kernels, r.at, (size_t)(d->end - r.at)); /* brings it to the cache, too */
     bsn_list_read(&r, d->n, y.field.symbol_bits);
     d->place = r.at;
     if (r.rule) return r.rule;
@@ -4649,27 +4768,48 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
+    finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
+    finish.field = &y.field;
     for (i = 0; i < d->n; i += chunk) {
         const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
-        bsn_prefetch(d->end + i * ahead, m * ahead);
-        if (out && out != w->elements) bsn_prefetch_write(out + m * c->width, m * c->width);
+        if (c->large) bsn_prefetch(d->end + i * ahead, m * ahead);
+        for (k = 0; k < y.planes; k++) {
+            if (y.varying[k] == 0xFF) {
+                plane[k] = d->body + y.at[k] + i;
+            } else if (y.varying[k] && out) {
+                memset(w->plane[k], y.value[k], m);
+                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
+                             y.varying[k], m);
+            }
+        }
+        if (c->kernels->finish && finish.node && out && m == chunk && i + m < d->n) {
+            uint8_t *to = out;
+            finish.stream = bsn_sink_streams(d->sink, i, m);
+            if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;
+            for (k = 0; k < c->width; k++) {
+                const int whole = hashing && k < y.planes && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
+                finish.plane[k] = plane[k];
+                finish.state[k] = whole ? w->hasher[k].state : NULL;
+            }
+            if (c->kernels->finish(&finish, to, i, m)) {
+                for (k = 0; k < y.planes; k++) {
+                    if (finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
+                    else if (hashing)
+                        bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
+                }
+                bsn_sink_done(w, d->sink, c->width, i, m, to);
+                continue;
+            }
+            finish.node = NULL;
+        }
         if (hashing)
             for (k = 0; k < y.planes; k++)
                 bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
                               y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
-        for (k = 0; k < y.planes; k++) {
-            if (y.varying[k] == 0xFF) {
-                plane[k] = d->body + y.at[k] + i;
-            } else if (y.varying[k]) {
-                memset(w->plane[k], y.value[k], m);
-                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
-                             y.varying[k], m);
-            }
-        }
         if (y.planes > top) {
             /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
             uint8_t *both = w->plane[top];
@@ -4683,10 +4823,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
     if (hashing) {
-        const uint8_t *list = d->body + y.at[y.planes];
         for (k = 0; k < y.planes; k++)
             bsn_record_hash(d->record, bsn_hash_end(c->kernels, &w->hasher[k], d->body + y.at[k]));
-        bsn_record_hash(d->record, bsn_hash_of(c->kernels, list, (size_t)(d->end - list)));
+        bsn_record_hash(d->record, list_hash);
     }
     return 0;
 }
@@ -4903,6 +5042,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     sink->differs = sink->until;
     sink->leaves = NULL;
     bsn_record_begin(&record, c, at->first, at->total, head);
+    sink->stream = c->stream && sink->to;
     if (c->role) {
         const uint8_t *expected = form == BSN_FORM_SAME ? d.body + 8 * at->part : d.body - BSN_IDS_SIZE;
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
@@ -4930,6 +5070,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         else if (form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) rule = done ? 0 : form == BSN_FORM_SAME ? bsn_decode_same(&d) : bsn_decode_classed(&d);
         else bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
+    if (sink->stream) bsn_streamed();
     if (!rule && checking && at->part == 0 &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
@@ -5350,6 +5491,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.base_dtype = s->state.base_dtype;
     call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
+    call->context.large = call->context.stream = 0;
     return BITSNAP_OK;
 }
 
@@ -5361,6 +5503,16 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
                                 (base->id && base->id != s->state.base_id)))
         return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
     return BITSNAP_OK;
+}
+
+/* From so many bytes of elements on a call counts as one that the caches do not hold, nor what it writes. */
+#define BSN_LARGE (UINT64_C(8) << 20)
+
+/* `count` elements will go through the call. */
+static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
+{
+    call->context.large = count >= BSN_LARGE / call->context.width;
+    call->context.stream = call->context.large && (!(flags & BSN_FLAG_CONTENT) || call->context.ignore);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
@@ -5486,9 +5638,13 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 
 static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
 {
-    const bsn_job *job = &((const bsn_call *)argument)->jobs[index];
+    const bsn_call *call = (const bsn_call *)argument;
+    const bsn_job *job = &call->jobs[index];
     (void)worker;
-    if (job->size) memcpy(job->target, job->source, job->size);
+    if (!job->size) return;
+    if (call->context.large) bsn_stream(job->target, job->source, job->size);
+    else memcpy(job->target, job->source, job->size);
+    if (call->context.large) bsn_streamed();
 }
 
 /* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
@@ -5563,6 +5719,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_expect(&call, 0, n);
+    if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
     slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
     while (left) {
@@ -5879,6 +6037,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_expect(&call, s->flags, capacity);
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     *n = (size_t)done;
     if (status || done || s->position == s->count) return status;
@@ -5974,6 +6133,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
     call.context.blind = aim == BSN_BLIND;
     call.context.ignore = call.context.ignore && !call.context.apply;
     call.storing = aim == BSN_APPLY;
+    bsn_call_expect(&call, s.flags, s.count);
     status = bsn_pull_blocks(&call, &s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s.count, &done, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
@@ -6052,6 +6212,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
+    bsn_call_expect(&call, s.flags, count);
     indexed = bsn_stream_has_footer(&s);
     memset(&f, 0, sizeof f);
     if (indexed) {
@@ -6601,7 +6762,10 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_map,
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
-    bsn_scalar_node_counts
+    bsn_scalar_node_counts,
+    NULL,
+    NULL,
+    NULL
 };
 
 #ifdef BITSNAP_SIMD

@@ -532,7 +532,10 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_map,
     bsn_bmi2_node_merge,
     bsn_bmi2_node_fork,
-    bsn_bmi2_node_counts
+    bsn_bmi2_node_counts,
+    NULL,
+    NULL,
+    NULL
 };
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
@@ -977,8 +980,8 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsi
     }
 }
 
-/* Counts of 8 symbols in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[256], const uint8_t *list, size_t n, unsigned base)
+/* Counts of the 8 symbols from `base` on in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[8], const uint8_t *list, size_t n, unsigned base)
 {
     const __m256i first = _mm256_set1_epi8((char)base), zero = _mm256_setzero_si256();
     __m256i sum[8];
@@ -995,7 +998,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[256], const uint8_t *lis
     for (s = 0; s < 8; s++) {
         const __m256i y = _mm256_sad_epu8(sum[s], zero);
         const __m128i z = _mm_add_epi64(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
-        h[base + s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
+        h[s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
     }
 }
 
@@ -1014,8 +1017,8 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_histogram8(h, list, m, base);
-        bsn_avx2_histogram8(h, list, m, base + 8);
+        bsn_avx2_histogram8(h + base, list, m, base);
+        bsn_avx2_histogram8(h + base + 8, list, m, base + 8);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -1027,6 +1030,19 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     for (; n; n--) h[*list++]++;
 }
 
+static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    while (n >= 32) {
+        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
+        bsn_avx2_histogram8(h, list, m, base);
+        bsn_avx2_histogram8(h + 8, list, m, base + 8);
+        list += m;
+        n -= m;
+    }
+    for (; n; n--, list++)
+        if (*list - base < 16) h[*list - base]++;
+}
+
 /* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
  * gives 0. The table holds what differs from the code `others` of all symbols outside, so that 0 changes nothing. */
 BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base,
@@ -1035,7 +1051,7 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const 
     const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70), next = _mm256_set1_epi8(-16);
     const __m256i all = _mm256_set1_epi8((char)others), lost = _mm256_set1_epi8((char)escape);
     size_t i;
-    unsigned j;
+    unsigned j, count;
     for (i = 0; i < n; i += 32) {
         __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i), first), y = all;
         for (j = 0; j < blocks; j++) {
@@ -1043,10 +1059,19 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const 
             y = _mm256_xor_si256(y, _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
             index = _mm256_add_epi8(index, next);
         }
-        if (escape < 256) {
+        if (escape < 256) { /* two, whether they are there or not; seldom more */
             uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, lost));
             if (n - i < 32) m &= (UINT32_C(1) << (n - i)) - 1;
-            for (; m; m &= m - 1) *escapes++ = list[i + _tzcnt_u32(m)];
+            count = bsn_x86_ones(m);
+            escapes[0] = list[i + (_tzcnt_u32(m) & 31)];
+            m &= m - 1;
+            escapes[1] = list[i + (_tzcnt_u32(m) & 31)];
+            if (BSN_UNLIKELY(count > 2))
+                for (j = 2; j < count; j++) {
+                    m &= m - 1;
+                    escapes[j] = list[i + _tzcnt_u32(m)];
+                }
+            escapes += count;
         }
         BSN_STORE256(list + i, y);
     }
@@ -1057,17 +1082,25 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
                                       uint8_t *escapes)
 {
     const unsigned others = escape < 256 ? escape : 0;
-    uint8_t table[256];
-    unsigned base = 0, last = 255, s;
-    while (base < 255 && code[base] == others) base++;
-    while (last > base && code[last] == others) last--;
-    for (s = 0; s < 256; s++) table[s] = base + s < 256 ? (uint8_t)(code[base + s] ^ others) : 0;
+    const __m256i all = _mm256_set1_epi8((char)others);
+    uint8_t table[512]; /* with zeros behind it */
+    unsigned base = 256, last = 0, s;
+    for (s = 0; s < 256; s += 32) {
+        const __m256i x = _mm256_xor_si256(BSN_LOAD256(code + s), all);
+        const uint32_t m = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
+        BSN_STORE256(table + s, x);
+        BSN_STORE256(table + 256 + s, _mm256_setzero_si256());
+        if (!m) continue;
+        if (base == 256) base = s + _tzcnt_u32(m);
+        last = s + bsn_log2(m);
+    }
+    if (base == 256) base = last; /* all alike */
     switch ((last - base) / 16) {
-    case 0: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 1);
-    case 1: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 2);
+    case 0: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 1);
+    case 1: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 2);
     case 2:
-    case 3: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, 4);
-    default: return bsn_avx2_map_blocks(list, n, table, base, others, escape, escapes, (last - base) / 16 + 1);
+    case 3: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 4);
+    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, (last - base) / 16 + 1);
     }
 }
 
@@ -1204,7 +1237,10 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_map,
     bsn_avx2_node_merge,
     bsn_avx2_node_fork,
-    bsn_bmi2_node_counts /* popcnt alone, no pdep or pext */
+    bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
+    NULL,
+    bsn_avx2_window16,
+    NULL
 };
 
 /* ---- avx512 ---- */
@@ -1260,16 +1296,23 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __
 }
 
 /* A stripe: 6 operations for 64 bytes. Full blocks of 16 have their keys in registers, as keys lie across lines. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, const uint8_t *p, __m512i key)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, __m512i x, __m512i key)
 {
-    const __m512i x = _mm512_loadu_si512(p), y = _mm512_xor_si512(x, key);
+    const __m512i y = _mm512_xor_si512(x, key);
     const __m512i product = _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32));
     return _mm512_add_epi64(a, _mm512_add_epi64(product, _mm512_shuffle_epi32(x, (_MM_PERM_ENUM)0x4E)));
 }
 
-static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_scramble(__m512i a)
 {
     const __m512i prime = _mm512_set1_epi64((long long)BSN_P32_1), last = _mm512_loadu_si512(bsn_secret + 128);
+    const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
+    const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
+    return _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
+}
+
+static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
     __m512i a = _mm512_loadu_si512(state), key[16];
     size_t i = first & 15, end;
     unsigned j;
@@ -1279,17 +1322,13 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
         end = bsn_min(16, i + count);
         if (end - i == 16) {
             BSN_UNROLL
-            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, p + 64 * j, key[j]);
+            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, _mm512_loadu_si512(p + 64 * j), key[j]);
         } else {
             size_t s;
             for (s = i; s < end; s++)
-                a = bsn_avx512_stripe(a, p + 64 * (s - i), _mm512_loadu_si512(bsn_secret + 8 * s));
+                a = bsn_avx512_stripe(a, _mm512_loadu_si512(p + 64 * (s - i)), _mm512_loadu_si512(bsn_secret + 8 * s));
         }
-        if (end == 16) {
-            const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
-            const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
-            a = _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
-        }
+        if (end == 16) a = bsn_avx512_scramble(a);
     }
     _mm512_storeu_si512(state, a);
 }
@@ -1487,8 +1526,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
     }
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                                 size_t groups, unsigned width, unsigned kind)
+/* Planes of a group to its elements, in place. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_join64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
     const __m128i shift = _mm_cvtsi32_si128((int)e);
@@ -1496,6 +1535,31 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *el
     const __m512i base = _mm512_set1_epi64((long long)f->base);
     const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x000FFFFFFFFFFFFF));
     const __m512i sign = _mm512_set1_epi64((long long)(UINT64_C(1) << 63));
+    unsigned j;
+    if (kind == BSN_FIELD_INSIDE) {
+        const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
+        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const __m512i x = v[top], y = v[below];
+        v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
+        v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
+    }
+    bsn_avx512_transpose(v, width);
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const __m512i symbol = _mm512_srli_epi64(v[j], 56);
+        const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
+        const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
+        const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
+                                               _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
+        v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
+                                                 size_t groups, unsigned width, unsigned kind)
+{
     const uint8_t *plane[8];
     size_t i;
     unsigned j;
@@ -1505,25 +1569,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *el
         __m512i v[8];
         BSN_UNROLL
         for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(plane[j] + i);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
-            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m512i x = v[top], y = v[below];
-            v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
-            v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
-        }
-        bsn_avx512_transpose(v, width);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m512i symbol = _mm512_srli_epi64(v[j], 56);
-            const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
-            const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
-            const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
-                                                   _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
-            v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
-        }
+        bsn_avx512_join64(f, v, width, kind);
         BSN_UNROLL
         for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
     }
@@ -1617,8 +1663,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int we
 
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const uint8_t *list, size_t n, unsigned base,
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one, or not at all where there
+ * is no place for them. h begins at the symbol `base`. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
     const __m512i first = _mm512_set1_epi8((char)base), only64 = _mm512_set1_epi8((char)0xC0);
@@ -1639,7 +1686,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const ui
             BSN_UNROLL
             for (j = 0; j < 4; j++) {
                 const __m512i y = _mm512_loadu_si512(list + i + 64 * j), place = _mm512_sub_epi8(y, first);
-                const uint64_t w = _mm512_cmpgt_epu8_mask(place, last);
+                const uint64_t w = others ? _mm512_cmpgt_epu8_mask(place, last) : 0;
                 if (BSN_UNLIKELY(w != 0)) {
                     _mm512_storeu_si512(others + k, bsn_avx512_compress(1, w, y));
                     k += bsn_x86_ones(w);
@@ -1658,15 +1705,21 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t h[256], const ui
         }
         BSN_UNROLL
         for (p = 0; p < parts; p++) {
-            bsn_avx512_tally_add(h + base + 8 * p, fours[p], 4);
-            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(twos[p]), 2);
-            bsn_avx512_tally_add(h + base + 8 * p, bsn_avx512_tally(ones[p]), 1);
+            bsn_avx512_tally_add(h + 8 * p, fours[p], 4);
+            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(twos[p]), 2);
+            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(ones[p]), 1);
         }
-        for (i = 0; i < k; i++) h[others[i]]++;
+        for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
         list += m;
         n -= m;
     }
-    for (; n; n--) h[*list++]++;
+    for (; n; n--, list++)
+        if (others || *list - base < 8 * parts) h[(int)*list - (int)base]++;
+}
+
+static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
 }
 
 /* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
@@ -1676,12 +1729,12 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
     if (n >= 8192) {
         base = bsn_sampled_window(list, n, 32, scratch, &inside);
         if (inside >= 250) {
-            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 4);
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
         base = bsn_sampled_window(list, n, 56, scratch, &inside);
         if (inside >= 240) {
-            bsn_avx512_histogram_window(h, list, n, base, (uint8_t *)scratch, 7);
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
             return;
         }
     }
@@ -1689,17 +1742,23 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
 }
 
 /* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_look_up(const __m512i c[4], __m512i x)
+{
+    const __m512i low = _mm512_permutex2var_epi8(c[0], x, c[1]), high = _mm512_permutex2var_epi8(c[2], x, c[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+}
+
 static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
                                           uint8_t *escapes)
 {
-    const __m512i c0 = _mm512_loadu_si512(code), c1 = _mm512_loadu_si512(code + 64);
-    const __m512i c2 = _mm512_loadu_si512(code + 128), c3 = _mm512_loadu_si512(code + 192);
     const __m512i lost = _mm512_set1_epi8((char)escape);
+    __m512i c[4];
     size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
     for (i = 0; i < n; i += 64) {
-        const __m512i x = _mm512_loadu_si512(list + i);
-        const __m512i low = _mm512_permutex2var_epi8(c0, x, c1), high = _mm512_permutex2var_epi8(c2, x, c3);
-        const __m512i y = _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+        const __m512i x = _mm512_loadu_si512(list + i), y = bsn_avx512_look_up(c, x);
         _mm512_storeu_si512(list + i, y);
         if (escape < 256) {
             uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
@@ -1713,49 +1772,64 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after the other. (Expanding into
- * zeros would wait, on Zen 4, for what the register held before.) */
+/* 64 elements of a node, whose planes have the words w. Leaves by blends or, from 8 slots on, by a shuffle; lists are
+ * expanded into that, one after the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(const __m512i leaf[5], const uint64_t w[4], const uint8_t *list[4],
+                                                 unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, leaves = slots - lists;
+    __m512i x;
+    unsigned j;
+    if (leaves <= 1) {
+        x = leaf[0]; /* without a leaf every place is a list's */
+    } else if (k == 1) {
+        x = _mm512_mask_blend_epi8(w[0], leaf[0], leaf[1]);
+    } else if (k == 2) {
+        x = _mm512_mask_blend_epi8(w[1], leaf[0], leaf[1]);
+        if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf[2]);
+        if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf[2], leaf[3]));
+    } else {
+        x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
+        BSN_UNROLL
+        for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
+        x = _mm512_shuffle_epi8(leaf[4], x);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const uint64_t m = bsn_list_mask(k, lists, j, w);
+        __m512i y = _mm512_loadu_si512(list[j]);
+        BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
+        x = _mm512_mask_expand_epi8(x, m, y);
+        list[j] += bsn_x86_ones(m);
+    }
+    return x;
+}
+
+/* the first four leaves, each in all places; and all 16 in each 16 bytes */
+BSN_INLINE BSN_AVX512 void bsn_avx512_leaves(__m512i leaf[5], const bsn_node *node)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
+    leaf[4] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
                                                  unsigned lists)
 {
-    const unsigned slots = 1u << k, leaves = slots - lists;
-    const __m512i leaf = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
-    const __m512i leaf0 = _mm512_set1_epi8((char)node->leaf[0]), leaf1 = _mm512_set1_epi8((char)node->leaf[1]);
-    const __m512i leaf2 = _mm512_set1_epi8((char)node->leaf[2]), leaf3 = _mm512_set1_epi8((char)node->leaf[3]);
     const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
     const size_t stride = node->stride;
     uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i leaf[5];
     size_t i;
     unsigned j;
+    bsn_avx512_leaves(leaf, node);
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        __m512i x;
         BSN_UNROLL
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        if (leaves <= 1) {
-            x = leaf0; /* without a leaf every place is a list's */
-        } else if (k == 1) {
-            x = _mm512_mask_blend_epi8(w[0], leaf0, leaf1);
-        } else if (k == 2) {
-            x = _mm512_mask_blend_epi8(w[1], leaf0, leaf1);
-            if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf2);
-            if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf2, leaf3));
-        } else {
-            x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
-            BSN_UNROLL
-            for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
-            x = _mm512_shuffle_epi8(leaf, x);
-        }
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_list_mask(k, lists, j, w);
-            __m512i y = _mm512_loadu_si512(list[j]);
-            BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
-            x = _mm512_mask_expand_epi8(x, m, y);
-            list[j] += bsn_x86_ones(m);
-        }
-        _mm512_storeu_si512(out, x);
+        _mm512_storeu_si512(out, bsn_avx512_merge64(leaf, w, list, k, lists));
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) node->list[j] = list[j];
@@ -1768,12 +1842,106 @@ static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_
 #undef BSN_CALL
 }
 
+static const uint8_t bsn_avx512_places[64] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
+};
+
+/* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
+ * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
+ * what comes; of the first and the last one the part that is the caller's is stored as usual. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
+                                                  unsigned k, unsigned lists, unsigned width, unsigned kind)
+{
+    bsn_node *node = t->node;
+    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned before = (uintptr_t)elements & 63;
+    const uint8_t *begin = elements;
+    uint8_t *line = elements - before;
+    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
+    const size_t stride = node->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i leaf[5], a[8], held = _mm512_setzero_si512();
+    size_t i, s;
+    unsigned j;
+    bsn_avx512_leaves(leaf, node);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        raw[j] = t->plane[j];
+        a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+    }
+    for (i = 0; i < n; i += 1024) {
+        for (s = 0; s < 16; s++, plane += 8, elements += 64 * width) {
+            const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
+            __m512i v[8];
+            BSN_UNROLL
+            for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+            v[top] = bsn_avx512_merge64(leaf, w, list, k, lists);
+            BSN_UNROLL
+            for (j = 0; j < top; j++) {
+                v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
+                if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+            }
+            if (kind == BSN_FIELD_INSIDE) /* symbols are below 2^e: nothing crosses into the next byte */
+                v[top] = _mm512_or_si512(_mm512_loadu_si512(raw[top] + i + 64 * s),
+                                         _mm512_sll_epi16(v[top], _mm_cvtsi32_si128((int)shift)));
+            bsn_avx512_join64(t->field, v, width, kind);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) {
+                __m512i x = v[j];
+                if (!t->stream) {
+                    _mm512_storeu_si512(elements + 64 * j, x);
+                    continue;
+                }
+                x = _mm512_permutex2var_epi8(held, order, x);
+                held = v[j];
+                if (BSN_LIKELY(line >= begin)) _mm512_stream_si512((__m512i *)(void *)line, x);
+                else _mm512_mask_storeu_epi8(line, ~UINT64_C(0) << before, x);
+                line += 64;
+            }
+        }
+        BSN_UNROLL
+        for (j = 0; j < top; j++)
+            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+    }
+    if (t->stream && before)
+        _mm512_mask_storeu_epi8(line, (UINT64_C(1) << before) - 1, _mm512_permutex2var_epi8(held, order, held));
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
+    BSN_UNROLL
+    for (j = 0; j < top; j++)
+        if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
+}
+
+BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
+                                                  unsigned width, unsigned kind)
+{
+    switch (8 * t->node->bits + t->node->lists) { /* the roots that there are of floats */
+#define BSN_CASE(k, lists)                                                                            \
+    case 8 * k + lists: bsn_avx512_finish_node(t, elements, first, n, k, lists, width, kind); return 1;
+        BSN_CASE(1, 1) BSN_CASE(1, 2) BSN_CASE(2, 1) BSN_CASE(2, 2) BSN_CASE(2, 3) BSN_CASE(2, 4)
+#undef BSN_CASE
+    default: return 0;
+    }
+}
+
+static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
+{
+    switch (16 * t->field->width + bsn_field_kind(t->field)) {
+    case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
+    case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);
+    case 16 * 4 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS);
+    default: return 0;
+    }
+}
+
 /* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
  * more than 32 of 64, and half a store costs half. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                             unsigned k, unsigned lists)
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
 {
-    __m512i x = _mm512_loadu_si512(codes);
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < k; j++) {
@@ -1796,6 +1964,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4]
     }
 }
 
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                             unsigned k, unsigned lists)
+{
+    bsn_avx512_fork_codes(_mm512_loadu_si512(codes), w, list, k, lists);
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n,
                                                 unsigned k, unsigned lists)
 {
@@ -1807,6 +1981,50 @@ static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes
 #define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
+}
+
+/* The codes of a group go from the look-up of bsn_avx512_map to the fork without being stored. Escapes are compressed
+ * where there are none, too: there is no telling which groups have some. */
+BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_deal_node(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
+                                                    const uint8_t code[256], unsigned escape, uint8_t *escapes,
+                                                    unsigned k, unsigned lists)
+{
+    const __m512i lost = _mm512_set1_epi8((char)escape);
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = fork->stride;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    __m512i c[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    for (; n; n -= 64, symbols += 64, plane += 8) {
+        const __m512i x = _mm512_loadu_si512(symbols), y = bsn_avx512_look_up(c, x);
+        if (escape < 256) {
+            const uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
+            const __m512i z = bsn_avx512_compress(1, m, x);
+            const unsigned some = bsn_x86_ones(m);
+            BSN_STORE128(escapes, _mm512_castsi512_si128(z));
+            if (BSN_UNLIKELY(some > 16)) _mm512_storeu_si512(escapes, z);
+            escapes += some;
+        }
+        bsn_avx512_fork_codes(y, w, list, k, lists);
+        BSN_UNROLL
+        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+    return escapes;
+}
+
+static BSN_AVX512 uint8_t *bsn_avx512_deal(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
+                                           const uint8_t code[256], unsigned escape, uint8_t *escapes)
+{
+#define BSN_CALL(k, lists) escapes = bsn_avx512_deal_node(fork, symbols, first, n, code, escape, escapes, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+    return escapes;
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
@@ -1869,7 +2087,10 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_map,
     bsn_avx512_node_merge,
     bsn_avx512_node_fork,
-    bsn_avx512_node_counts
+    bsn_avx512_node_counts,
+    bsn_avx512_finish,
+    bsn_avx512_window16,
+    bsn_avx512_deal
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2578,7 +2799,10 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_map,
     bsn_neon_node_merge,
     bsn_neon_node_fork,
-    bsn_neon_node_counts
+    bsn_neon_node_counts,
+    NULL,
+    NULL,
+    NULL
 };
 
 /* ---- tables of kernels ---- */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Two implementations of docs/FORMAT.md that do not know each other: tests/decoder.py and the C code agree on frames that
-# our encoder makes, on frames that it never makes, on what must be rejected and why, and on random damage.
+# our encoder makes, on frames that it never makes, with and without a base, on what must be rejected and why, and on random damage.
 cd "$(dirname "$0")/.." || exit 1
 command -v python3 >/dev/null || { echo "skip - decoder: needs python3"; exit 0; }
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
@@ -23,10 +23,11 @@ bad = n = 0
 for line in open("tests/golden.txt", encoding="ascii"):
     if line.startswith("#") or not line.strip():
         continue
-    name, rule, frame, elements = line.split()
+    name, rule, frame, elements, given = (line.split() + ["-"])[:5]
     n += 1
+    base = None if given == "-" else decoder.parse_base(bytes.fromhex(given))
     try:
-        got = decoder.decode_frame(bytes.fromhex(frame))
+        got = decoder.decode_frame(bytes.fromhex(frame), base=base)
         good = rule == "-" and got.elements == bytes.fromhex("" if elements == "-" else elements)
     except decoder.Reject as reject:
         good = rule != "-" and decoder.rule_agrees(int(rule[1:]), reject.rule)

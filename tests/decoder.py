@@ -2,14 +2,17 @@
 """A decoder of the bitsnap format, version 0, that was written from docs/FORMAT.md alone.
 
 It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R41), and shares nothing with the codec.
+its sections and of its conditions R1 to R47), and shares nothing with the codec.
 
-    decoder.py frame FILE        write the elements of a frame to standard output
-    decoder.py file FILE.bsnap   write the source of a .bsnap file to standard output
-    decoder.py check DIR         decode all that generate.py wrote to DIR, and compare
+    decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
+    decoder.py file FILE.bsnap             write the source of a .bsnap file to standard output
+    decoder.py check DIR                   decode all that generate.py wrote to DIR, and compare
+
+A base is given as its dtype, a byte, and then its elements.
 """
 
 import argparse
+import functools
 import os
 import struct
 import sys
@@ -18,7 +21,7 @@ from typing import List, Optional, Tuple
 
 
 class Reject(Exception):
-    """One of the conditions R1 to R41 applies. Rule 0 is for section 8, whose conditions have no numbers."""
+    """One of the conditions R1 to R47 applies. Rule 0 is for section 8, whose conditions have no numbers."""
 
     def __init__(self, rule, message, offset):
         name = "R%d" % rule if rule else "file"
@@ -178,7 +181,7 @@ DTYPES = {
     5: Dtype("I64", 8, False), 6: Dtype("F8_E4M3", 1, True), 7: Dtype("F8_E5M2", 1, True), 8: Dtype("F16", 2, True),
     9: Dtype("BF16", 2, True), 10: Dtype("F32", 4, True), 11: Dtype("F64", 8, True),
 }
-F64 = 11
+F16, BF16, F32, F64 = 8, 9, 10, 11
 
 
 def value_of_field_order(x, dtype, e, base):
@@ -446,8 +449,31 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES = 0, 1, 2, 3
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED = 0, 1, 2, 3, 4, 5
 MAX_BASE = 1792
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a delta is decoded with (6.3)."""
+    dtype: int
+    elements: bytes
+
+    @property
+    def count(self):
+        return len(self.elements) // DTYPES[self.dtype].width
+
+    def cell(self, first, n):
+        w = DTYPES[self.dtype].width
+        return self.elements[first * w:(first + n) * w]
+
+
+@dataclass(frozen=True)
+class BaseInfo:
+    """What a delta says of its base (6.3)."""
+    role: int
+    dtype: int
+    id: int
 
 
 @dataclass
@@ -459,6 +485,7 @@ class Header:
     extensions: List[Tuple[int, bytes]]
     size: int
     check: int
+    base: Optional[BaseInfo] = None
 
     @property
     def cell(self):
@@ -490,7 +517,7 @@ class Block:
     form: int
     first: int          # the number of its first element in the frame
     count: int          # n
-    cells: int          # 1, but for the run of a CONST block
+    cells: int          # 1, but for the run of a CONST or SAME block
     check: Optional[int]
 
     @property
@@ -605,19 +632,146 @@ def decode_bytes_block(data, start, end, dtype, n):
     return bytes(elements)
 
 
-def check_body_size(form, size, n, w, pos):
+def exponent_of(v, dtype):
+    """5.7: what the borders of the classes are compared with."""
+    bits, shift = {6: (4, 3), 7: (5, 2), 8: (5, 10), 9: (8, 7), 10: (8, 23), 11: (8, 55)}[dtype]
+    return v >> shift & (1 << bits) - 1
+
+
+MAX_WORDS_LEVEL = 4         # 5.7: lists of words of this level are RAW
+RAW_WORDS = 128
+
+
+class WordsDecoder:
+    """5.7: the lists of words in the bytes start .. end - 1 of data."""
+
+    def __init__(self, data, start, end, w):
+        self.data, self.pos, self.end, self.w = data, start, end, w
+
+    def take(self, size):
+        if size > self.end - self.pos:
+            raise Reject(47, "a list of words is longer than the body", self.end)
+        self.pos += size
+        return self.data[self.pos - size:self.pos]
+
+    def words(self, m, level=0, shifted=0):
+        """A list of m words; shifted: the sum of s of the lists that it is inside of."""
+        if m == 0:
+            return []
+        start, w = self.pos, self.w
+        s = self.take(1)[0]
+        if s == RAW_WORDS:
+            data = self.take(m * w)
+            return [int.from_bytes(data[i:i + w], "little") for i in range(0, m * w, w)]
+        if level == MAX_WORDS_LEVEL:
+            raise Reject(47, "a list of words of level %d that is not RAW" % level, start)
+        if shifted + s >= 8 * w:
+            raise Reject(47, "low bits of %d places in words of %d" % (shifted + s, 8 * w), start)
+        limit = self.take(1)[0]
+        lows = [0] * m
+        for k in range(s // 8):
+            lows = [low | byte << 8 * k for low, byte in zip(lows, self.take(m))]
+        if s % 8:
+            varying = (1 << s % 8) - 1
+            begin = self.pos
+            self.take(raw_plane_size(m, varying))
+            plane = decode_raw_plane(self.data, begin, m, varying)
+            lows = [low | byte << s - s % 8 for low, byte in zip(lows, plane)]
+        reader = ListDecoder(self.data, self.pos, self.end)
+        symbols = reader.list(m, 8)
+        self.pos = reader.pos
+        if limit and max(symbols) > limit:
+            raise Reject(47, "a symbol of %d above the limit of %d" % (max(symbols), limit), start + 1)
+        rests = iter(self.words(symbols.count(limit), level + 1, shifted + s) if limit else ())
+        return [((symbol + (next(rests) if limit and symbol == limit else 0) << s) + low) % (1 << 8 * w)
+                for symbol, low in zip(symbols, lows)]
+
+
+def decode_classed(data, start, end, dtype, predictions):
+    """5.7"""
+    w = DTYPES[dtype].width
+    classes = data[start]
+    if not 1 <= classes <= (8 if DTYPES[dtype].is_float else 1):
+        raise Reject(46, "%d classes" % classes, start)
+    if classes - 1 > end - start - 1:
+        raise Reject(46, "the borders of the classes are longer than the body", end)
+    borders = list(data[start + 1:start + classes])
+    if any(high <= low for low, high in zip([0] + borders, borders)):
+        raise Reject(46, "the borders of the classes", start + 1)
+    numbers = [int.from_bytes(predictions[i:i + w], "little") for i in range(0, len(predictions), w)]
+    members = [0] * len(numbers)
+    if classes > 1:
+        members = [sum(border <= exponent_of(v, dtype) for border in borders) for v in numbers]
+    reader = WordsDecoder(data, start + classes, end, w)
+    lists = [iter(reader.words(members.count(number))) for number in range(classes)]
+    if reader.pos != end:
+        raise Reject(33, "bytes behind the last list of words", reader.pos)
+    elements = bytearray()
+    for v, number in zip(numbers, members):
+        z = next(lists[number])
+        d = -(z + 1 >> 1) if z & 1 else z >> 1
+        elements += ((v + d) % (1 << 8 * w)).to_bytes(w, "little")
+    return bytes(elements)
+
+
+def round_shifted(value, shift):
+    """value / 2^shift to the nearest integer, ties to even."""
+    if shift == 0:
+        return value
+    whole, rest, half = value >> shift, value & (1 << shift) - 1, 1 << shift - 1
+    return whole + (rest > half or (rest == half and whole & 1))
+
+
+def cast_element(x, dtype):
+    """6.3: an F32 element as one of F16 or BF16."""
+    sign, exponent, mantissa = x >> 31, x >> 23 & 255, x & (1 << 23) - 1
+    if dtype == BF16:
+        if exponent == 255:
+            return x >> 16 | (1 << 6 if mantissa else 0)
+        # all numbers of the type are F32 numbers whose lower half is 0, in the same order; infinity follows the largest
+        return sign << 15 | round_shifted(x & M32 >> 1, 16)
+    if exponent == 255:
+        return sign << 15 | 31 << 10 | (1 << 9 | mantissa >> 13 if mantissa else 0)
+    # the value is significand * 2^-149 times 2^(exponent - 1); numbers of F16 are multiples of 2^-24
+    significand, power = (mantissa | 1 << 23, exponent - 1) if exponent else (mantissa, 0)
+    if exponent >= 127 + 16:
+        return sign << 15 | 31 << 10
+    if exponent >= 127 - 14:
+        # 13 bits are lost; a carry out of the mantissa goes on into the exponent, up to infinity
+        return sign << 15 | (exponent - 112 << 10) + round_shifted(mantissa, 13)
+    return sign << 15 | round_shifted(significand, 125 - power)
+
+
+def predict(cell, header):
+    """6.3: the predictions of the elements of a cell, whose base is given."""
+    if header.base.role == 1:
+        return cell
+    return b"".join(cast_element(u32(cell, i), header.dtype).to_bytes(2, "little") for i in range(0, len(cell), 4))
+
+
+def check_body_size(form, size, n, w, has_base, pos):
     """R5, R15, R16"""
-    if 4 <= form <= 7:
+    if form in (6, 7):
         raise Reject(5, "a block of form %d" % form, pos)
-    if form > 7:
+    if form > 7 or (form in (SAME, CLASSED) and not has_base):
         raise Reject(15, "a block of form %d" % form, pos)
-    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4), SPLIT: (1, n * w), BYTES: (1, n * w)}
-    low, high = sizes[form]
+    if form == SAME:
+        if size == 0 or size % 8:
+            raise Reject(16, "a body of %d bytes, of a SAME block" % size, pos)
+        return
+    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4)}
+    low, high = sizes.get(form, (1, n * w))
     if not low <= size <= high:
         raise Reject(16, "a body of %d bytes, of a block of form %d and %d elements" % (size, form, n), pos)
 
 
-def decode_block(data, pos, header, cell, ignore_checks):
+def check_run(form, run, header, cell, pos):
+    """R17, for a CONST or SAME block whose first cell is given."""
+    if not 1 <= run <= (1 if form == CONST and header.base else header.cells - cell):
+        raise Reject(17, "a run of %d cells" % run, pos)
+
+
+def decode_block(data, pos, header, cell, ignore_checks, base=None):
     """5: the block at pos, whose first cell is given, and its elements."""
     w = DTYPES[header.dtype].width
     first = cell * header.cell
@@ -626,24 +780,35 @@ def decode_block(data, pos, header, cell, ignore_checks):
     need(data, pos, 4)
     head = u32(data, pos)
     form, size = head & 255, head >> 8
-    start = pos + (12 if header.has_checks else 4)
+    has_hashes = header.base is not None and form != SAME
+    start = pos + (12 if header.has_checks else 4) + (16 if has_hashes else 0)
     end = start + size
-    check_body_size(form, size, n, w, pos)
+    check_body_size(form, size, n, w, header.base is not None, pos)
+    if form == SAME:                                                    # 5.6
+        cells = size // 8
+        check_run(form, cells, header, cell, pos)
     need(data, pos, end - pos)
 
     if form == CONST:                                                   # 5.1
         cells = u32(data, start + w)
-        if not 1 <= cells <= header.cells - cell:
-            raise Reject(17, "a run of %d cells" % cells, start + w)
-        n = min(cells * header.cell, header.count - first)
+        check_run(form, cells, header, cell, start + w)
+    n = min(cells * header.cell, header.count - first)
     split = SplitBlock(data, start, end, header.dtype, n) if form == SPLIT else None
 
     check = u64(data, pos + 4) if header.has_checks else None
+    hashes = data[start - 16:start] if has_hashes else b""
     if header.has_checks and not ignore_checks:                         # 5.5
-        record = le64(header.check) + le64(first) + le64(n) + data[pos:pos + 4]
+        record = le64(header.check) + le64(first) + le64(n) + data[pos:pos + 4] + hashes
         record += split.check_record() if split else le64(xxh3(data[start:end]))
         if xxh3(record) != check:
             raise Reject(9, "the check of the block", pos + 4)
+    if header.base and not ignore_checks:                               # 6.3
+        place = start if form == SAME else start - 16
+        for of_cell in range(cells):
+            at = first + of_cell * header.cell
+            part = base.cell(at, min(header.cell, first + n - at))
+            if u64(data, place + 8 * of_cell) != cell_hash(part, base.dtype):
+                raise Reject(44, "the cell hash of the base, of cell %d" % (cell + of_cell), place + 8 * of_cell)
 
     if split:
         elements = split.decode()
@@ -651,8 +816,14 @@ def decode_block(data, pos, header, cell, ignore_checks):
         elements = decode_bytes_block(data, start, end, header.dtype, n)
     elif form == CONST:
         elements = data[start:start + w] * n
+    elif form == SAME:
+        elements = predict(base.cell(first, n), header)
+    elif form == CLASSED:
+        elements = decode_classed(data, start, end, header.dtype, predict(base.cell(first, n), header))
     else:
         elements = data[start:end]
+    if has_hashes and not ignore_checks and u64(hashes, 8) != cell_hash(elements, header.dtype):
+        raise Reject(45, "the cell hash of the elements", start - 8)
     return Block(pos, end - pos, head, form, first, n, cells, check), elements
 
 
@@ -662,6 +833,8 @@ MAGIC = bytes.fromhex("B5534E50")
 END_MAGIC = bytes.fromhex("504E53B5")
 MAX_COUNT = 1 << 48
 HAS_CHECKS, HAS_CONTENT_ID, QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
+BASE_EXTENSION = 129
+MIN_BASE_LOG2 = 16
 
 
 @dataclass
@@ -682,13 +855,33 @@ def decode_extensions(data, pos, end):
         if pos + 2 > end or pos + 2 + data[pos + 1] > end:
             raise Reject(36, "an extension ends behind the extensions", pos)
         kind, size = data[pos], data[pos + 1]
-        if kind in (129, 130):
+        if kind == 130:
             raise Reject(4, "an extension of type %d" % kind, pos)
-        if kind >= 128:
+        if kind >= 128 and kind != BASE_EXTENSION:
             raise Reject(3, "a critical extension of type %d" % kind, pos)
         extensions.append((kind, data[pos + 2:pos + 2 + size]))
         pos += 2 + size
     return extensions
+
+
+def decode_base_info(data, extensions):
+    """6.3: what a header with this data and these extensions says of a base; None if it is no delta."""
+    found = [content for kind, content in extensions if kind == BASE_EXTENSION]
+    if not found:
+        return None
+    if len(found) > 1 or len(found[0]) != 10:
+        raise Reject(42, "two bases, or one of another size", 16)
+    info = BaseInfo(found[0][0], found[0][1], u64(found[0], 2))
+    right = (info.role == 1 and info.dtype == data[5]) or (info.role == 2 and info.dtype == F32 and data[5] in (F16, BF16))
+    if not right or data[7] & 3 != 3 or data[6] < MIN_BASE_LOG2:
+        raise Reject(42, "a base that does not fit the frame", 16)
+    return info
+
+
+def check_given_base(header, base):
+    """R43"""
+    if header.base and (base is None or base.dtype != header.base.dtype or base.count != header.count):
+        raise Reject(43, "no base, or one of another dtype or count", 16)
 
 
 def decode_header(data, ignore_checks=False):
@@ -716,7 +909,8 @@ def decode_header(data, ignore_checks=False):
     if u64(data, 8) > MAX_COUNT:
         raise Reject(34, "%d elements" % u64(data, 8), 8)
     extensions = decode_extensions(data, start, end)
-    return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end))
+    info = decode_base_info(data, extensions)
+    return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end), info)
 
 
 def decode_footer(data, pos, header, blocks, elements, ignore_checks):
@@ -760,15 +954,16 @@ def chain_of(header, blocks):
     return chain
 
 
-def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT):
+def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
     """The frame at the beginning of data; exact: the source is said to be this one frame (R7)."""
     data = bytes(data)
     header = decode_header(data, ignore_checks)
+    check_given_base(header, base)
     if header.count * DTYPES[header.dtype].width > limit:
         raise TooLarge("%d elements of %s" % (header.count, DTYPES[header.dtype].name))
     blocks, parts, cell, end = [], [], 0, header.size
     while cell < header.cells:                                          # 5.4
-        block, elements = decode_block(data, end, header, cell, ignore_checks)
+        block, elements = decode_block(data, end, header, cell, ignore_checks, base)
         blocks.append(block)
         parts.append(elements)
         cell += block.cells
@@ -781,10 +976,11 @@ def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT):
     return Frame(header.dtype, header.count, elements, header, blocks, found_id, end)
 
 
-def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT):
+def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
     """1: a range decoder: the elements first .. first + count - 1 of a frame, with only the blocks that hold them."""
     data = bytes(data)
     header = decode_header(data, ignore_checks)
+    check_given_base(header, base)
     w = DTYPES[header.dtype].width
     if first + count > header.count:
         raise ValueError("the frame has %d elements" % header.count)
@@ -803,23 +999,27 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT):
                 raise Reject(41, "the index ends before the range", footer)
             head = u32(index, entry)
             entry += 4
+            check_body_size(head & 255, head >> 8, min(header.cell, header.count - start), w, header.base is not None, footer)
             if head & 255 == CONST:
                 if entry + 4 > len(index):
                     raise Reject(41, "the index ends inside an entry", footer)
                 cells = u32(index, entry)
                 entry += 4
-                if not 1 <= cells <= header.cells - cell:
-                    raise Reject(17, "a run of %d cells in the index" % cells, footer)
+                check_run(CONST, cells, header, cell, footer)
+            elif head & 255 == SAME:
+                cells = (head >> 8) // 8
+                check_run(SAME, cells, header, cell, footer)
         if (cell + cells) * header.cell > first:
             if min(cells * header.cell, header.count - start) * w > limit:
                 raise TooLarge("a run of %d cells" % cells)
-            block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks)
+            block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks, base)
             if index is not None and (block.head, block.cells) != (head, cells):
                 raise Reject(40, "the index does not agree with the block", pos)
             parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
         cell += cells
         if index is not None:
-            pos += (12 if header.has_checks else 4) + (head >> 8)
+            hashes = 16 if header.base and head & 255 != SAME else 0
+            pos += (12 if header.has_checks else 4) + hashes + (head >> 8)
     return b"".join(parts)
 
 
@@ -849,8 +1049,20 @@ LEAF = 65536
 
 def content_id(elements, dtype):
     w = DTYPES[dtype].width
-    leaves = [le64(xxh3(elements[i:i + LEAF * w])) for i in range(0, len(elements), LEAF * w)]
-    return xxh3(b"".join(leaves) + le64(dtype) + le64(len(elements) // w))
+    return xxh3(leaves_of(elements, w) + le64(dtype) + le64(len(elements) // w))
+
+
+def leaves_of(elements, w):
+    return b"".join(le64(leaf_hash(elements[i:i + LEAF * w])) for i in range(0, len(elements), LEAF * w))
+
+
+# a leaf is hashed for the cell of a frame, for the frame, and by all who look at the frame again
+leaf_hash = functools.lru_cache(maxsize=64)(xxh3)
+
+
+def cell_hash(elements, dtype):
+    """7.1: of the elements of a cell"""
+    return xxh3(leaves_of(elements, DTYPES[dtype].width))
 
 
 # ---- 8. Files ----
@@ -1043,10 +1255,21 @@ def read(directory, name):
         return stream.read()
 
 
+def parse_base(data):
+    """The base as it stands beside a frame: a byte, its dtype, and then its elements."""
+    return Base(data[0], data[1:])
+
+
+def read_base(directory, name):
+    """The base of a frame; None if there is none."""
+    name = name[:-len(".frame")] + ".base"
+    return parse_base(read(directory, name)) if os.path.exists(os.path.join(directory, name)) else None
+
+
 def check_valid(directory, name):
     """The problem with a frame that must be accepted, or None."""
-    data, stem = read(directory, name), name[:-len(".frame")]
-    frame = decode_frame(data)
+    data, stem, base = read(directory, name), name[:-len(".frame")], read_base(directory, name)
+    frame = decode_frame(data, base=base)
     if os.path.exists(os.path.join(directory, stem + ".large")):
         if frame.count != int(read(directory, stem + ".large")):
             return "another number of elements"
@@ -1054,23 +1277,26 @@ def check_valid(directory, name):
         return "other elements"
     if frame.content_id is not None and frame.content_id != content_id(frame.elements, frame.dtype):
         return "another content id"
+    if base and frame.header.base and frame.header.base.id != content_id(base.elements, base.dtype):
+        return "another content id of the base"
     if len(data) < 1 << 16:
-        if decode_frame(data, ignore_checks=True).elements != frame.elements:
+        if decode_frame(data, ignore_checks=True, base=base).elements != frame.elements:
             return "other elements without checks"
         w, first, count = DTYPES[frame.dtype].width, frame.count // 3, (frame.count + 2) // 3
-        if decode_range(data, first, count) != frame.elements[first * w:(first + count) * w]:
+        if decode_range(data, first, count, base=base) != frame.elements[first * w:(first + count) * w]:
             return "other elements in a range"
     return None
 
 
 def check_invalid(directory, name):
     data, expected = read(directory, name), int(name[:-len(".frame")].split("-R")[1])
-    rule = rejected_rule(decode_frame, data)
+    base = read_base(directory, name)
+    rule = rejected_rule(decode_frame, data, base=base)
     if rule is None or not rule_agrees(expected, rule):
         return "accepted" if rule is None else "R%d" % rule
     if expected == 41:      # 6.2: of the last element, with a range decoder
         header = decode_header(data)
-        rule = rejected_rule(decode_range, data, header.count - 1, 1)
+        rule = rejected_rule(decode_range, data, header.count - 1, 1, base=base)
         if rule != expected:
             return "a range of it: " + ("accepted" if rule is None else "R%d" % rule)
     return None
@@ -1091,7 +1317,7 @@ def check_mutated(directory, name):
     data, stem = read(directory, name), name[:-len(".frame")]
     accepted = os.path.exists(os.path.join(directory, stem + ".elements"))
     try:
-        frame = decode_frame(data, ignore_checks=name.startswith("n"), limit=1 << 20)
+        frame = decode_frame(data, ignore_checks=name.startswith("n"), limit=1 << 20, base=read_base(directory, name))
     except TooLarge:
         return None
     except Reject as reject:
@@ -1148,7 +1374,8 @@ def main():
         command.add_argument("path", metavar="FILE")
         command.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="bytes of output allowed")
         if name == "frame":
-            command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12")
+            command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12, R44 and R45")
+            command.add_argument("--base", metavar="BASE", help="the base of a delta: a byte, its dtype, and its elements")
     command = commands.add_parser("check", help="decode all that generate.py or exchange.c wrote to a directory, and compare")
     command.add_argument("path", metavar="DIR")
     arguments = parser.parse_args()
@@ -1159,7 +1386,11 @@ def main():
         data = stream.read()
     try:
         if arguments.command == "frame":
-            output = decode_frame(data, ignore_checks=arguments.ignore_checks, limit=arguments.limit).elements
+            base = None
+            if arguments.base:
+                with open(arguments.base, "rb") as stream:
+                    base = parse_base(stream.read())
+            output = decode_frame(data, ignore_checks=arguments.ignore_checks, limit=arguments.limit, base=base).elements
         else:
             output = decode_file(data, limit=arguments.limit)
     except (Reject, TooLarge) as error:

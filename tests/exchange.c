@@ -1,7 +1,8 @@
 /* The C side of the agreement with tests/decoder.py and tests/generate.py.
  *   exchange read DIR         decodes what generate.py wrote: v* must give their elements, x*-R<rule> must be rejected
  *   exchange write DIR SEED   writes frames of every kind that the encoder makes (v*), and damaged ones with what we
- *                             make of them (m*, and n* for those read without heeding checks), for decoder.py */
+ *                             make of them (m*, and n* for those read without heeding checks), for decoder.py
+ * Beside the frame of a delta stands its base: NAME.base, a byte with its dtype and then its elements. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -40,10 +41,26 @@ static bitsnap codec(void)
     static uint8_t *workspace;
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace(20, 1);
+    b.workspace_size = bitsnap_workspace_delta(20, 1);
     if (!workspace) workspace = (uint8_t *)malloc(b.workspace_size);
     b.workspace = workspace;
     return b;
+}
+
+/* the base beside the frame `name`, to be freed; null where there is none */
+static uint8_t *read_base(bitsnap_base *base, const char *directory, const char *name)
+{
+    char other[300];
+    size_t size;
+    uint8_t *p;
+    memset(base, 0, sizeof *base);
+    snprintf(other, sizeof other, "%.*s.base", (int)(strlen(name) - 6), name);
+    p = slurp(directory, other, &size);
+    if (!p) return NULL;
+    base->data = p + 1;
+    base->dtype = (bitsnap_dtype)p[0];
+    base->count = (size - 1) / bitsnap_width(base->dtype);
+    return p;
 }
 
 static unsigned valid, invalid;
@@ -51,22 +68,32 @@ static unsigned valid, invalid;
 /* the rule asked for, or one that applies as well (the index is read from two sides) */
 static int agrees(unsigned expected, unsigned rule) { return rule == expected || expected == 39 || expected == 41; }
 
+/* FORMAT.md, section 9 */
+static bitsnap_status status_of(unsigned rule)
+{
+    return rule == 1 ? BITSNAP_E_MAGIC : rule <= 5 ? BITSNAP_E_UNSUPPORTED : rule == 6 ? BITSNAP_E_TRUNCATED : rule == 7 ? BITSNAP_E_TRAILING :
+           rule <= 12 || rule == 45 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
+}
+
 static void read_one(const char *directory, const char *name)
 {
     size_t size, elements_size;
-    uint8_t *frame = slurp(directory, name, &size), *elements, *out;
+    uint8_t *frame = slurp(directory, name, &size), *elements, *out, *base;
     const bitsnap_kernels *k;
     char other[300];
     unsigned t, rule;
     bitsnap b = codec();
     bitsnap_info info;
+    base = read_base(&b.base, directory, name);
     if (name[0] == 'v') {
         snprintf(other, sizeof other, "%.*s.elements", (int)(strlen(name) - 6), name);
         elements = slurp(directory, other, &elements_size);
         CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK, "%s", name);
         for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
             b.kernels = k;
-            CHECK(bitsnap_test(&b, frame, size) == BITSNAP_OK, "%s: %s", name, bitsnap_message(&b));
+            b.base.id = t % 2 ? info.base_id : 0;
+            CHECK(bitsnap_test(&b, frame, size) == BITSNAP_OK, "%s: %s, R%u at %llu", name, bitsnap_message(&b), b.error.rule,
+                  (unsigned long long)b.error.offset);
             if (!elements) continue;
             CHECK(elements_size == info.elements_size, "%s", name);
             out = (uint8_t *)malloc(elements_size + 1);
@@ -100,11 +127,13 @@ static void read_one(const char *directory, const char *name)
             }
             CHECK(s != BITSNAP_OK, "%s is accepted on %s", name, bitsnap_kernels_name(k));
             CHECK(agrees(rule, b.error.rule) || s == BITSNAP_OK, "%s: R%u", name, b.error.rule);
+            CHECK(s == status_of(b.error.rule) || rule == 41, "%s: status %d for R%u", name, (int)s, b.error.rule);
             CHECK(b.error.offset <= size, "%s: offset", name);
         }
         invalid++;
     }
     free(frame);
+    free(base);
 }
 
 static void read_all(const char *directory)
@@ -125,9 +154,120 @@ static void read_all(const char *directory)
     printf("%s - exchange: %u valid and %u invalid frames of the generator\n", test_failures ? "not ok" : "ok", valid, invalid);
 }
 
+static void spill_base(const char *directory, const char *name, const bitsnap_base *base)
+{
+    const size_t size = (size_t)base->count * bitsnap_width(base->dtype);
+    uint8_t *p = (uint8_t *)malloc(size + 1);
+    p[0] = (uint8_t)base->dtype;
+    if (size) memcpy(p + 1, base->data, size);
+    spill(directory, name, p, size + 1);
+    free(p);
+}
+
+/* copy: as large as the frame; out: 2^20 bytes */
+static void damage(const char *directory, unsigned number, const uint8_t *frame, size_t size, const bitsnap_base *base, uint8_t *copy, uint8_t *out)
+{
+    unsigned i;
+    char name[64];
+    for (i = 0; i < 6; i++) { /* damage, mostly behind the header */
+        const unsigned heed = i == 0;
+        unsigned changes = 1 + (unsigned)test_below(3);
+        size_t cut = size;
+        bitsnap d = codec();
+        d.base = *base;
+        d.base.id = 0; /* where it is known it is compared with the frame's, too */
+        memcpy(copy, frame, size);
+        while (changes--) copy[test_below(8) ? 24 + test_below(size - 24 ? size - 24 : 1) % (size > 24 ? size - 24 : 1) : test_below(size)] ^= (uint8_t)(1u << test_below(8));
+        if (test_below(20) == 0) cut = test_below(size);
+        d.flags = heed ? 0 : BITSNAP_IGNORE_CHECKS;
+        snprintf(name, sizeof name, "%c%05u.frame", heed ? 'm' : 'n', number * 10 + i);
+        spill(directory, name, copy, cut);
+        snprintf(name, sizeof name, "%c%05u.base", heed ? 'm' : 'n', number * 10 + i);
+        if (base->data) spill_base(directory, name, base);
+        if (cut >= 24 && bitsnap_width((bitsnap_dtype)copy[5]) && bsn_load64(copy + 8) <= (1 << 20) / 8 &&
+            bitsnap_decode(&d, out, bsn_load64(copy + 8), (bitsnap_dtype)copy[5], copy, cut) == BITSNAP_OK) {
+            snprintf(name, sizeof name, "%c%05u.elements", heed ? 'm' : 'n', number * 10 + i);
+            spill(directory, name, out, (size_t)bsn_load64(copy + 8) * bitsnap_width((bitsnap_dtype)copy[5]));
+        }
+    }
+}
+
+/* An element of a base as it may be in the tensor. */
+static uint64_t changed(uint64_t v, unsigned dtype, int how)
+{
+    static const unsigned exponents[12] = { 0, 0, 0, 0, 0, 0, 4, 5, 5, 8, 8, 11 };
+    const unsigned bits = 8 * bitsnap_width((bitsnap_dtype)dtype), top = exponents[dtype];
+    const uint64_t all = bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1, r = test_random();
+    switch (how) {
+    case 0: return v;                                                     /* nothing */
+    case 1: return test_below(50) ? v : (v + 1) & all;                    /* few */
+    case 2: return (v + (r & 7) - 3) & all;                               /* all, a little */
+    case 3: return (v + (r >> (8 + test_below(56)))) & all;               /* all, by anything */
+    case 4: return test_below(30) ? (v - (r & 1)) & all : r & all;        /* a little, and some entirely */
+    case 5: return test_below(9) ? v : (v ^ (uint64_t)1 << (bits - 1)) & all; /* signs */
+    case 6: return r & all;
+    default: { /* a step of training: as large for every element, so smaller numbers change by more places */
+        const int64_t exponent = top ? (int64_t)(v >> (bits - 1 - top) & ((1u << top) - 1)) : 0, octave = (1 << (top ? top - 1 : 0)) - 4 - exponent;
+        const unsigned places = octave < 0 ? 0 : octave > 20 ? 20 : (unsigned)octave;
+        return (v + (r >> 8 & (((uint64_t)2 << places) - 1)) - ((uint64_t)1 << places)) & all;
+    }
+    }
+}
+
+static void write_deltas(const char *directory, unsigned number)
+{
+    unsigned round, deltas = 0;
+    for (round = 0; round < 220; round++) {
+        const unsigned dtype = 1 + round % 11, width = bitsnap_width((bitsnap_dtype)dtype);
+        const int cast = (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16) && round / 11 % 2, step = round % 9 == 4 && dtype >= BITSNAP_F8_E4M3;
+        const int how = step ? 7 : (int)(round / 11 % 7), large = !step && round % 20 == 7 && width <= 2;
+        const unsigned base_dtype = cast ? BITSNAP_F32 : dtype, base_width = bitsnap_width((bitsnap_dtype)base_dtype);
+        const size_t n = step ? (round % 4 ? 2000 + test_below(6000) : 30000) : large ? 65536 + test_below(70000) : round % 37 == 0 ? test_below(3) : test_below(round % 7 ? 700 : 5000);
+        const size_t bound = bitsnap_bound(n, (bitsnap_dtype)dtype);
+        uint8_t *given = (uint8_t *)malloc(n * base_width + 1), *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound);
+        uint8_t *copy = (uint8_t *)malloc(bound), *out = (uint8_t *)malloc(1 << 20);
+        bitsnap b = codec();
+        bitsnap_info info;
+        size_t size, j;
+        char name[64];
+        data_fill(given, n, base_dtype, step ? DATA_WEIGHTS : (int)test_below(DATA_SHAPES));
+        for (j = 0; j < n; j++) {
+            uint64_t v = 0;
+            if (cast) v = (uint64_t)given[4 * j + 2] | (uint64_t)given[4 * j + 3] << 8; /* nearly right for BF16 */
+            else memcpy(&v, given + j * width, width);
+            v = changed(v, dtype, large && j < 65536 ? 0 : how);
+            memcpy(elements + j * width, &v, width);
+        }
+        b.level = (int)(round % 3);
+        b.block_log2 = large ? 16 : round % 4 ? 0 : 16 + (unsigned)test_below(5);
+        b.flags = round % 5 == 0 ? BITSNAP_SELF_CONTAINED : round % 5 == 1 ? BITSNAP_VERIFY : 0;
+        b.base.data = given;
+        b.base.count = n;
+        b.base.dtype = (bitsnap_dtype)base_dtype;
+        if (round % 2) b.base.id = bitsnap_content_id(given, n, b.base.dtype);
+        CHECK(bitsnap_encode(&b, frame, bound, &size, elements, n, (bitsnap_dtype)dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.same + info.classed + info.plain == info.blocks);
+        deltas += info.same + info.classed > 0;
+        snprintf(name, sizeof name, "v%05u.frame", ++number);
+        spill(directory, name, frame, size);
+        snprintf(name, sizeof name, "v%05u.elements", number);
+        spill(directory, name, elements, n * width);
+        snprintf(name, sizeof name, "v%05u.base", number);
+        spill_base(directory, name, &b.base);
+        if (!large && !step) damage(directory, number, frame, size, &b.base, copy, out);
+        free(given);
+        free(elements);
+        free(frame);
+        free(copy);
+        free(out);
+    }
+    CHECK(deltas > 100, "%u", deltas);
+    printf("%s - exchange: %u frames with a base written\n", test_failures ? "not ok" : "ok", round);
+}
+
 static void write_all(const char *directory)
 {
-    unsigned number = 0, round, i;
+    unsigned number = 0, round;
     for (round = 0; round < 300; round++) {
         const unsigned dtype = 1 + round % 11, width = bitsnap_width((bitsnap_dtype)dtype);
         const size_t n = round % 7 == 0 ? test_below(6000) : test_below(500), bound = n * width + 16 * (n / 64 + 2) + 96;
@@ -144,29 +284,14 @@ static void write_all(const char *directory)
         spill(directory, name, frame, size);
         snprintf(name, sizeof name, "v%05u.elements", number);
         spill(directory, name, elements, n * width);
-        for (i = 0; i < 6; i++) { /* damage, mostly behind the header */
-            const unsigned heed = i == 0;
-            unsigned changes = 1 + (unsigned)test_below(3);
-            size_t cut = size;
-            bitsnap d = codec();
-            memcpy(copy, frame, size);
-            while (changes--) copy[test_below(8) ? 24 + test_below(size - 24 ? size - 24 : 1) % (size > 24 ? size - 24 : 1) : test_below(size)] ^= (uint8_t)(1u << test_below(8));
-            if (test_below(20) == 0) cut = test_below(size);
-            d.flags = heed ? 0 : BITSNAP_IGNORE_CHECKS;
-            snprintf(name, sizeof name, "%c%05u.frame", heed ? 'm' : 'n', number * 10 + i);
-            spill(directory, name, copy, cut);
-            if (cut >= 24 && bitsnap_width((bitsnap_dtype)copy[5]) && bsn_load64(copy + 8) <= (1 << 20) / 8 &&
-                bitsnap_decode(&d, out, bsn_load64(copy + 8), (bitsnap_dtype)copy[5], copy, cut) == BITSNAP_OK) {
-                snprintf(name, sizeof name, "%c%05u.elements", heed ? 'm' : 'n', number * 10 + i);
-                spill(directory, name, out, (size_t)bsn_load64(copy + 8) * bitsnap_width((bitsnap_dtype)copy[5]));
-            }
-        }
+        damage(directory, number, frame, size, &b.base, copy, out);
         free(elements);
         free(frame);
         free(copy);
         free(out);
     }
     printf("%s - exchange: %u frames written\n", test_failures ? "not ok" : "ok", number);
+    write_deltas(directory, number);
 }
 
 int main(int argc, char **argv)

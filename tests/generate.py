@@ -7,6 +7,8 @@ writes for every i
 
     v00001.frame, v00001.elements    a valid frame and its elements
     v00002.frame, v00002.large       the same, but only the number of the elements, where they exceed 1 MiB
+    v00003.base, x00002-R44.base     beside a frame: the base that it is to be decoded with, its dtype as a byte and then
+                                     its elements; without that file there is none
     x00001-R23.frame                 a frame to which condition R23 applies, and as far as possible no other one
     f00001.bsnap, f00001.source      a valid file (section 8), and its source
     g00001.bsnap                     a file that is not valid
@@ -23,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import decoder
-from decoder import (BUILT_IN, BUILT_IN_TREES, BYTES, CONST, DTYPES, ESCAPE, F64, SPLIT, STORED, built_in_lengths, le64,
-                     xxh3)
+from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CLASSED, CONST, DTYPES, ESCAPE, F16, F32, F64,
+                     MAX_WORDS_LEVEL, RAW_WORDS, SAME, SPLIT, STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
 
 
 class Impossible(Exception):
@@ -383,6 +385,7 @@ class Block:
     cells: int = 1
     pieces: Optional[list] = None   # SPLIT: descriptor, raw planes, list
     check_error: int = 0        # what the check is wrong by
+    hash_errors: tuple = (0, 0)     # the same for the cell hashes of the base and of the elements
     size: Optional[int] = None  # what the head says, if it is not the size of the body
 
     @property
@@ -393,9 +396,16 @@ class Block:
     def all_elements(self):
         return self.elements * self.n if self.form == CONST else self.elements
 
-    def check(self, header_check, first):
+    def hashes(self, base, dtype, first):
+        """7.1"""
+        if base is None or self.form == SAME:
+            return b""
+        return (le64(cell_hash(base.cell(first, self.n), base.dtype) ^ self.hash_errors[0]) +
+                le64(cell_hash(self.all_elements, dtype) ^ self.hash_errors[1]))
+
+    def check(self, header_check, first, hashes=b""):
         """5.5"""
-        record = header_check + le64(first) + le64(self.n) + self.head
+        record = header_check + le64(first) + le64(self.n) + self.head + hashes
         if self.pieces:
             record += self.pieces[0] + b"".join(le64(xxh3(piece)) for piece in self.pieces[1:])
         else:
@@ -572,10 +582,16 @@ class Frame:
     flags: int = 1
     extensions: Optional[bytes] = None
     errors: dict = field(default_factory=dict)
+    base: Optional[Base] = None     # of a delta; the extension that names it is among the extensions
 
     @property
     def count(self):
         return sum(block.n for block in self.blocks)
+
+    @property
+    def given_base(self):
+        """What the frame is to be decoded with."""
+        return self.error("given base", self.base)
 
     def elements(self):
         return b"".join(block.all_elements for block in self.blocks)
@@ -597,8 +613,9 @@ class Frame:
         data = self.header()
         header_check, first, chain, index = data[-8:], 0, data[-8:], b""
         for block in self.blocks:
-            check = block.check(header_check, first)
-            data += block.head + (check if self.flags & 1 else b"") + block.body
+            hashes = block.hashes(self.base, self.dtype, first)
+            check = block.check(header_check, first, hashes)
+            data += block.head + (check if self.flags & 1 else b"") + hashes + block.body
             chain = le64(xxh3(chain + check))
             index += block.head + (block.cells.to_bytes(4, "little") if block.form == CONST else b"")
             first += block.n
@@ -901,6 +918,405 @@ def with_flags(make, flags, extensions):
     return made
 
 
+# ---- deltas ----
+
+def random_prediction(rng, dtype):
+    """An element of a base: most are near each other, some are special."""
+    bits = 8 * DTYPES[dtype].width
+    if dtype in SPECIALS and rng.random() < 0.8:
+        exponent_bits = {6: 4, 7: 5, 8: 5, 9: 8, 10: 8, 11: 11}[dtype]
+        mantissa_bits = bits - 1 - exponent_bits
+        exponent = max(0, (1 << exponent_bits - 1) - 1 - int(rng.expovariate(0.3)))
+        return rng.getrandbits(1) << bits - 1 | exponent << mantissa_bits | rng.getrandbits(mantissa_bits)
+    return random_element(rng, dtype)
+
+
+def random_master(rng, dtype):
+    """An F32 element whose cast to F16 or BF16 is of some interest (6.3)."""
+    sign, lost = rng.getrandbits(1) << 31, 13 if dtype == F16 else 16
+    tie = rng.choice((0, 1 << lost - 1, (1 << lost - 1) - 1, (1 << lost - 1) + 1, (1 << lost) - 1, rng.getrandbits(lost)))
+    mantissa = rng.choice((rng.getrandbits(23 - lost), (1 << 23 - lost) - 1, 0, 1)) << lost | tie
+    style = rng.randrange(8)
+    if style == 0:      # NaNs of all payloads, and infinities
+        return sign | 255 << 23 | rng.choice((0, 1, 1 << 12, 1 << 13, 1 << 15, 1 << 16, 1 << 22, rng.getrandbits(23)))
+    if style == 1:      # F32's own subnormal numbers, and zeros
+        return sign | rng.choice((0, 1, rng.getrandbits(23), mantissa, (1 << 23) - 1))
+    if style == 2:      # what becomes a subnormal number of F16, or no more than half of the smallest one
+        exponent = rng.randint(127 - 27, 127 - 14)
+        return sign | exponent << 23 | rng.choice((rng.getrandbits(23), 0, 1, 1 << 22, rng.getrandbits(4) << 19))
+    if style == 3:      # what becomes infinite, or nearly so
+        exponent = rng.choice((127 + 15, 127 + 15, 127 + 16)) if dtype == F16 else 254
+        return sign | exponent << 23 | ((1 << 23 - lost) - 1) << lost | tie
+    return sign | rng.randint(127 - 16, 127 + 2) << 23 | mantissa
+
+
+def random_base_of(rng, dtype, role, n):
+    if role == 2:
+        return Base(F32, pack([random_master(rng, dtype) for _ in range(n)], 4))
+    return Base(dtype, pack([random_prediction(rng, dtype) for _ in range(n)], DTYPES[dtype].width))
+
+
+def predictions_of(base, dtype, role, first, n):
+    w = DTYPES[dtype].width
+    if role == 2:
+        cell = base.cell(first, n)
+        return [decoder.cast_element(decoder.u32(cell, i), dtype) for i in range(0, 4 * n, 4)]
+    cell = base.cell(first, n)
+    return [int.from_bytes(cell[i:i + w], "little") for i in range(0, n * w, w)]
+
+
+class WordsEncoder:
+    """5.7: lists of words, at random or to a plan: a list of (s, limit) for each level, RAW where it ends; or None."""
+
+    def __init__(self, rng, w, plan=None, lists=None, wrapped=0.0):
+        self.rng, self.bits, self.plan = rng, 8 * w, plan
+        self.lists = lists          # the plan of the lists of symbols
+        self.wrapped = wrapped      # the probability of numbers that are right only modulo 2^W
+
+    def step(self, words, level, shifted):
+        """(s, limit) of a list; None for RAW."""
+        if self.plan is not None:
+            return self.plan[level] if level < len(self.plan) else None
+        if level == MAX_WORDS_LEVEL or self.rng.random() < 0.15:
+            return None
+        s = self.rng.choice((0, 0, self.rng.randrange(self.bits - shifted), min(self.bits - shifted - 1, 8)))
+        largest = max(words) >> s
+        if largest <= 255 and self.rng.random() < 0.5:
+            return s, 0
+        return s, self.rng.choice((1, 2, 15, 254, 255, self.rng.randint(1, 255)))
+
+    def words(self, words, level=0, shifted=0):
+        if not words:
+            return b""
+        step = self.step(words, level, shifted)
+        if step is None:
+            return bytes([RAW_WORDS]) + pack(words, self.bits // 8)
+        s, limit = step
+        room = 1 << self.bits - s       # what is above that is lost when it is shifted
+        symbols, rests = [], []
+        for word in words:
+            high, wrap = word >> s, self.rng.random() < self.wrapped
+            if limit == 0:
+                if high > 255:
+                    raise Impossible("a word that needs a limit")
+                if wrap and room < 256:
+                    high += room * self.rng.randint(0, (255 - high) // room)
+                symbols.append(high)
+            elif high < limit and not wrap:
+                symbols.append(high)
+            else:
+                symbols.append(limit)
+                rest = (high - limit) % room
+                if wrap:
+                    rest += room * self.rng.randrange(1 << s)
+                rests.append(rest)
+        data = bytes([s, limit])
+        for k in range(s // 8):
+            data += bytes(word >> 8 * k & 255 for word in words)
+        if s % 8:
+            data += raw_plane([word >> s - s % 8 & 255 for word in words], (1 << s % 8) - 1)
+        data += ListEncoder(self.rng).outermost(bytes(symbols), 8, self.lists)
+        return data + self.words(rests, level + 1, shifted + s)
+
+
+def word_of(d, bits):
+    """5.7"""
+    return 2 * d if d < 1 << bits - 1 else 2 * ((1 << bits) - d) - 1
+
+
+def difference_of(word, bits):
+    return (word >> 1 if word % 2 == 0 else (1 << bits) - (word + 1) // 2) % (1 << bits)
+
+
+def random_words(rng, m, bits, top=None):
+    """Words as differences make them: most of them small, some not. top: bits of the largest."""
+    largest = (1 << (bits if top is None else top)) - 1
+    style = rng.randrange(6)
+    if style == 0:
+        return [min(largest, rng.choice((0, 1, 2, 3, 254, 255, 256, largest)))] * m
+    if style == 1:
+        return [min(largest, int(rng.expovariate(0.3))) for _ in range(m)]
+    if style == 2:
+        return [rng.randint(0, largest) if rng.random() < 0.05 else 0 for _ in range(m)]
+    if style == 3:
+        scale = rng.randint(1, bits)
+        return [min(largest, rng.getrandbits(scale) & rng.getrandbits(scale)) for _ in range(m)]
+    if style == 4:
+        return [min(largest, rng.getrandbits(rng.randint(1, rng.randint(1, bits)))) for _ in range(m)]
+    return [min(largest, rng.choice((0, 1, 14, 15, 16, 254, 255, 256, 270, 510, 65535, 1 << bits // 2))) for _ in range(m)]
+
+
+def classes_of(predictions, dtype, borders):
+    if not borders:
+        return [0] * len(predictions)
+    return [sum(border <= decoder.exponent_of(v, dtype) for border in borders) for v in predictions]
+
+
+def random_borders(rng, dtype, classes, predictions):
+    """Where exponents are, and where none is."""
+    present = sorted({decoder.exponent_of(v, dtype) for v in predictions}) if classes > 1 else []
+    near = [e + d for e in present for d in (0, 1) if 1 <= e + d <= 255]
+    choices = list(range(1, 256)) if rng.random() < 0.3 or len(set(near)) < classes else sorted(set(near))
+    return sorted(rng.sample(choices, classes - 1))
+
+
+def classed_block(rng, dtype, predictions, borders, make_words, encoder_of):
+    """make_words(number of the class, m): words of a class; encoder_of(number of the class): who writes them."""
+    w = DTYPES[dtype].width
+    members = classes_of(predictions, dtype, borders)
+    body, lists = bytes([len(borders) + 1]) + bytes(borders), []
+    for number in range(len(borders) + 1):
+        words = make_words(number, members.count(number))
+        body += encoder_of(number).words(words)
+        lists.append(iter(words))
+    values = [(v + difference_of(next(lists[number]), 8 * w)) % (1 << 8 * w) for v, number in zip(predictions, members)]
+    return fitting(Block(CLASSED, body, len(predictions), pack(values, w)), w)
+
+
+def random_classed(rng, dtype, predictions, classes=None):
+    w = DTYPES[dtype].width
+    classes = (rng.randint(1, 8) if DTYPES[dtype].is_float else 1) if classes is None else classes
+    for _ in range(30):
+        borders = random_borders(rng, dtype, classes, predictions)
+        wrapped = rng.choice((0, 0, 0.1))
+        top = rng.choice((None, rng.randint(1, 8 * w)))
+        try:
+            return classed_block(rng, dtype, predictions, borders, lambda number, m: random_words(rng, m, 8 * w, top),
+                                 lambda number: WordsEncoder(rng, w, wrapped=wrapped))
+        except Impossible:
+            pass
+    raise Impossible("words that take more room than their elements")
+
+
+def same_block(base, dtype, role, first, n, log2):
+    """5.6"""
+    cell = 1 << log2
+    hashes = [le64(cell_hash(base.cell(at, min(cell, first + n - at)), base.dtype)) for at in range(first, first + n, cell)]
+    elements = pack(predictions_of(base, dtype, role, first, n), DTYPES[dtype].width) if role == 2 else base.cell(first, n)
+    return Block(SAME, b"".join(hashes), n, elements, len(hashes))
+
+
+def base_info(role, base):
+    return bytes([role, base.dtype]) + le64(decoder.content_id(base.elements, base.dtype))
+
+
+def base_extension(info):
+    return bytes([BASE_EXTENSION, len(info)]) + info
+
+
+def delta_frame(rng, dtype, role, base, blocks, log2=None):
+    """6.3"""
+    log2 = rng.choice((16, 16, 18, 20, rng.randint(16, 20))) if log2 is None else log2
+    before, behind = (random_extensions(rng) if rng.random() < 0.15 else b"" for _ in range(2))
+    return Frame(dtype, log2, blocks, 3, before + base_extension(base_info(role, base)) + behind, {}, base)
+
+
+def random_role(rng, dtype):
+    return rng.choice((1, 2)) if dtype in (F16, BF16) else 1
+
+
+def valid_delta(rng, dtype, make):
+    """A delta of one short cell; make(rng, dtype, predictions, ...) makes its block."""
+    role, n = random_role(rng, dtype), sizes(rng)
+    base = random_base_of(rng, dtype, role, n)
+    return delta_frame(rng, dtype, role, base, [make(rng, dtype, predictions_of(base, dtype, role, 0, n))])
+
+
+def valid_classed(rng, dtype, classes):
+    return valid_delta(rng, dtype, lambda rng, dtype, predictions: random_classed(rng, dtype, predictions, classes))
+
+
+def valid_delta_plain(rng, dtype):
+    """A block that does not look at the base, in a frame that has one."""
+    return valid_delta(rng, dtype, lambda rng, dtype, predictions: random_block(rng, dtype, len(predictions)))
+
+
+def valid_same(rng, dtype, role):
+    n = sizes(rng)
+    base = random_base_of(rng, dtype, role, n)
+    return delta_frame(rng, dtype, role, base, [same_block(base, dtype, role, 0, n, 16)])
+
+
+def valid_delta_empty(rng):
+    dtype = rng.choice(list(DTYPES))
+    role = random_role(rng, dtype)
+    return delta_frame(rng, dtype, role, Base(F32 if role == 2 else dtype, b""), [])
+
+
+def cheap_words(rng, m, bits, s, limit):
+    """Words whose upper bits take little room, whatever s is; some reach the limit, or are beyond it."""
+    room = 1 << bits - s
+    highs = [0, 1] if limit == 0 else [0, limit, limit + rng.choice((0, 1, 300))]
+    highs = [high for high in highs if high < room] or [0]
+    weights = [30] + [1] * (len(highs) - 1)
+    if rng.random() < 0.3:
+        highs, weights = [rng.choice(highs)], [1]
+    return [high << s | rng.getrandbits(s) if s else high for high in rng.choices(highs, weights, k=m)]
+
+
+def valid_shifts(rng, dtype, shifts):
+    """Each class has another number of low bits, of those that are given."""
+    w, n = DTYPES[dtype].width, rng.randint(150, 400)
+    exponents = {6: 4, 7: 5, 8: 5, 9: 8, 10: 8, 11: 11}.get(dtype)
+    base = random_base_of(rng, dtype, 1, n)
+    predictions, borders = predictions_of(base, dtype, 1, 0, n), []
+    shifts = list(shifts) if exponents else [rng.choice(list(shifts))]
+    if exponents:
+        # exponents from one end to the other
+        values = [rng.getrandbits(8 * w) for _ in range(n)]
+        base = Base(dtype, pack(values, w))
+        predictions = values
+        borders = sorted(rng.sample(range(1, 1 << min(8, exponents)), len(shifts) - 1))
+        rng.shuffle(shifts)
+    steps = [(s, rng.choice((0, 0, 1, 5, 255))) for s in shifts]
+
+    def encoder_of(number):
+        s, limit = steps[number]
+        further = [(rng.randrange(8 * w - s), 0)] if rng.random() < 0.3 and limit else []
+        return WordsEncoder(rng, w, [(s, limit)] + further, wrapped=rng.choice((0, 0.02)))
+
+    block = classed_block(rng, dtype, predictions, borders, lambda number, m: cheap_words(rng, m, 8 * w, *steps[number]),
+                          encoder_of)
+    return delta_frame(rng, dtype, 1, base, [block])
+
+
+def valid_nested(rng, dtype, depth):
+    """Lists of words inside of each other, down to level 4."""
+    w, n = DTYPES[dtype].width, rng.randint(100, 400)
+    role = random_role(rng, dtype)
+    base = random_base_of(rng, dtype, role, n)
+    predictions = predictions_of(base, dtype, role, 0, n)
+    borders = random_borders(rng, dtype, rng.randint(1, 3), predictions) if DTYPES[dtype].is_float else []
+    left, plan = 8 * w - 1, []
+    for _ in range(depth):
+        s = rng.choice((0, 0, rng.randint(0, min(left, 3)), rng.randint(0, left // 2)))
+        left -= s
+        plan.append((s, rng.choice((1, 2, 3, 7, 15, 100, 255))))
+    if depth < MAX_WORDS_LEVEL and rng.random() < 0.5:
+        plan[-1] = (plan[-1][0], 0)
+
+    def some_words(number, m):
+        """Some that get as far as each level."""
+        words = []
+        for _ in range(m):
+            word, shift = 0, 0
+            for s, limit in plan[:rng.choice((0,) * 8 + tuple(range(len(plan) + 1)))]:
+                shift += s
+                word += limit << shift
+            word += rng.getrandbits(2) << shift
+            words.append(min(word, (1 << 8 * w) - 1))
+        return words
+
+    block = classed_block(rng, dtype, predictions, borders, some_words, lambda number: WordsEncoder(rng, w, plan))
+    return delta_frame(rng, dtype, role, base, [block])
+
+
+def valid_limit(rng, dtype, limit):
+    w, n = DTYPES[dtype].width, rng.randint(60, 400)
+    base = random_base_of(rng, dtype, 1, n)
+    largest = (1 << 8 * w) - 1
+    choices = [min(word, largest) for word in (0, limit - 1, limit, limit + 1, limit + 2, largest)]
+
+    def some_words(number, m):
+        return [rng.choice(choices) if rng.random() < 0.2 else 0 for _ in range(m)]
+
+    block = classed_block(rng, dtype, predictions_of(base, dtype, 1, 0, n), [], some_words,
+                          lambda number: WordsEncoder(rng, w, [(0, limit)]))
+    return delta_frame(rng, dtype, 1, base, [block])
+
+
+def valid_raw_words(rng, dtype):
+    """RAW words on level 0, which only fit beside classes that take less."""
+    w, n = DTYPES[dtype].width, rng.randint(60, 400)
+    role = random_role(rng, dtype)
+    base = random_base_of(rng, dtype, role, n)
+    predictions = predictions_of(base, dtype, role, 0, n)
+    borders = random_borders(rng, dtype, rng.randint(2, 8), predictions)
+    raw = rng.randrange(len(borders) + 1)
+    if raw not in classes_of(predictions, dtype, borders):
+        raise Impossible("an empty class")
+    block = classed_block(rng, dtype, predictions, borders,
+                          lambda number, m: [rng.getrandbits(8 * w) if number == raw else 0 for _ in range(m)],
+                          lambda number: WordsEncoder(rng, w, [] if number == raw else [(0, 0)], ("const",)))
+    return delta_frame(rng, dtype, role, base, [block])
+
+
+def cell_of_delta(rng, dtype, role, base, first, n, log2):
+    """A block of a whole cell that takes little time."""
+    w = DTYPES[dtype].width
+    form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT))
+    if form == SAME:
+        return same_block(base, dtype, role, first, n, log2)
+    if form == CONST:
+        return const_block(pack([random_element(rng, dtype)], w), n, 1)
+    if form == CLASSED:
+        few = [0, 1, 2, (1 << 8 * w) - 1]
+        borders = random_borders(rng, dtype, rng.randint(1, 3), []) if DTYPES[dtype].is_float and rng.random() < 0.5 else []
+        return classed_block(rng, dtype, predictions_of(base, dtype, role, first, n), borders,
+                             lambda number, m: rng.choices(few, (2000, 20, 2, 1), k=m),
+                             lambda number: WordsEncoder(rng, w, [(0, 2)], ("split0", None, None)))
+    if form == BYTES:
+        return random_bytes(rng, dtype, n, ("const",), rng.randbytes(1) * n)
+    if form == SPLIT and DTYPES[dtype].is_float:
+        e = random_e(rng, dtype)
+        return random_split(rng, dtype, n, e, varying=[0] * len(rest_bits(dtype, e)), plan=("const",),
+                            symbols=bytes([rng.randrange(1 << e)]) * n)
+    return stored_block(rng.randbytes(n * w), w)
+
+
+def large_base(rng, dtype, role, n):
+    """A base of many elements that repeats itself."""
+    w = 4 if role == 2 else DTYPES[dtype].width
+    some = random_base_of(rng, dtype, role, 997).elements
+    repeats = (some * (n // 997 + 1))[:n * w]
+    return Base(F32 if role == 2 else dtype, repeats[:-w] + rng.randbytes(w))
+
+
+def valid_delta_cells(rng, role, run=0):
+    """Cells of all forms; run: the cells of a SAME run among them."""
+    dtype = rng.choice((F16, BF16)) if role == 2 else rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    cells, last = max(2, run), rng.choice((1, 2, 100, 1 << 16))
+    n = (cells - 1 << 16) + last
+    base, blocks, cell = large_base(rng, dtype, role, n), [], 0
+    start = rng.randint(0, cells - run)
+    while cell < cells:
+        first = cell << 16
+        if run and cell == start:
+            blocks.append(same_block(base, dtype, role, first, min(run << 16, n - first), 16))
+        else:
+            blocks.append(cell_of_delta(rng, dtype, role, base, first, min(1 << 16, n - first), 16))
+        cell += blocks[-1].cells
+    return delta_frame(rng, dtype, role, base, blocks, 16)
+
+
+def valid_delta_leaves(rng):
+    """A cell of more than one leaf."""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    n = (rng.randint(1, 2) << 16) + rng.choice((0, 1, 100))
+    base = large_base(rng, dtype, 1, n)
+    log2 = 17 if n <= 1 << 17 else 18
+    return delta_frame(rng, dtype, 1, base, [cell_of_delta(rng, dtype, 1, base, 0, n, log2)], log2)
+
+
+def valid_delta_recipes():
+    floats = [d for d in DTYPES if DTYPES[d].is_float]
+    recipes = [valid_delta_empty, lambda rng: valid_delta_cells(rng, 1), lambda rng: valid_delta_cells(rng, 1, 2),
+               lambda rng: valid_delta_cells(rng, 2, 2), lambda rng: valid_delta_cells(rng, 1, 3), valid_delta_leaves]
+    recipes += [lambda rng, d=d: valid_classed(rng, d, None) for d in DTYPES]
+    recipes += [lambda rng, k=k: valid_classed(rng, rng.choice(floats), k) for k in range(1, 9)]
+    recipes += [lambda rng, d=d: valid_delta_plain(rng, d) for d in DTYPES]
+    recipes += [lambda rng: valid_same(rng, rng.choice(list(DTYPES)), 1)] * 2
+    recipes += [lambda rng, d=d: valid_same(rng, d, 2) for d in (F16, BF16)] * 3
+    recipes += [lambda rng, d=d, s=s: valid_shifts(rng, d, range(s, s + 8))
+                for d in floats for s in range(0, 8 * DTYPES[d].width, 8)]
+    recipes += [lambda rng, d=d: valid_shifts(rng, d, range(8 * DTYPES[d].width)) for d in (1, 2, 3, 4, 5)]
+    recipes += [lambda rng, depth=depth: valid_nested(rng, rng.choice([d for d in DTYPES if DTYPES[d].width > 1]), depth)
+                for depth in (1, 2, 3, 4, 4, 4)]
+    recipes += [lambda rng, limit=limit: valid_limit(rng, rng.choice(list(DTYPES)), limit) for limit in (1, 2, 127, 254, 255)]
+    recipes += [lambda rng: valid_raw_words(rng, rng.choice(floats))] * 3
+    return recipes
+
+
 def valid_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
@@ -922,7 +1338,7 @@ def valid_recipes():
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
                 for inside in (("tree",), ("tree-raw", 1), ("raw",), ("const",), ("built-in", 16))]
     recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
-    return recipes
+    return recipes + valid_delta_recipes()
 
 
 # ---- invalid frames ----
@@ -1535,6 +1951,331 @@ def changed_stored(rng):
     return flip_bit(rng, data, len(data) - n * w)
 
 
+def small_delta(rng, dtype=None):
+    """A valid delta of one cell, to be spoiled."""
+    dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
+    return valid_same(rng, dtype, random_role(rng, dtype)) if rng.random() < 0.3 else rng.choice(
+        (lambda rng, dtype: valid_classed(rng, dtype, None), valid_delta_plain))(rng, dtype)
+
+
+def delta_with_extension(rng):
+    frame = small_delta(rng)
+    frame.extensions += b"\x82\x00"
+    return frame
+
+
+def delta_of_form(form):
+    def made(rng):
+        frame = valid_delta_plain(rng, rng.choice(list(DTYPES)))
+        frame.blocks[0].form, frame.blocks[0].pieces = form, None
+        return frame
+    return made
+
+
+def without_base(rng):
+    """R15: a delta without the extension."""
+    dtype = rng.choice(list(DTYPES))
+    frame = rng.choice((valid_classed(rng, dtype, None), valid_same(rng, dtype, 1)))
+    frame.extensions, frame.base = rng.choice((None, b"")), None
+    return frame
+
+
+def delta_sized(form, size):
+    """R16"""
+    def made(rng):
+        dtype = rng.choice(list(DTYPES))
+        n, w = sizes(rng), DTYPES[dtype].width
+        base = random_base_of(rng, dtype, 1, n)
+        body = rng.randbytes(size(n, w))
+        return delta_frame(rng, dtype, 1, base, [Block(form, body, n, bytes(w if form == CONST else n * w))])
+    return made
+
+
+def same_run(more):
+    """R17: a run of more cells than there are."""
+    def made(rng):
+        frame = valid_same(rng, rng.choice(list(DTYPES)), 1)
+        frame.blocks[0].body *= 1 + more
+        return frame
+    return made
+
+
+def const_run_of_delta(run):
+    """R17: in frames with a base it is 1."""
+    def made(rng):
+        dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+        w, n = DTYPES[dtype].width, (1 << 16) + rng.choice((1, 77, 1 << 16))
+        base = large_base(rng, dtype, 1, n)
+        return delta_frame(rng, dtype, 1, base, [const_block(rng.randbytes(w), n, run)], 16)
+    return made
+
+
+def delta_check(rng):
+    """R9: the check of a record without the cell hashes."""
+    frame = valid_delta_plain(rng, rng.choice(list(DTYPES)))
+    block, header_check = frame.blocks[0], frame.header()[-8:]
+    hashes = block.hashes(frame.base, frame.dtype, 0)
+    block.check_error = int.from_bytes(block.check(header_check, 0, hashes), "little") ^ int.from_bytes(
+        block.check(header_check, 0), "little")
+    return frame
+
+
+def other_same_in_index(rng):
+    """R40: the run of a SAME block is another in the index."""
+    frame = valid_delta_cells(rng, 1, 2)
+    place = 0
+    for block in frame.blocks:
+        if block.form == SAME and block.cells > 1:
+            break
+        place += 8 if block.form == CONST else 4
+    frame.errors["index"] = lambda index: index[:place] + bytes([SAME, 8 * rng.choice((1, 3)), 0, 0]) + index[place + 4:]
+    return frame
+
+
+def bad_base_info(change):
+    """R42"""
+    def made(rng):
+        frame = small_delta(rng)
+        role = 1 if frame.base.dtype == frame.dtype else 2
+        info = base_info(role, frame.base)
+        frame.extensions = base_extension(change(rng, info))
+        return frame
+    return made
+
+
+def second_base(rng):
+    frame = small_delta(rng)
+    role = 1 if frame.base.dtype == frame.dtype else 2
+    frame.extensions = (frame.extensions + base_extension(base_info(role, frame.base)) if rng.random() < 0.7 else
+                        base_extension(rng.randbytes(3)) + frame.extensions)
+    return frame
+
+
+def cast_to(dtype):
+    """R42: role 2 of elements that nothing is cast to."""
+    def made(rng):
+        n, w = sizes(rng), DTYPES[dtype].width
+        base = random_base_of(rng, F16, 2, n)
+        return delta_frame(rng, dtype, 2, base, [stored_block(rng.randbytes(n * w), w)])
+    return made
+
+
+def bad_base_flags(flags):
+    def made(rng):
+        frame = small_delta(rng)
+        frame.flags = flags
+        return frame
+    return made
+
+
+def bad_base_log2(log2):
+    def made(rng):
+        dtype = rng.choice(list(DTYPES))
+        n, w = rng.randint(1, 64), DTYPES[dtype].width
+        base = random_base_of(rng, dtype, 1, n)
+        return delta_frame(rng, dtype, 1, base, [random_block(rng, dtype, n)], log2)
+    return made
+
+
+def no_base(rng):
+    return spoiled(small_delta(rng), given_base=None)
+
+
+def other_base_dtype(rng):
+    """R43: the same elements, said to be of another dtype of the same size, or others of another size."""
+    frame = small_delta(rng)
+    dtype = rng.choice([d for d in DTYPES if d != frame.base.dtype])
+    elements = frame.base.elements
+    if DTYPES[dtype].width != DTYPES[frame.base.dtype].width:
+        elements = bytes(frame.count * DTYPES[dtype].width)
+    return spoiled(frame, given_base=Base(dtype, elements))
+
+
+def other_base_count(rng):
+    frame = small_delta(rng)
+    w = DTYPES[frame.base.dtype].width
+    elements = frame.base.elements[:-w] if rng.random() < 0.5 else frame.base.elements + bytes(w)
+    return spoiled(frame, given_base=Base(frame.base.dtype, elements))
+
+
+def changed_base(rng):
+    """R44: another base; sometimes its id is that of the frame's."""
+    frame = rng.choice((small_delta, small_delta, lambda rng: valid_delta_cells(rng, 1, 2)))(rng)
+    return spoiled(frame, given_base=Base(frame.base.dtype, flip_bit(rng, frame.base.elements)))
+
+
+def wrong_base_hash(rng):
+    frame = valid_delta_plain(rng, rng.choice(list(DTYPES)))
+    frame.blocks[0].hash_errors = (nonzero(rng), 0)
+    return frame
+
+
+def wrong_same_hash(rng):
+    frame = valid_delta_cells(rng, 1, 2) if rng.random() < 0.3 else valid_same(rng, rng.choice(list(DTYPES)), 1)
+    block = next(block for block in frame.blocks if block.form == SAME)
+    block.body = flip_bit(rng, block.body)
+    return frame
+
+
+def wrong_elements_hash(rng):
+    dtype = rng.choice(list(DTYPES))
+    frame = valid_delta_plain(rng, dtype) if rng.random() < 0.5 else valid_classed(rng, dtype, None)
+    frame.blocks[0].hash_errors = (0, rng.choice((1, 1 << 63, nonzero(rng))))
+    return frame
+
+
+def classed_frame(rng, dtype, n, body, base=None):
+    """A CLASSED block with a body that need not be valid."""
+    base = base or random_base_of(rng, dtype, 1, n)
+    w = DTYPES[dtype].width
+    return delta_frame(rng, dtype, 1, base, [fitting(Block(CLASSED, body, n, bytes(n * w)), w)])
+
+
+def bad_classes(make):
+    """R46: make(rng) gives the number of classes and the borders; behind them there is an empty list for each class."""
+    def made(rng):
+        floats = make is not integer_classes
+        dtype = rng.choice([d for d in DTYPES if DTYPES[d].is_float == floats])
+        start = make(rng)
+        behind = b"" if make is cut_borders else b"\x00\x00\x01\x00" * 9
+        return classed_frame(rng, dtype, rng.randint(80, 300), start + behind)
+    return made
+
+
+def no_classes(rng):
+    return b"\x00"
+
+
+def many_classes(rng):
+    k = rng.choice((9, 9, 10, 128, 255))
+    return bytes([k]) + bytes(range(1, min(k, 30)))
+
+
+def integer_classes(rng):
+    k = rng.randint(2, 8)
+    return bytes([k]) + bytes(range(1, k))
+
+
+def border_0(rng):
+    k = rng.randint(2, 8)
+    return bytes([k]) + bytes(range(k - 1))
+
+
+def equal_borders(rng):
+    k = rng.randint(3, 8)
+    borders = sorted(rng.sample(range(1, 256), k - 1))
+    i = rng.randrange(k - 2)
+    borders[i] = borders[i + 1]
+    return bytes([k]) + bytes(borders)
+
+
+def descending_borders(rng):
+    k = rng.randint(3, 8)
+    borders = sorted(rng.sample(range(1, 256), k - 1))
+    i = rng.randrange(k - 2)
+    borders[i], borders[i + 1] = borders[i + 1], borders[i]
+    return bytes([k]) + bytes(borders)
+
+
+def cut_borders(rng):
+    k = rng.randint(2, 8)
+    return bytes([k]) + bytes(range(1, k))[:rng.randrange(k - 1)]
+
+
+def bad_words(make):
+    """A list of words that is wrong; make(rng, n, w) gives it, or other things of the list inside."""
+    def made(rng):
+        dtype = rng.choice([d for d in DTYPES if DTYPES[d].width > 1])
+        n = rng.randint(100, 300)
+        return classed_frame(rng, dtype, n, b"\x01" + make(rng, n, DTYPES[dtype].width))
+    return made
+
+
+def zeros_but(n, symbol, times):
+    """A list of symbols that are 0, but for the last ones."""
+    return b"\x05\x00" + bytes(mask_of([0] * (n - times) + [1] * times)) + b"\x01" + bytes([symbol])
+
+
+def reserved_symbols(rng, n, w):
+    return b"\x00\x00" + bytes([rng.choice(RESERVED_KINDS)]) + rng.randbytes(20)
+
+
+def cut_symbols(rng, n, w):
+    coded = zeros_but(n, 7, 20)
+    return b"\x00\x00" + coded[:rng.randint(0, len(coded) - 1)]
+
+
+def left_over_words(rng, n, w):
+    return b"\x00\x00" + zeros_but(n, 7, 20) + rng.choice((b"\x00", b"\x80", rng.randbytes(9)))
+
+
+def shift_of_all_bits(rng, n, w):
+    return bytes([8 * w, 0]) + b"\x01\x00"
+
+
+def shift_too_large(rng, n, w):
+    return bytes([rng.choice((8 * w + 1, 127, 129, 255)), 0]) + b"\x01\x00" + rng.randbytes(n // 2)
+
+
+def shifts_too_large(rng, n, w):
+    """Each is small enough, but not their sum."""
+    s = rng.randint(1, 8 * w - 8)
+    low = bytes(n * (s // 8)) + raw_plane([0] * n, (1 << s % 8) - 1)
+    times = rng.randint(1, 15)
+    return bytes([s, 9]) + low + zeros_but(n, 9, times) + bytes([rng.choice((8 * w - s, 8 * w - 1)), 0]) + bytes(times * w)[:60]
+
+
+def level_not_raw(rng, n, w):
+    data, m = b"", n
+    for level in range(4):
+        times = rng.randint(2, min(m, 25)) if m < 16 else rng.randint(16, min(m, 40))
+        data += b"\x00\x09" + (zeros_but(m, 9, times) if m >= 16 else b"\x00" + bytes(m - times) + b"\x09" * times)
+        m = times
+    return data + rng.choice((b"\x00\x00\x01\x05", b"\x01\x00" + bytes(8) + b"\x01\x00"))
+
+
+def above_limit(rng, n, w):
+    limit = rng.choice((1, 2, 254, rng.randint(1, 254)))
+    return bytes([0, limit]) + zeros_but(n, rng.randint(limit + 1, 255), rng.randint(1, 20))
+
+
+def nothing_at_all(rng, n, w):
+    return b""
+
+
+def no_limit(rng, n, w):
+    return bytes([rng.randint(0, 8 * w - 1)])
+
+
+def cut_low_bytes(rng, n, w):
+    return bytes([8, 0]) + rng.randbytes(rng.randint(0, n - 1))
+
+
+def cut_low_bits(rng, n, w):
+    s = rng.randint(1, 7)
+    return bytes([s, 0]) + bytes(rng.randint(0, decoder.raw_plane_size(n, (1 << s) - 1) - 1))
+
+
+def cut_raw_words(rng, n, w):
+    return bytes([RAW_WORDS]) + rng.randbytes(rng.randint(0, n * w - 2))
+
+
+def cut_rests(rng, n, w):
+    times = rng.randint(1, 20)
+    return bytes([0, 9]) + zeros_but(n, 9, times) + (bytes([RAW_WORDS]) + rng.randbytes(times * w - 1))[:rng.randint(0, times * w)]
+
+
+def dirty_words(rng):
+    """R22"""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width > 1])
+    n, s = rng.choice((65, 100, 127, 190)), rng.choice((1, 3, 7))
+    if n % 8 == 0:
+        raise Impossible("masks of whole bytes")
+    plane, tail = bytearray(raw_plane(rng.randbytes(n), (1 << s) - 1)), (n % 64 + 7) // 8
+    plane[len(plane) - 1 - tail * rng.randrange(s)] |= 1 << rng.randint(n % 8, 7)
+    return classed_frame(rng, dtype, n, bytes([1, s, 0]) + bytes(plane) + b"\x01\x00")
+
+
 def invalid_recipes():
     """By rule."""
     listed = ("tree-listed", 1, None)
@@ -1543,8 +2284,8 @@ def invalid_recipes():
         2: spoil_header("version", 1, 2, 128, 255, lambda rng: rng.randint(1, 255)),
         3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x83\x00\x01\x00",
                           lambda rng: bytes([rng.randint(131, 255), 1, 7])),
-        4: spoil_header("more_flags", 4) + bad_extensions(b"\x81\x00", b"\x82\x04abcd", b"\x01\x00\x82\x00"),
-        5: bad_form(4, 5, 6, 7),
+        4: spoil_header("more_flags", 4) + bad_extensions(b"\x82\x00", b"\x82\x04abcd", b"\x01\x00\x82\x00") + [delta_with_extension],
+        5: bad_form(6, 7) + [delta_of_form(6), delta_of_form(7)],
         6: [cut_at(place) for place in (
             lambda rng, size, header: rng.randrange(1, 24), lambda rng, size, header: header,
             lambda rng, size, header: header + rng.randint(1, 11), lambda rng, size, header: size - 1,
@@ -1556,7 +2297,7 @@ def invalid_recipes():
             lambda rng: spoiled(valid_empty(rng), behind=b"PNS\xB5")],
         8: spoil_header("header_check", 1, 1 << 63, nonzero) + [
             lambda rng: flip_bit(rng, small_frame(rng).write(), 16, 24)],
-        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check)],
+        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check), delta_check],
         10: [lambda rng: spoiled(with_footer(rng), footer_check=nonzero(rng)),
              lambda rng: spoiled(small_frame(rng, 2, 1), footer_check=1 << rng.randrange(64))],
         37: [lambda rng: spoiled(with_footer(rng), end_magic=b"PNS\xB4"),
@@ -1566,29 +2307,33 @@ def invalid_recipes():
              lambda rng: spoiled(small_frame(rng, 3, 1), chain=1 << 63)],
         12: [lambda rng: spoiled(small_frame(rng, rng.choice((2, 3))), content_id=nonzero(rng)),
              lambda rng: spoiled(small_frame(rng, 2, 1), content_id=1),
-             lambda rng: spoiled(with_flags(valid_empty, 3, False)(rng), content_id=1 << 63)],
+             lambda rng: spoiled(with_flags(valid_empty, 3, False)(rng), content_id=1 << 63),
+             lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(8, 9, 64, 128, 255),
+        15: bad_form(8, 9, 64, 128, 255, SAME, CLASSED) + [without_base, delta_of_form(8), delta_of_form(255)],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
              sized(CONST, lambda w: w + 3), sized(CONST, lambda w: w + 5), sized(CONST, lambda w: 0),
              sized(SPLIT, lambda w: 0), sized(SPLIT, lambda w: 64 * w + 1), sized(BYTES, lambda w: 0),
-             sized(BYTES, lambda w: 64 * w + 1)],
+             sized(BYTES, lambda w: 64 * w + 1)] + [delta_sized(form, change) for form, change in (
+                 (SAME, lambda n, w: 8 + 1), (SAME, lambda n, w: 4), (SAME, lambda n, w: 12), (SAME, lambda n, w: 0), (CLASSED, lambda n, w: 0),
+                 (CLASSED, lambda n, w: n * w + 1), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))],
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 32) - 1)), 1), bad_run(2),
-             bad_run(lambda rng: 1 << 31)],
+             bad_run(lambda rng: 1 << 31), same_run(1), same_run(1 << 19), const_run_of_delta(2),
+             const_run_of_delta(0)],
         18: [short_split, short_descriptor, short_split],
         19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
              symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)],
         20: [constant_bits(change)
              for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
         21: [bad_base(base) for base in (lambda rng: 1793, lambda rng: 65535, lambda rng: rng.randint(1794, 65535))],
-        22: [dirty_bit_plane] * 4,
+        22: [dirty_bit_plane] * 3 + [dirty_words] * 2,
         23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4)), bad_list(reserved_kind(0x93, 0x94, 0xB3)),
              bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xE0, 0xFF, 0xBF)),
-             inside_split(reserved_kind())],
+             inside_split(reserved_kind()), bad_words(reserved_symbols)],
         24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("tree-raw", 2)), cut_list(listed),
              cut_list(("built-in", 7, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
-             bad_list(cut_table)],
+             bad_list(cut_table), bad_words(cut_symbols)],
         25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape", "listed escape")] + [
             narrow_built_in, table_beyond_255],
         26: [bad_table(nibbles) for nibbles in (
@@ -1613,7 +2358,7 @@ def invalid_recipes():
         32: [dirty_masks(("tree",), False), dirty_masks(("tree-raw", 2), False),
              dirty_masks(("built-in", 7, ("raw",)), False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
-        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30)],
+        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words)],
         34: [count_too_large] * 3,
         35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
         36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
@@ -1623,8 +2368,23 @@ def invalid_recipes():
             index_error(lambda rng, index: index + bytes(4)), index_error(lambda rng, index: index[:-1]),
             index_error(None, gap=bytes(4)), index_error(None, gap=b"\x00")],
         40: [index_error(swap_heads), other_run_in_index, index_error(lambda rng, index: flip_bit(rng, index)),
-             index_error(lambda rng, index: bytes(len(index)))],
+             index_error(lambda rng, index: bytes(len(index))), other_same_in_index],
         41: [index_without_last, index_with_short_run, empty_index, index_without_last],
+        42: [bad_base_info(change) for change in (
+            lambda rng, info: info[:9], lambda rng, info: info + b"\x00", lambda rng, info: b"", lambda rng, info: info[:2],
+            lambda rng, info: bytes([rng.choice((0, 3, 4, 255))]) + info[1:],
+            lambda rng, info: info[:1] + bytes([rng.choice([d for d in range(256) if d != info[1]])]) + info[2:],
+            lambda rng, info: bytes([3 - info[0]]) + info[1:])] + [
+            second_base, cast_to(F32), cast_to(5), cast_to(F64)] + [bad_base_flags(flags) for flags in (0, 1, 2)] + [
+            bad_base_log2(log2) for log2 in (6, 15)],
+        43: [no_base, other_base_dtype, other_base_count],
+        44: [changed_base, wrong_base_hash, wrong_same_hash, changed_base],
+        45: [wrong_elements_hash] * 3,
+        46: [bad_classes(change) for change in (no_classes, many_classes, integer_classes, border_0, equal_borders,
+                                                descending_borders, cut_borders)],
+        47: [bad_words(change) for change in (
+            shift_of_all_bits, shift_too_large, shift_too_large, shifts_too_large, level_not_raw, above_limit, above_limit,
+            nothing_at_all, no_limit, cut_low_bytes, cut_low_bits, cut_raw_words, cut_rests)],
     }
 
 
@@ -1840,7 +2600,7 @@ def attempt(recipe, rng):
         try:
             made = recipe(rng)
             if isinstance(made, bytes):
-                return made, made
+                return None, made
             return made, made.write(rng) if isinstance(made, Snap) else made.write()
         except Impossible:
             pass
@@ -1859,6 +2619,10 @@ class Writer:
         with open(os.path.join(self.directory, name), "wb") as stream:
             stream.write(data)
 
+    def put_base(self, stem, frame):
+        if frame and frame.given_base:
+            self.put(stem + ".base", bytes([frame.given_base.dtype]) + frame.given_base.elements)
+
     def shuffled(self, kind, recipes):
         """Another order for each seed, so that few cases of many seeds see all recipes."""
         recipes = list(recipes)
@@ -1870,9 +2634,10 @@ class Writer:
         for i in range(1, count + 1):
             frame, data = attempt(recipes[(i - 1) % len(recipes)], self.rng("valid", i))
             stem, elements = "v%05d" % i, frame.elements()
-            decoded = decoder.decode_frame(data)
+            decoded = decoder.decode_frame(data, base=frame.given_base)
             assert (decoded.elements, decoded.dtype, decoded.size) == (elements, frame.dtype, len(data)), stem
             self.put(stem + ".frame", data)
+            self.put_base(stem, frame)
             if len(elements) > 1 << 20:
                 self.put(stem + ".large", b"%d" % frame.count)
             else:
@@ -1884,11 +2649,12 @@ class Writer:
         for i in range(1, count + 1):
             rule = rules[(i - 1) % len(rules)]
             turn = (i - 1) // len(rules) + self.seed
-            _, data = attempt(recipes[rule][turn % len(recipes[rule])], self.rng("invalid", i))
+            frame, data = attempt(recipes[rule][turn % len(recipes[rule])], self.rng("invalid", i))
             name = "x%05d-R%d.frame" % (i, rule)
-            found = decoder.rejected_rule(decoder.decode_frame, data)
+            found = decoder.rejected_rule(decoder.decode_frame, data, base=frame and frame.given_base)
             assert found is not None and decoder.rule_agrees(rule, found), "%s: R%s" % (name, found)
             self.put(name, data)
+            self.put_base(name[:-len(".frame")], frame)
 
     def files(self, count):
         recipes = self.shuffled("files", valid_file_recipes())

@@ -626,6 +626,46 @@ static void bomb(void)
     (void)chain;
 }
 
+/* Calls whose elements no cache holds go other ways: past the caches, by way of the workspace. */
+static void large(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_I8 };
+    unsigned d, i;
+    for (d = 0; d < 4; d++) {
+        const bitsnap_dtype dtype = (bitsnap_dtype)dtypes[d];
+        const size_t width = bitsnap_width(dtype), n = ((size_t)BSN_LARGE >> 1) / width * 2 + 1000 + d, most = bitsnap_bound(n, dtype);
+        uint8_t *a = (uint8_t *)malloc(n * width), *expected = (uint8_t *)malloc(most);
+        guarded frame = guarded_alloc(most, 0), out = guarded_alloc(n * width + 64, 0);
+        const bitsnap_kernels *kernels;
+        size_t size, expected_size = 0;
+        data_fill(a, n, dtypes[d], d == 2 ? DATA_POSITIVE : DATA_WEIGHTS);
+        for (i = 0; (kernels = bitsnap_kernels_get(i)) != NULL; i++) {
+            const size_t shift = i * 13 % 64, part = n - 70000;
+            uint8_t *to = out.p + 64 - shift, *from = frame.p;
+            bitsnap b = fresh();
+            b.kernels = kernels;
+            memset(out.p, 0, n * width + 64);
+            CHECK(bitsnap_encode(&b, from, most, &size, a, n, dtype) == BITSNAP_OK);
+            if (!i) {
+                memcpy(expected, from, size);
+                expected_size = size;
+            }
+            CHECK(size == expected_size && !memcmp(from, expected, size), "%s: other bytes", bitsnap_kernels_name(kernels));
+            memmove(frame.p + most - size, from, size); /* against the guard */
+            from = frame.p + most - size;
+            CHECK(bitsnap_decode(&b, to, n, dtype, from, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+            CHECK(!memcmp(to, a, n * width), "%s, dtype %u", bitsnap_kernels_name(kernels), dtypes[d]);
+            memset(out.p, 0, n * width + 64);
+            CHECK(bitsnap_decode_range(&b, to, 69999, part, dtype, from, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+            CHECK(!memcmp(to, a + 69999 * width, part * width) && to[part * width] == 0, "%s, dtype %u, range", bitsnap_kernels_name(kernels), dtypes[d]);
+        }
+        free(a);
+        free(expected);
+        guarded_free(frame);
+        guarded_free(out);
+    }
+}
+
 /* Runs of CONST cells between others, with checks: the encoder does not write runs, other ones may. */
 static void runs(void)
 {
@@ -734,6 +774,7 @@ int main(void)
     RUN(progress_and_cancel);
     RUN(verification);
     RUN(bomb);
+    RUN(large);
     RUN(runs);
     RUN(sizes);
     return test_failures != 0;

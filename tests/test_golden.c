@@ -1,5 +1,5 @@
 /* The frozen frames of tests/golden.txt: they decode to the elements that stand beside them, or are rejected by the
- * condition that does; every truncation and every flipped bit of the good ones is noticed. */
+ * condition that does; every truncation and every flipped bit of the good ones, and of their bases, is noticed. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -18,9 +18,10 @@ static size_t from_hex(uint8_t *to, const char *hex)
     return n;
 }
 
-static unsigned good, rejected;
+static unsigned good, rejected, deltas;
 
-static void one(const char *name, const char *rule, const uint8_t *frame, size_t size, const uint8_t *elements, size_t elements_size)
+static void one(const char *name, const char *rule, const uint8_t *frame, size_t size, const uint8_t *elements, size_t elements_size,
+                uint8_t *base, size_t base_size)
 {
     static uint8_t out[1 << 16], copy[1 << 16];
     const bitsnap_kernels *k;
@@ -32,6 +33,12 @@ static void one(const char *name, const char *rule, const uint8_t *frame, size_t
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
     b.workspace_size = sizeof workspace;
+    if (base_size) { /* its dtype, then its elements */
+        b.base.dtype = (bitsnap_dtype)base[0];
+        b.base.data = base + 1;
+        b.base.count = (base_size - 1) / bitsnap_width(b.base.dtype);
+        deltas++;
+    }
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
         b.kernels = k;
         s = bitsnap_read_info(&info, frame, size);
@@ -57,6 +64,13 @@ static void one(const char *name, const char *rule, const uint8_t *frame, size_t
                 CHECK(bitsnap_decode(&b, out, info.count, info.dtype, copy, size), "%s: bit %u of byte %lu is not noticed", name, bit, (unsigned long)i);
                 copy[i] ^= (uint8_t)(1u << bit);
             }
+        for (i = 1; i < base_size; i++)
+            for (bit = 0; bit < 8; bit++) {
+                base[i] ^= (uint8_t)(1u << bit);
+                s = bitsnap_decode(&b, out, info.count, info.dtype, frame, size);
+                CHECK(s == BITSNAP_E_BASE && b.error.rule == 44, "%s: bit %u of byte %lu of the base: R%u", name, bit, (unsigned long)i, b.error.rule);
+                base[i] ^= (uint8_t)(1u << bit);
+            }
     }
     if (expected) rejected++;
     else good++;
@@ -64,20 +78,21 @@ static void one(const char *name, const char *rule, const uint8_t *frame, size_t
 
 static void golden_frames(void)
 {
-    static uint8_t frame[1 << 15], elements[1 << 15];
+    static uint8_t frame[1 << 15], elements[1 << 15], base[1 << 15];
     FILE *f = fopen("tests/golden.txt", "r");
     CHECK(f, "tests/golden.txt is read from the project's folder");
     if (!f) return;
     while (fgets(line, sizeof line, f)) {
-        char *name = strtok(line, " \n"), *rule = strtok(NULL, " \n"), *hex = strtok(NULL, " \n"), *expected = strtok(NULL, " \n");
-        size_t size, elements_size;
+        char *name = strtok(line, " \n"), *rule = strtok(NULL, " \n"), *hex = strtok(NULL, " \n"), *expected = strtok(NULL, " \n"), *given = strtok(NULL, " \n");
+        size_t size, elements_size, base_size;
         if (!name || name[0] == '#' || !expected) continue;
         size = from_hex(frame, hex);
         elements_size = expected[0] == '-' ? 0 : from_hex(elements, expected);
-        one(name, rule, frame, size, elements, elements_size);
+        base_size = !given || given[0] == '-' ? 0 : from_hex(base, given);
+        one(name, rule, frame, size, elements, elements_size, base, base_size);
     }
     fclose(f);
-    CHECK(good >= 20 && rejected >= 60, "%u good, %u rejected", good, rejected);
+    CHECK(good >= 90 && rejected >= 100 && deltas >= 50, "%u good, %u rejected, %u with a base", good, rejected, deltas);
 }
 
 int main(void)

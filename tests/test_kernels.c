@@ -426,6 +426,27 @@ static void histogram(void)
     }
 }
 
+static void window(void)
+{
+    uint32_t a[256], b[16];
+    size_t i, j;
+    unsigned kind, base;
+    if (!kernels->window) return;
+    for (i = 0; i < LENGTHS; i++) {
+        const size_t n = length_at(i);
+        for (kind = 0; kind < SYMBOL_KINDS; kind++) {
+            uint8_t *list = at_end(0, n, SLACK);
+            fill_symbols(list, n, kind);
+            base = kind & 1 || !n ? (unsigned)test_below(241) : (unsigned)bsn_min(240, list[n / 2] - test_below(list[n / 2] + 1u));
+            for (j = 0; j < 256; j++) a[j] = (uint32_t)test_below(1000);
+            memcpy(b, a + base, sizeof b);
+            scalar->histogram(a, list, n, (uint32_t *)(void *)spare[0]);
+            kernels->window(b, list, n, base);
+            CHECK(!memcmp(a + base, b, sizeof b), "%s: window %u of %zu symbols, kind %u", kernels->name, base, n, kind);
+        }
+    }
+}
+
 /* the more a code window is the more ways through a kernel there are: `span` codes from `base` on, the rest alike */
 static void map_case(size_t n, unsigned kind, unsigned base, unsigned span, unsigned escape)
 {
@@ -628,6 +649,85 @@ static void counts_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
 }
 
+/* the last step at once against its parts; `checked` says which planes are hashed */
+static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n, unsigned checked)
+{
+    const unsigned width = f->width, e = f->symbol_bits;
+    const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
+    const size_t misplaced = test_below(2) ? test_below(64) : 0;
+    uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
+    const uint8_t *read[8];
+    uint64_t state[2][8][8];
+    bsn_node a, b;
+    bsn_finish t;
+    size_t counts[4], i;
+    unsigned j;
+    list_sizes(counts, planes, stride, k, lists, n);
+    memset(&a, 0, sizeof a);
+    a.planes = planes;
+    a.stride = stride;
+    a.count = n;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    for (j = 0; j < (1u << k) - lists; j++) a.leaf[j] = (uint8_t)test_below((size_t)1 << e);
+    for (j = 0; j < 4; j++) {
+        a.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
+        fill(list[j], counts[j], RANDOM);
+        for (i = 0; i < counts[j]; i++) list[j][i] = (uint8_t)(list[j][i] >> (8 - e));
+    }
+    scalar->node_merge(&a, 0, first, spare[0]);
+    b = a;
+    memset(&t, 0, sizeof t);
+    t.node = &b;
+    t.field = f;
+    t.stream = (int)test_below(2);
+    memset(out + m * width, MARK, misplaced);
+    for (j = 0; j < width; j++) {
+        uint8_t *raw = at_end(6 + j, m, 0);
+        fill(raw, m, RANDOM);
+        if (j == width - 1)
+            for (i = 0; i < m; i++) raw[i] = (uint8_t)(raw[i] & ((1u << (8 - e)) - 1));
+        t.plane[j] = read[j] = raw;
+        fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
+        memcpy(state[1][j], state[0][j], sizeof state[0][j]);
+        if (j < width - 1 && (checked >> j & 1)) {
+            t.state[j] = state[1][j];
+            scalar->hash(state[0][j], raw, m / 64, first / 64);
+        }
+    }
+    mark(out, m * width, 0);
+    if (!kernels->finish(&t, out, first, m)) {
+        CHECK(!memcmp(&a, &b, sizeof a), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
+        return;
+    }
+    bsn_streamed();
+    CHECK(marked(out, m * width, 0), "%s: finish writes too far", kernels->name);
+    for (i = 0; i < misplaced; i++) CHECK(out[m * width + i] == MARK, "%s: finish writes too far", kernels->name);
+    scalar->node_merge(&a, first, m, spare[1]);
+    for (i = 0; i < m; i++) spare[1][i] = (uint8_t)(read[width - 1][i] | spare[1][i] << (8 - e));
+    read[width - 1] = spare[1];
+    scalar->join(f, spare[0], read, m / 64);
+    CHECK(!memcmp(out, spare[0], m * width), "%s: finish, width %u, e %u, node %u, %u, %zu of %zu", kernels->name, width, e, k, lists, m, n);
+    CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: finish hashes, width %u, e %u", kernels->name, width, e);
+    for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
+}
+
+static void finish(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3 };
+    bsn_field f;
+    unsigned i, j, r;
+    if (!kernels->finish) return;
+    for (i = 0; i < 5; i++) {
+        for (j = 0; j < 18; j++) {
+            for (r = 0; r < 24; r++) {
+                bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
+                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 1024 * (1 + r % 5), (unsigned)test_below(8));
+            }
+        }
+    }
+}
+
 static void node_merge(void)
 {
     size_t i;
@@ -635,6 +735,55 @@ static void node_merge(void)
     for (j = 0; j < 18; j++)
         for (i = 1; i < LENGTHS; i++)
             for (r = 0; r < (length_at(i) > 4096 ? 2u : 6u); r++) merge_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
+}
+
+/* map and fork at once against the two */
+static void deal_case(unsigned k, unsigned lists, size_t n, unsigned kind, unsigned escape)
+{
+    const size_t first = 64 * test_below(n / 64), m = 64 * (1 + test_below((n - first) / 64)), stride = n / 8;
+    uint8_t code[256], *symbols = at_end(1, m, SLACK), *planes = at_end(0, k * stride, 0), *list[4], *escapes, *end, *expected_end;
+    const unsigned base = (unsigned)test_below(256), span = 1 + (unsigned)test_below(kind & 1 ? 20 : 256);
+    bsn_fork a, b;
+    size_t counts[4];
+    unsigned j, s;
+    for (s = 0; s < 256; s++) code[s] = escape < 256 ? (uint8_t)escape : 0;
+    for (s = base; s < base + span && s < 256; s++) code[s] = (uint8_t)test_random();
+    fill_symbols(symbols, m, kind);
+    memcpy(spare[7], symbols, m);
+    memset(spare[7] + m, 0, 64);
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    b = a;
+    a.planes = spare[0];
+    b.planes = planes;
+    memset(spare[0], 0x33, k * stride);
+    memset(planes, 0x33, k * stride);
+    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
+    expected_end = scalar->map(spare[7], m, code, escape, spare[1]);
+    scalar->node_fork(&a, spare[7], first, m);
+    for (j = 0; j < 4; j++) {
+        counts[j] = (size_t)(a.list[j] - spare[2 + j]);
+        b.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
+    }
+    escapes = at_end(6, (size_t)(expected_end - spare[1]), SLACK);
+    end = kernels->deal(&b, symbols, first, m, code, escape, escapes);
+    CHECK(end - escapes == expected_end - spare[1] && !memcmp(escapes, spare[1], (size_t)(end - escapes)), "%s: deal of %zu: escapes", kernels->name, m);
+    CHECK(!memcmp(planes, spare[0], k * stride), "%s: deal %u, %u: planes of %zu from %zu", kernels->name, k, lists, m, first);
+    for (j = 0; j < lists; j++)
+        CHECK(b.list[j] == list[j] + counts[j] && !memcmp(list[j], spare[2 + j], counts[j]), "%s: deal %u, %u: list %u of %zu", kernels->name, k, lists, j, m);
+}
+
+static void deal(void)
+{
+    size_t i;
+    unsigned j, kind;
+    if (!kernels->deal) return;
+    for (j = 0; j < 18; j++)
+        for (i = 1; i <= 70; i++)
+            for (kind = 0; kind < SYMBOL_KINDS; kind++)
+                deal_case(node_kinds[j][0], node_kinds[j][1], 64 * i, kind, test_below(3) ? (unsigned)test_below(256) : 256u);
 }
 
 static void node_fork(void)
@@ -700,8 +849,8 @@ static void tables(void)
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
-    static void name##_lists(void) { histogram(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); node_counts(); }
+    static void name##_lists(void) { histogram(); window(); map(); }                                            \
+    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); finish(); }
 
 CASES(bmi2)
 CASES(avx2)
