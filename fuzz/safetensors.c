@@ -1,5 +1,6 @@
 /* The tool's readers of what comes from files: header texts of .safetensors (accepted ones keep every promise of the
- * parser), and coded texts. The first byte of the input chooses; a coded text is preceded by its size. */
+ * parser), and coded texts, alone or behind another text. The first byte of the input chooses; a coded text is preceded by its
+ * size. */
 #define FUZZ_NO_IMPLEMENTATION /* docs/examples/tool/bitsnap.c has it */
 #include "../docs/examples/tool/posix.h"
 #include "fuzz.h"
@@ -35,6 +36,30 @@ static void header_text(const char *text, size_t size)
     safetensors_free(&s);
 }
 
+/* The same behind `before` bytes of a text. */
+static void coded_text_after(const uint8_t *coded, size_t size, size_t before)
+{
+    static const char like[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[";
+    const size_t text_size = size < 2 ? 0 : coded[0] | (size_t)coded[1] << 8;
+    uint8_t *both = (uint8_t *)malloc(before + text_size + 1), *again;
+    size_t again_size, i;
+    fault f;
+    REQUIRE(both);
+    memset(&f, 0, sizeof f);
+    for (i = 0; i < before; i++) both[i] = (uint8_t)like[i % (sizeof like - 1)];
+    if (size >= 2 && !text_decode_after(both + before, text_size, before, coded + 2, size - 2, &f)) {
+        uint8_t *back = (uint8_t *)malloc(before + text_size + 1);
+        REQUIRE(back && !text_encode_after(&again, &again_size, both + before, text_size, before, &f));
+        memcpy(back, both, before);
+        REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
+        REQUIRE(!text_decode_after(back + before, text_size, before, again, again_size, &f));
+        REQUIRE(!memcmp(back, both, before + text_size));
+        free(again);
+        free(back);
+    }
+    free(both);
+}
+
 static void coded_text(const uint8_t *coded, size_t size)
 {
     const size_t text_size = size < 3 ? 0 : coded[0] | (size_t)coded[1] << 8 | (size_t)(coded[2] & 1) << 16;
@@ -59,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *copy;
     if (size < 1) return 0;
     copy = fuzz_copy(data + 1, size - 1);
-    if (data[0] & 1) coded_text(copy, size - 1);
+    if (data[0] >> 1) coded_text_after(copy, size - 1, data[0] >> 1);
+    else if (data[0] & 1) coded_text(copy, size - 1);
     else header_text((const char *)copy, size - 1);
     free(copy);
     return 0;
@@ -88,7 +114,22 @@ size_t fuzz_safetensors_seed(unsigned number, uint8_t *to, size_t room)
         memcpy(to + 1, texts[number], size);
         return size + 1;
     }
-    if (number >= 2 * n) return 0;
+    if (number >= 2 * n && number < 3 * n) { /* behind itself */
+        char both[1024];
+        const char *text = texts[number - 2 * n];
+        const size_t before = strlen(text) < 127 ? strlen(text) : 127;
+        memcpy(both, text, before);
+        memcpy(both + before, text, strlen(text));
+        to[0] = (uint8_t)(2 * before);
+        to[1] = (uint8_t)strlen(text);
+        to[2] = (uint8_t)(strlen(text) >> 8);
+        if (text_encode_after(&coded, &size, both + before, strlen(text), before, &f)) return 0;
+        REQUIRE(size + 3 <= room);
+        memcpy(to + 3, coded, size);
+        free(coded);
+        return size + 3;
+    }
+    if (number >= 3 * n) return 0;
     size = strlen(texts[number - n]);
     to[0] = 1;
     to[1] = (uint8_t)size;
