@@ -20,8 +20,7 @@
  *         ...                                                          // damaged, foreign, truncated
  *
  *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
- *     b.base.data = yesterday; b.base.count = n; b.base.dtype = BITSNAP_BF16;    // a delta instead, and
- *     bitsnap_apply(&b, live, n, BITSNAP_BF16, frame, size);                     // in place: all or nothing
+ *     ... with b.base: a delta to the base, and bitsnap_apply(): the live tensor in place, all or nothing
  *     bitsnap_read_info(&info, frame, size);                           // looks, decodes nothing
  *
  * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are cut into
@@ -152,8 +151,8 @@ typedef struct bitsnap {
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 18,
-                               at level best 20, but no more than the elements need */
+    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 19,
+                               at level best 20, BITSNAP_SELF_CONTAINED 18, but no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -180,8 +179,8 @@ typedef struct bitsnap {
 #define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
 
-/* The same for calls with a base: of default block size, level best's, and any (block_log2 0 means 18). */
-#define BITSNAP_WORKSPACE_DELTA 9437184u
+/* The same for calls with a base: of default block size, level best's, and any (block_log2 0 means 19). */
+#define BITSNAP_WORKSPACE_DELTA 18874368u
 #define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
 BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
 
@@ -3850,6 +3849,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
+    if (n < BSN_MIN_TREE) return plan;
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint32_t outside = 0;
         memset(count, 0, 256 * sizeof *count);
@@ -3927,16 +3927,20 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
-        bsn_words_plan plan;
+        bsn_words_plan plan = { 0, 0 };
         size_t i, escapes = 0;
-        if (level == BSN_WORD_LEVELS || n < BSN_MIN_TREE || used == 8 * width) {
+        int raw = level == BSN_WORD_LEVELS || used == 8 * width;
+        if (!raw) {
+            plan = bsn_plan_words(w->lists, words, n, width, used);
+            raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
+        }
+        if (raw) {
             if (!bsn_room(w, 1 + n * width)) return;
             *w->at++ = BSN_WORDS_RAW;
             bsn_copy_little_endian(w->at, words, n, width);
             w->at += n * width;
             return;
         }
-        plan = bsn_plan_words(w->lists, words, n, width, used);
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         *w->at++ = (uint8_t)plan.shift;
         *w->at++ = (uint8_t)plan.limit;
@@ -4081,7 +4085,8 @@ enum {
 #define BSN_LOG2_MIN 6
 #define BSN_LOG2_MAX 20
 #define BSN_LOG2_DEFAULT 16
-#define BSN_LOG2_DELTA 18
+#define BSN_LOG2_DELTA 19
+#define BSN_LOG2_DELTA_SELF 18 /* one tree for all that a block holds: smaller blocks suit it better */
 #define BSN_LOG2_DELTA_BEST 20
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
@@ -5348,7 +5353,7 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
     return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
 }
 
-BSN_ASSERT(workspace_delta, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(262144) <= BITSNAP_WORKSPACE_DELTA);
+BSN_ASSERT(workspace_delta, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
 BSN_ASSERT(workspace_best, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
@@ -5537,7 +5542,9 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 /* The block size where the caller names none: with a base larger ones, but none larger than the elements need. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count)
 {
-    unsigned log2 = b->level == BITSNAP_BEST ? BSN_LOG2_DELTA_BEST : BSN_LOG2_DELTA;
+    unsigned log2 = b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
+                  : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
+                                                      : BSN_LOG2_DELTA;
     if (b->block_log2) return b->block_log2;
     if (!b->base.data) return BSN_LOG2_DEFAULT;
     while (log2 > BSN_LOG2_LEAF && count <= UINT64_C(1) << (log2 - 1)) log2--;
