@@ -284,6 +284,39 @@ static void damage(void)
     }
 }
 
+/* Random damage of base, delta or both: none is applied. CORRUPTIONS=n in the environment: n of them. */
+static void corruptions(void)
+{
+    const char *wanted = getenv("CORRUPTIONS");
+    const size_t n = 200;
+    unsigned long count = wanted ? strtoul(wanted, NULL, 10) : 20000, i;
+    static uint8_t sound[4096], live[8 * 200];
+    size_t size = 0;
+    bitsnap b;
+    for (i = 0; i < count; i++) {
+        const bitsnap_dtype dtype = i / 1000 % 3 == 0 ? BITSNAP_BF16 : i / 1000 % 3 == 1 ? BITSNAP_F32 : BITSNAP_I8;
+        const unsigned width = bitsnap_width(dtype);
+        unsigned changes = 1 + (unsigned)test_below(4), what = (unsigned)test_below(3);
+        if (i % 1000 == 0) {
+            b = with_base(base, n, dtype);
+            data_fill(base, n, dtype, DATA_WEIGHTS);
+            change(result, base, n, width, 1 + (unsigned)test_below(9));
+            b.flags = i / 3000 % 2 ? BITSNAP_SELF_CONTAINED : 0;
+            size = encode(&b, sound, result, n, dtype);
+        }
+        memcpy(live, base, n * width);
+        memcpy(frame, sound, size);
+        while (changes--) {
+            uint8_t *p = what == 0 || (what == 2 && (changes & 1)) ? live + test_below(n * width) : frame + test_below(size);
+            *p = (uint8_t)test_random();
+        }
+        if (!memcmp(live, base, n * width) && !memcmp(frame, sound, size)) continue;
+        memcpy(back, live, n * width);
+        CHECK(bitsnap_apply(&b, live, n, dtype, frame, size) != BITSNAP_OK || !memcmp(live, result, n * width), "%lu", i);
+        CHECK(!memcmp(live, back, n * width), "%lu", i);
+    }
+}
+
 /* d1, d2, ... of a chain of states; all merged is the way from the first to the last; inverted, the way back. */
 static void algebra(void)
 {
@@ -448,6 +481,7 @@ int main(void)
     RUN(wrong_bases);
     RUN(interrupted);
     RUN(damage);
+    RUN(corruptions);
     RUN(algebra);
     RUN(algebra_needs);
     RUN(pieces);
