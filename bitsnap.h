@@ -153,7 +153,8 @@ typedef struct bitsnap {
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 18,
-                               at level best 20, but no more than the elements need */
+                               at level best 20, for elements of 4 or 8 bytes 17, but no more than the elements
+                               need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -3611,6 +3612,7 @@ enum {
 #define BSN_LOG2_DEFAULT 16
 #define BSN_LOG2_DELTA 18
 #define BSN_LOG2_DELTA_BEST 20
+#define BSN_LOG2_DELTA_WIDE 17 /* moments are often better off alone, and that in small blocks */
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
@@ -5006,9 +5008,9 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 /* ---- push ---- */
 
 /* The block size where the caller names none: with a base larger ones, but none larger than the elements need. */
-static unsigned bsn_block_log2(const bitsnap *b, uint64_t count)
+static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
-    unsigned log2 = b->level == BITSNAP_BEST ? BSN_LOG2_DELTA_BEST : BSN_LOG2_DELTA;
+    unsigned log2 = width > 2 ? BSN_LOG2_DELTA_WIDE : b->level == BITSNAP_BEST ? BSN_LOG2_DELTA_BEST : BSN_LOG2_DELTA;
     if (b->block_log2) return b->block_log2;
     if (!b->base.data) return BSN_LOG2_DEFAULT;
     while (log2 > BSN_LOG2_LEAF && count <= UINT64_C(1) << (log2 - 1)) log2--;
@@ -5050,7 +5052,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    log2 = bsn_block_log2(b, count);
+    log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
         log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);

@@ -134,7 +134,7 @@ measured forms_measure(const change *c, unsigned forms)
     plane_entropies(m.entropy, c->data, c->n, m.width);
     for (unsigned form = FULL; form <= SELF; form++)
         if (forms >> form & 1) m.bytes[form] = measure_bitsnap(&m, c, form, 0);
-    if (m.bytes[FULL] && m.bytes[DELTA]) m.plain = measure_bitsnap(&m, c, FULL, 18);
+    if (m.bytes[FULL] && m.bytes[DELTA]) m.plain = measure_bitsnap(&m, c, FULL, m.width > 2 ? 17 : 18);
     if (c->dtype == c->base_dtype) {
         count_changes(&m, c);
         measure_xor(&m, c, forms);
