@@ -44,7 +44,7 @@ $(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 CHECKS = tests/check_layers.py tests/check_stack.py tests/check_symbols.sh tests/check_docs.py tests/check_embed.sh \
          tests/check_decoder.sh tests/check_bytes.sh tests/check_replay.sh tests/check_sanitize.sh tests/check_strict.sh \
-         tests/check_neon.sh tests/check_bench.sh
+         tests/check_neon.sh tests/check_bench.sh tests/check_study.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -89,14 +89,15 @@ bench: bench-build
 
 # Always built anew, so that the commit and the flags it prints are its own; results do not make a commit dirty. zstd
 # and lz4 take part where a program links with them (Debian: libzstd-dev, liblz4-dev).
+FIND_PEERS = has() { printf '\#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
+        $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
+    peers=; \
+    if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
+    if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi
 COMMIT = $$(git describe --always 2>/dev/null || echo unknown)$$(git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || echo -dirty)
 bench-build:
 	@mkdir -p $(B)
-	@has() { printf '#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
-	    $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
-	peers=; \
-	if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
-	if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi; \
+	@$(FIND_PEERS); \
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
 	    $(wildcard bench/*.c) docs/examples/tool/parallel.c -o $(B)/bench $$peers -lpthread
 
@@ -115,7 +116,18 @@ bench-plots: bench-build
 bench-cli: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli bench/results/cli.md $(if $(findstring --quick,$(BENCH)),quick)
 
+#: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
+#:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick
+study: $(B)/train_gpt study-build
+	@bench/study/study.sh $(B)/train_gpt $(B)/study $(B)/study.run$(STUDY) $(if $(STUDY),$(B)/study.quick,bench/results) '$(DATA)' '$(STUDY)'
+
+study-build:
+	@mkdir -p $(B)
+	@$(FIND_PEERS); \
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
+	    $(wildcard bench/study/*.c) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
+
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli study study-build clean

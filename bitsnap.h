@@ -152,7 +152,8 @@ typedef struct bitsnap {
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 19,
-                               at level best 20, BITSNAP_SELF_CONTAINED 18, but no more than the elements need */
+                               at level best 20, with BITSNAP_SELF_CONTAINED 18, for elements of 4 or 8 bytes 17, but
+                               no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -2191,6 +2192,13 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
 };
 
+/* The symbol behind s in the order of (bits set, value); *bits: how many s has (Gosper). */
+static unsigned bsn_next_by_bits(unsigned s, unsigned *bits)
+{
+    const unsigned low = s & (0u - s), sum = s + low;
+    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (((s ^ sum) >> 2) / low);
+}
+
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
@@ -2198,11 +2206,8 @@ static void bsn_tree_built_in(bsn_tree *t, unsigned j)
     memset(t->length, 0, sizeof t->length);
     for (length = 1; length <= BSN_LIMIT; length++) {
         for (i = 0; i < row[length - 1]; i++) {
-            unsigned low = symbol & (0u - symbol), sum = symbol + low;
             t->length[symbol] = (uint8_t)length;
-            if (j >= 16) symbol++;
-            else if (symbol == 0 || sum > 255) symbol = (1u << ++bits) - 1;
-            else symbol = sum | (((symbol ^ sum) >> 2) / low); /* the next with as many bits set (Gosper) */
+            symbol = j < 16 ? bsn_next_by_bits(symbol, &bits) : symbol + 1;
         }
     }
     t->length[256] = row[8];
@@ -3092,8 +3097,42 @@ static void bsn_mask_above(uint8_t *mask, const uint8_t *list, size_t n, unsigne
     }
 }
 
-/* Bits of a list of which only the counts are known: a tree's, or raw. */
-static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257])
+/* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
+ * none takes fewer. */
+static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
+{
+    uint32_t *by_bits = x->tables, *by_value = x->tables + 257; /* of the first symbols in each order, the sum of counts */
+    unsigned s = 0, bits = 0, i, j, length;
+    by_bits[0] = by_value[0] = 0;
+    for (i = 0; i < 256; i++) {
+        by_bits[i + 1] = by_bits[i] + count[s];
+        by_value[i + 1] = by_value[i] + count[i];
+        s = bsn_next_by_bits(s, &bits);
+    }
+    for (j = 0; j < BSN_BUILT_INS; j++) {
+        const uint8_t *row = bsn_built_in[j];
+        const uint32_t *sum = j < 16 ? by_bits : by_value;
+        const unsigned first = j < 7 ? 0 : 1;
+        uint64_t cost = 8;
+        unsigned at = first;
+        uint32_t escapes;
+        for (length = 1; length <= BSN_LIMIT; length++) {
+            cost += (uint64_t)(sum[at + row[length - 1]] - sum[at]) * length;
+            at += row[length - 1];
+        }
+        escapes = sum[256] - (sum[at] - sum[first]);
+        if (escapes && !row[8]) continue;
+        cost += (uint64_t)escapes * (row[8] + 8u);
+        if (cost < best) {
+            best = cost;
+            *which = j;
+        }
+    }
+    return best;
+}
+
+/* Bits of a list of which only the counts are known: a tree's, or raw. Where `built_in`, also one of those. */
+static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int built_in)
 {
     bsn_lists *x = w->lists;
     uint64_t raw = 8, coded;
@@ -3106,7 +3145,8 @@ static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257])
     if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
     bsn_lengths(&x->package, x->inner, count);
     coded = bsn_tree_bits(count, x->inner);
-    return coded < raw ? coded : raw;
+    if (coded < raw) raw = coded;
+    return built_in ? bsn_built_in_bits(x, count, raw, &s) : raw;
 }
 
 /* Order-0 entropy of a mask of n bits, k of which are 1. */
@@ -3125,18 +3165,19 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     const uint32_t n = item->count;
     const uint32_t low = t ? count[0] + count[1] + count[2] : count[0], ones = n - low;
     const size_t size = bsn_mask_bytes(n);
-    uint32_t h[257];
+    const int built_in = item->level == 0 && item->depth + 1 < BSN_MAX_DEPTH;
+    uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
     uint64_t bits;
-    memset(h, 0, sizeof h);
+    memset(h, 0, 257 * sizeof *h);
     bsn_mask_above(item->scratch, item->data, n, t);
     w->kernels->histogram(h, item->scratch, size, w->lists->tables);
     bits = bsn_entropy_bits(h, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
     bits += bits / 32 + 64;
-    memset(h, 0, sizeof h);
+    memset(h, 0, 257 * sizeof *h);
     memcpy(h + t + 1, count + t + 1, (255 - t) * sizeof *h);
     if (w->thorough) {
-        bits += bsn_side_bits(w, h);
+        bits += bsn_side_bits(w, h, built_in);
     } else {
         bsn_lengths(&w->lists->package, w->lists->inner, h);
         bits += ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, w->lists->inner);
@@ -3144,9 +3185,9 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     if (t) {
         uint64_t coded, again = bsn_two_bits(low, count[0]);
         again += again / 32 + 64 + low - count[0];
-        memset(h, 0, sizeof h);
+        memset(h, 0, 257 * sizeof *h);
         memcpy(h, count, 3 * sizeof *h);
-        coded = bsn_side_bits(w, h);
+        coded = bsn_side_bits(w, h, built_in);
         bits += coded < again ? coded : again;
     }
     return bits;
@@ -3228,25 +3269,15 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             kind = choice.kind;
         }
     }
-    if (item->depth > 0 && item->bits == 8 && bsn_entropy_bits(h, n) < best) {
-        bsn_tree *b = &x->tree[1]; /* not in use: a tree at this level has not begun */
-        for (j = 0; j < BSN_BUILT_INS && item->level == 0; j++) {
-            bsn_tree_built_in(b, j);
-            bits = 8;
-            for (s = 0; s < 256 && bits < best; s++)
-                if (h[s]) bits += (uint64_t)h[s] * (b->length[s] ? b->length[s]
-                                                    : b->length[256] ? b->length[256] + 8u : 8 * n);
-            if (bits < best) {
-                best = bits;
-                kind = BSN_LIST_BUILT_IN + j;
-            }
-        }
+    if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
+        best = bits;
+        kind = BSN_LIST_BUILT_IN + j;
     }
     if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && (bits = bsn_split_bits(w, item, h, 0)) < best) {
         best = bits;
         kind = BSN_LIST_SPLIT0;
     }
-    if (w->thorough && item->bits == 8 && item->depth < 3 && n >= 256 &&
+    if (w->thorough && item->bits == 8 && item->depth < 3 && n >= 256 && (item->depth == 0 || !h[0]) &&
         10 * ((uint64_t)h[0] + h[1] + h[2]) > 7 * (uint64_t)n && h[0] + h[1] + h[2] < n && bsn_split_bits(w, item, h, 2) < best)
         kind = BSN_LIST_SPLIT2;
     return kind;
@@ -4088,6 +4119,7 @@ enum {
 #define BSN_LOG2_DELTA 19
 #define BSN_LOG2_DELTA_SELF 18 /* one tree for all that a block holds: smaller blocks suit it better */
 #define BSN_LOG2_DELTA_BEST 20
+#define BSN_LOG2_DELTA_WIDE 17 /* moments are often better off alone, and that in small blocks */
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
@@ -5540,9 +5572,10 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 /* ---- push ---- */
 
 /* The block size where the caller names none: with a base larger ones, but none larger than the elements need. */
-static unsigned bsn_block_log2(const bitsnap *b, uint64_t count)
+static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
-    unsigned log2 = b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
+    unsigned log2 = width > 2                           ? BSN_LOG2_DELTA_WIDE
+                  : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
                   : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                       : BSN_LOG2_DELTA;
     if (b->block_log2) return b->block_log2;
@@ -5586,7 +5619,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    log2 = bsn_block_log2(b, count);
+    log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
         log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);

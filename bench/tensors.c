@@ -143,7 +143,7 @@ static int gather(tensor *t, const file_view *v)
     return 1;
 }
 
-static int tensor_load(tensor *t, const char *directory, const char *name)
+int tensor_load(tensor *t, const char *directory, const char *name)
 {
     char path[4096];
     file_view v;

@@ -21,6 +21,9 @@ enum { TENSORS_MAX = 8 };
  * Returns how many; 0 where nothing fits or memory is short. */
 size_t tensors_load(tensor list[TENSORS_MAX], const char *directory);
 
+/* The same of DIRECTORY/NAME.safetensors. Returns 1, or 0 where it cannot be read or nothing fits. */
+int tensor_load(tensor *t, const char *directory, const char *name);
+
 /* Made-up weights in bf16, f16 and f32, the same on every machine: 64 tensors of 65536 normal numbers, each
  * tensor with a scale of its own. A normal number is the sum of 12 uniform 32-bit integers from splitmix64
  * (seed 1) less its mean; its standard deviation is 2^32. */
