@@ -5548,8 +5548,10 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
 /* `count` elements will go through the call. */
 static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 {
-    call->context.large = count >= BSN_LARGE / call->context.width;
-    call->context.stream = call->context.large && (!(flags & BSN_FLAG_CONTENT) || call->context.ignore);
+    const bsn_context *c = &call->context;
+    call->context.large = count >= BSN_LARGE / c->width;
+    /* tables that do not reach the memory's speed with narrow elements lose more by the copy than they gain */
+    call->context.stream = c->large && (c->kernels->chunk > 512 || c->width >= 4) && (!(flags & BSN_FLAG_CONTENT) || c->ignore);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
