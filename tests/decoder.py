@@ -760,7 +760,7 @@ def check_body_size(form, size, n, w, has_base, pos):
             raise Reject(16, "a body of %d bytes, of a SAME block" % size, pos)
         return
     sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4)}
-    low, high = sizes.get(form, (1, n * w))
+    low, high = sizes.get(form, (1, n * w + 2 if form == CLASSED else n * w))
     if not low <= size <= high:
         raise Reject(16, "a body of %d bytes, of a block of form %d and %d elements" % (size, form, n), pos)
 

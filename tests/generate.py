@@ -428,7 +428,7 @@ def split_block(descriptor, planes, coded, n, elements=b""):
 
 def fitting(block, w):
     """R16"""
-    if len(block.body) > block.n * w:
+    if len(block.body) > block.n * w + (2 if block.form == CLASSED else 0):
         raise Impossible("a body longer than the elements")
     return block
 
@@ -2317,7 +2317,7 @@ def invalid_recipes():
              sized(SPLIT, lambda w: 0), sized(SPLIT, lambda w: 64 * w + 1), sized(BYTES, lambda w: 0),
              sized(BYTES, lambda w: 64 * w + 1)] + [delta_sized(form, change) for form, change in (
                  (SAME, lambda n, w: 8 + 1), (SAME, lambda n, w: 4), (SAME, lambda n, w: 12), (SAME, lambda n, w: 0), (CLASSED, lambda n, w: 0),
-                 (CLASSED, lambda n, w: n * w + 1), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))],
+                 (CLASSED, lambda n, w: n * w + 3), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))],
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 32) - 1)), 1), bad_run(2),
              bad_run(lambda rng: 1 << 31), same_run(1), same_run(1 << 19), const_run_of_delta(2),
              const_run_of_delta(0)],
