@@ -2364,8 +2364,8 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     }
     for (i = first; i < end; i += 64, out += 64) {
         const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
-        const uint64_t w0 = bsn_load64(p0 + i / 8), w1 = k > 1 ? bsn_load64(p1 + i / 8) : 0;
-        const uint64_t w2 = k > 2 ? bsn_load64(p2 + i / 8) : 0, w3 = k > 3 ? bsn_load64(p3 + i / 8) : 0;
+        const uint64_t w0 = bsn_load64(p0 + i / 8) & live, w1 = k > 1 ? bsn_load64(p1 + i / 8) & live : 0;
+        const uint64_t w2 = k > 2 ? bsn_load64(p2 + i / 8) & live : 0, w3 = k > 3 ? bsn_load64(p3 + i / 8) & live : 0;
         const uint8_t *list[4];
         for (j = 0; j < lists; j++) {
             list[j] = node->list[j];
