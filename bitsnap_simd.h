@@ -2289,8 +2289,9 @@ BSN_INLINE void bsn_neon_partition_width(unsigned width, const uint8_t *list, si
         }
     }
     if (i < n) {
-        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
-        bsn_scalar_partition(width, list, n - i, &rest, zeros, ones);
+        uint8_t rest[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }; /* a whole word: GCC warns of reading one where it cannot know n - i */
+        rest[0] = (uint8_t)(mask[i / 8] >> (i & 7));
+        bsn_scalar_partition(width, list, n - i, rest, zeros, ones);
     }
 }
 
