@@ -5342,7 +5342,8 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 32
+#define BSN_JOBS 96      /* enough that waiting for the last of them costs little */
+#define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
     const uint8_t *source;
@@ -5352,9 +5353,11 @@ typedef struct bsn_job {
     uint64_t offset;      /* of the block in the frame */
     uint64_t part;
     bsn_sink sink;
-    bsn_ids ids;
+    bsn_ids *ids;         /* with a base, else null */
     bitsnap_error error;
 } bsn_job;
+
+#define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
 
 static size_t bsn_worker_size(unsigned block_log2, int delta)
 {
@@ -5367,7 +5370,7 @@ static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << 
 
 static size_t bsn_workspace(unsigned block_log2, unsigned workers, int delta)
 {
-    const size_t shared = 64 + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
+    const size_t shared = 64 + BSN_JOBS_SIZE;
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
     if (workers <= 1) return shared + bsn_worker_size(block_log2, delta);
@@ -5385,9 +5388,9 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
     return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
 }
 
-BSN_ASSERT(workspace_delta, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
-BSN_ASSERT(workspace_best, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
-BSN_ASSERT(workspace, 192 + BSN_JOBS * sizeof(bsn_job) + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
+BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
+BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
@@ -5490,6 +5493,7 @@ typedef struct bsn_call {
     bitsnap *b;
     bsn_context context;
     bsn_job *jobs;
+    bsn_ids *ids;          /* of each job, with a base */
     uint8_t *work;         /* of worker 0; the others' follow */
     size_t work_size;
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
@@ -5512,7 +5516,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->b = b;
     call->workers = workers;
     call->jobs = (bsn_job *)(void *)memory;
-    call->work = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
+    call->ids = delta ? (bsn_ids *)(void *)(memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63)) : NULL;
+    call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, delta);
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2) : 0;
@@ -5558,6 +5563,9 @@ BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
 {
     return (bsn_work *)(void *)(call->work + worker * call->work_size);
 }
+
+/* how many jobs are done side by side */
+static size_t bsn_jobs(const bsn_call *call) { return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : BSN_JOBS; }
 
 static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
 {
@@ -5655,10 +5663,12 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     bsn_job *job = &call->jobs[index];
     bsn_work *w = bsn_work_of(call, worker);
     job->error.status = BITSNAP_OK;
-    job->ids.same = 0;
-    job->ids.cell = call->context.role ? call->context.base + job->first * bsn_dtypes[call->context.base_dtype].width : NULL;
-    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first, &job->ids);
-    if (job->ids.same) return;
+    if (job->ids) {
+        job->ids->same = 0;
+        job->ids->cell = call->context.base + job->first * bsn_dtypes[call->context.base_dtype].width;
+    }
+    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first, job->ids);
+    if (job->ids && job->ids->same) return;
     if (!job->size) {
         job->error.status = BITSNAP_E_CAPACITY;
     } else if (call->b->flags & BITSNAP_VERIFY) {
@@ -5764,12 +5774,13 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
-    slots = bsn_min(BSN_JOBS, call.workers > 1 ? call.staging_size / slot : 1);
+    slots = bsn_min(bsn_jobs(&call), call.workers > 1 ? call.staging_size / slot : 1);
     while (left) {
         uint64_t first = s->position;
         const size_t gap = bsn_min(bsn_sames_size(s), (size_t)(end - to)); /* for the block that waits */
         for (batch = 0; batch < slots && left; batch++) {
             bsn_job *job = &call.jobs[batch];
+            job->ids = call.ids ? call.ids + batch : NULL;
             job->n = bsn_min(block, left);
             job->source = from;
             job->target = call.workers > 1 ? call.staging + batch * slot : to + gap;
@@ -5782,7 +5793,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
         bsn_run(&call, bsn_encode_task, batch);
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
-            if (job->error.status == BITSNAP_OK && !job->ids.same) {
+            if (job->error.status == BITSNAP_OK && !(job->ids && job->ids->same)) {
                 status = bsn_push_sames(&call, s, &to, end);
                 if (status) return status;
                 if (job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
@@ -5790,14 +5801,14 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
             if (job->error.status)
                 return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
             if (s->role) {
-                bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids.base, job->n);
-                bsn_content_cell(call.context.kernels, &s->state.root, &job->ids.result, job->n);
+                bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
+                bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
             } else if (s->flags & BSN_FLAG_CONTENT) {
                 bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
                                 s->width);
             }
-            if (job->ids.same) {
-                s->state.same[s->state.sames++] = job->ids.base_hash;
+            if (job->ids && job->ids->same) {
+                s->state.same[s->state.sames++] = job->ids->base_hash;
                 job->size = 0;
             } else {
                 status = bsn_push_note(&call, s, job->target);
@@ -5925,7 +5936,7 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
     at.part = job->part;
     at.base = NULL;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, &job->ids, &job->error);
+    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, job->ids, &job->error);
 }
 
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
@@ -5983,7 +5994,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
     *done = 0;
     *used = 0;
     while (more && s->position < s->count) {
-        const size_t jobs = call->workers > 1 ? BSN_JOBS : 1;
+        const size_t jobs = bsn_jobs(call);
         uint64_t first = s->position - s->state.run, skip = s->state.run, queued = 0;
         const uint8_t *next = at;
         size_t batch, i;
@@ -6003,6 +6014,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             }
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
+            job->ids = call->ids ? call->ids + batch : NULL;
             job->source = next;
             job->size = (size_t)(end - next);
             job->n = (size_t)wanted;
@@ -6038,7 +6050,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (s->role && call->context.blind)
                 ; /* most elements are not known */
             else if (s->role && !call->context.ignore)
-                bsn_content_cell(call->context.kernels, &s->state.root, &job->ids.result, job->n);
+                bsn_content_cell(call->context.kernels, &s->state.root, &job->ids->result, job->n);
             else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
                 bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
@@ -6293,6 +6305,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 n = look.elements - skip < cell ? look.elements - skip : cell;
             }
             memset(job, 0, sizeof *job);
+            job->ids = call.ids ? call.ids + batch : NULL;
             job->source = p + offset;
             job->size = source_size - (size_t)offset;
             job->first = position;
@@ -6311,7 +6324,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 skip = 0;
             }
         }
-        if (batch == (call.workers > 1 ? BSN_JOBS : 1) || position >= end) {
+        if (batch == bsn_jobs(&call) || position >= end) {
             bsn_run(&call, bsn_decode_task, batch);
             for (i = 0; i < batch; i++)
                 if (call.jobs[i].error.status)
@@ -6647,7 +6660,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t footer, jobs = (BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63;
+    size_t footer, jobs = BSN_JOBS_SIZE;
     if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
