@@ -2960,6 +2960,7 @@ typedef struct bsn_writer {
  * its way would hold that up. */
 BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
 {
+    if (!w->ahead) return;
     size = bsn_min(size, (size_t)(w->ahead_end - w->ahead));
     bsn_prefetch(w->ahead, size);
     w->ahead += size;
