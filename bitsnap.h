@@ -432,7 +432,8 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
  * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
- * hostile frame cannot make the caller's buffer too small. */
+ * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
+ * functions below: BITSNAP_E_BASE where it is missing, or another. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size);
 
@@ -4105,9 +4106,9 @@ enum {
     BSN_FORM_CONST = 1,  /* one element, for a run of cells of the grid */
     BSN_FORM_SPLIT = 2,  /* floats: raw planes and a list of symbols */
     BSN_FORM_BYTES = 3,  /* a list for each byte plane */
-    BSN_FORM_SAME = 4,   /* known, and not for frames without a base: deltas and quantized blocks */
-    BSN_FORM_CLASSED = 5,
-    BSN_FORM_CAST = 6,
+    BSN_FORM_SAME = 4,   /* with a base: a run of cells that are as predicted */
+    BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
+    BSN_FORM_CAST = 6,   /* reserved, as the next */
     BSN_FORM_QUANTIZED = 7
 };
 
@@ -4140,7 +4141,6 @@ typedef struct bsn_context {
     int blind;             /* decoding: there is no base; what can be checked without one is */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
-    int content;           /* form the hashes of the content id's leaves? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
@@ -4580,44 +4580,19 @@ typedef struct bsn_ids {
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
-/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
- * bytes, 0 where they do not fit. Whatever the elements are, head, check, hashes and n * width bytes are enough. */
-static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
-                               const uint8_t *elements, size_t n, uint64_t first, bsn_ids *ids)
+/* Bytes before the body of a block. */
+BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
 {
-    const size_t stored = n * c->width;
-    const size_t prefix = BSN_HEAD_SIZE + (c->checks ? BSN_CHECK_SIZE : 0) + (c->role ? BSN_IDS_SIZE : 0);
-    uint8_t *body = to + prefix, *end;
+    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base && form != BSN_FORM_SAME ? BSN_IDS_SIZE : 0u);
+}
+
+/* Chooses and writes a body that needs no base; returns its bytes, 0 where only the elements themselves remain. */
+static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                               const uint8_t *elements, size_t n, unsigned *form)
+{
+    const size_t size = c->width + 4u;
     uint64_t interest = 0, varying;
-    size_t size = 0, delta = 0;
-    unsigned form, base = 0;
-    bsn_record record, empty;
-    if (c->role) {
-        const unsigned base_width = bsn_dtypes[c->base_dtype].width;
-        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, ids->cell, n, base_width);
-        ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
-        ids->same = 0;
-    }
-    if (capacity <= prefix && !c->role) return 0;
-    end = capacity <= prefix ? body : body + bsn_min(capacity - prefix, stored - 1); /* coded forms must gain a byte */
-    bsn_record_begin(&record, c, first, n, 0);
-    if (c->role) {
-        uint8_t both[BSN_IDS_SIZE];
-        bsn_store64(both, ids->base_hash);
-        bsn_store64(both + 8, ids->result_hash);
-        bsn_record_bytes(&record, both, sizeof both);
-        empty = record;
-        if (capacity > prefix) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
-        if (!c->plain) delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
-        if (ids->same) return 0;
-        if (capacity <= prefix) return 0;
-        if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) {
-            form = BSN_FORM_CLASSED;
-            size = delta;
-            goto done;
-        }
-        record = empty;
-    }
+    unsigned base = 0;
     if (bsn_symbol_bits(c->dtype)) {
         bsn_field field;
         bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
@@ -4625,34 +4600,68 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
                                            : (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
     }
     varying = bsn_varying_bits(elements, n, c->width, interest);
-    if (!varying && stored > c->width + 4u) {
-        form = BSN_FORM_CONST;
-        size = c->width + 4u;
-        if (capacity < prefix + size) return 0;
+    if (!varying && n * c->width > size) {
+        *form = BSN_FORM_CONST;
+        if ((size_t)(end - body) < size) return 0;
         bsn_copy_little_endian(body, elements, 1, c->width);
         bsn_store32(body + c->width, 1);
-        if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
-    } else if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
-        form = BSN_FORM_SPLIT;
-        size = bsn_encode_split(w, c, &record, body, end, elements, n, interest & ~varying, base);
-    } else {
-        form = BSN_FORM_BYTES;
-        size = bsn_encode_bytes(w, c, &record, body, end, elements, n);
+        if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, size));
+        return size;
     }
-    if (delta && (!size || delta <= size)) { /* the delta is no longer after all */
-        int same;
-        record = empty;
-        form = BSN_FORM_CLASSED;
-        size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &same);
+    if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
+        *form = BSN_FORM_SPLIT;
+        return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
+    }
+    *form = BSN_FORM_BYTES;
+    return bsn_encode_bytes(w, c, record, body, end, elements, n);
+}
+
+/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
+ * bytes, 0 where they do not fit. Whatever the elements are, head, check, hashes and n * width bytes are enough. */
+static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
+                               const uint8_t *elements, size_t n, uint64_t first, bsn_ids *ids)
+{
+    const size_t prefix = bsn_prefix_of(BSN_FORM_STORED, c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
+    const size_t room = capacity > prefix ? capacity - prefix : 0; /* without room it may still be found to be the same */
+    uint8_t *body = room ? to + prefix : to, *end = body + bsn_min(room, stored - 1); /* coded forms must gain a byte */
+    size_t size = 0, delta = 0;
+    unsigned form = BSN_FORM_CLASSED;
+    bsn_record record, begun;
+    if (!room && !c->role) return 0;
+    bsn_record_begin(&record, c, first, n, 0);
+    if (c->role) {
+        uint8_t both[BSN_IDS_SIZE];
+        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, ids->cell, n, bsn_dtypes[c->base_dtype].width);
+        ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
+        ids->same = 0;
+        bsn_store64(both, ids->base_hash);
+        bsn_store64(both + 8, ids->result_hash);
+        bsn_record_bytes(&record, both, sizeof both);
+        if (room) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
+    }
+    begun = record;
+    if (c->role && !c->plain) {
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
+        if (ids->same) return 0;
+        if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
+    }
+    if (!room) return 0;
+    if (!size) { /* no delta, or one that is not certain to be shorter */
+        record = begun;
+        size = bsn_encode_alone(w, c, &record, body, end, elements, n, &form);
+        if (delta && (!size || delta <= size)) {
+            record = begun;
+            form = BSN_FORM_CLASSED;
+            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
+        }
     }
     if (!size) {
         form = BSN_FORM_STORED;
         size = stored;
-        if (capacity < prefix + size) return 0;
+        if (room < size) return 0;
         bsn_copy_little_endian(body, elements, n, c->width);
         if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
     }
-done:
     bsn_store32(to, (uint32_t)(form | size << 8));
     if (c->checks) {
         memcpy(record.bytes + 24, to, 4);
@@ -4923,7 +4932,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
 }
 
 /* Elements that are as predicted. */
-static unsigned bsn_decode_same(bsn_decoding *d)
+static void bsn_decode_same(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     bsn_work *w = d->work;
@@ -4936,7 +4945,6 @@ static unsigned bsn_decode_same(bsn_decoding *d)
         if (out != p) memcpy(out, p, m * c->width);
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
-    return 0;
 }
 
 /* Differences to the prediction, by class. */
@@ -5028,12 +5036,6 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n, 
     return 0;
 }
 
-/* Bytes before the body of a block. */
-BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
-{
-    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base && form != BSN_FORM_SAME ? BSN_IDS_SIZE : 0u);
-}
-
 /* Which bytes are to be decoded, and what is known about them. */
 typedef struct bsn_place {
     const uint8_t *block, *input_end;
@@ -5105,8 +5107,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     } else {
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) rule = done ? 0 : form == BSN_FORM_SAME ? bsn_decode_same(&d) : bsn_decode_classed(&d);
-        else bsn_decode_plain(&d, form == BSN_FORM_CONST);
+        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
+        else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
+        else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (sink->stream) bsn_streamed();
     if (!rule && checking && at->part == 0 &&
@@ -6406,7 +6409,6 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
     }
     x->part = (position - x->first) >> x->s.block_log2;
     if (x->look.whole) return BITSNAP_OK;
-    call->context.role = x->s.role;
     status = bsn_look_at(call, &x->s, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
     if (!status && !x->look.whole) status = bsn_fail(call->b, BITSNAP_E_TRUNCATED, 6, (uint64_t)(x->at - x->frame), position);
     return status;
@@ -6603,7 +6605,6 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     int same = 0;
     bitsnap_status status = bsn_walk_to(&m->call, one, position);
     if (!status && merging) status = bsn_walk_to(&m->call, two, position);
-    m->call.context.role = m->s.role;
     if (status) return status;
     bsn_walk_ids(one, ids);
     if (merging) {
