@@ -93,12 +93,12 @@ typedef enum bitsnap_status {
     BITSNAP_E_WORKSPACE = 2,   /* workspace too small: see BITSNAP_WORKSPACE and bitsnap_info */
     BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
     BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame                                             R1      */
-    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version, extension or form that this build
-                                  does not read                                                   R2-R5   */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this
+                                  build does not read                                             R2-R4   */
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
     BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
     BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R47 */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R51 */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
     BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
@@ -139,6 +139,11 @@ typedef struct bitsnap_base {
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
 } bitsnap_base;
 
+/* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
+typedef struct bitsnap_quantizer {
+    unsigned cells; /* LOG-n: an octave has so many cells, 1 .. 2048; bitsnap_log_cells() tells them for an error. 0: lossless */
+} bitsnap_quantizer;
+
 typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops, see bitsnap_kernels_get */
 
 /* One task of a parallel loop: index < count, worker < bitsnap.workers. */
@@ -169,6 +174,10 @@ typedef struct bitsnap {
     void *progress_context;
 
     bitsnap_base base;      /* encode: makes a delta; decode: what the delta needs. Only read */
+    bitsnap_quantizer quantizer; /* encode: zero for lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
+    uint64_t columns;       /* encode: the elements are rows of so many, as the last dimension of a tensor says; 0: not known.
+                               Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
+                               and at level best. No effect with a base */
 
     bitsnap_error error;    /* output: of the last call that failed */
 } bitsnap;
@@ -180,10 +189,23 @@ typedef struct bitsnap {
 #define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
 
-/* The same for calls with a base: of default block size, level best's, and any (block_log2 0 means 19). */
+/* The same for calls with a base, a quantizer or columns: of default block size, level best's, and any (block_log2 0 means
+ * 19). */
 #define BITSNAP_WORKSPACE_DELTA 18874368u
 #define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
 BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
+
+/* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
+ * A relative error is that of an element as a part of its own magnitude. */
+typedef struct bitsnap_certificate {
+    double bound;          /* of the relative error of any element: what was asked for */
+    double max_relative;   /* the largest there is */
+    double mean_relative;  /* mean relative error (MRE) */
+    double max_absolute;
+    double mean_square;    /* mean square error (MSE) */
+    uint64_t counted;      /* elements the means are over: all in quantized blocks but zeros, infinities and NaNs */
+    uint64_t exact;        /* elements in quantized blocks that stand as they were, but for zeros */
+} bitsnap_certificate;
 
 /* What a frame says of itself. */
 typedef struct bitsnap_info {
@@ -203,6 +225,9 @@ typedef struct bitsnap_info {
     uint64_t frame_size;     /* of the whole frame; 0 where the source given does not reach its end */
     uint64_t content_id;     /* where has_content_id, and the footer is there */
     size_t workspace_size;   /* what decoding needs, one thread */
+    uint64_t columns;        /* of a frame made with columns, else 0 */
+    unsigned cells;          /* of a quantized frame, else 0 */
+    bitsnap_certificate certificate; /* likewise, where the footer is there */
     uint64_t same, classed, plain; /* cells of a delta that are equal to the base, coded against it, or for themselves; from
                                       the index, where the source is the whole frame */
 } bitsnap_info;
@@ -350,6 +375,31 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
                                                const void *source, size_t source_size, size_t *used);
 
+/* ================================================================================= QUANTIZE */
+
+/* LOG-n. Each octave, from 2^k to 2^(k+1), is cut into n cells of equal ratio; all numbers of a cell become one of its
+ * inside, which is at most tanh(ln 2 / 2n) of any of them away (and 2^-22 more for rounding). Zeros, infinities and NaNs stay
+ * what they are, and no other number becomes one of them; subnormal numbers are bounded too. What has been quantized once
+ * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
+ *
+ * cells:  the least n that keeps relative errors at or below `max_relative_error`; 0 where none up to 2048 does (below
+ *         1.7e-4). bound: what n cells keep them below.
+ * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
+ *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
+ *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
+ * decode: the elements again. BITSNAP_E_CORRUPT, and nothing that may be used, where a code stands for nothing, or there are
+ *         not as many exact elements as codes for them.
+ * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
+#define BITSNAP_QUANTIZE_WORKSPACE 36864u
+BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
+BITSNAP_API double bitsnap_log_bound(unsigned cells);
+BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
+                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
+                                              void *workspace, size_t workspace_size);
+BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
+                                              const void *exact, size_t exact_count, unsigned cells,
+                                              void *workspace, size_t workspace_size);
+
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
@@ -393,6 +443,8 @@ typedef struct bitsnap_stream {
     unsigned width, block_log2;
     unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 128 extensions */
     unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
+    unsigned cells;       /* 0 lossless, else quantized with so many cells an octave */
+    uint64_t columns;     /* 0: not known */
     uint64_t count;       /* elements of the frame */
     uint64_t position;    /* elements done */
     uint64_t stored;      /* bytes of the frame done */
@@ -406,6 +458,7 @@ typedef struct bitsnap_stream {
         unsigned base_dtype, sames;
         uint64_t result_id; /* where it is known, though the elements are not */
         int check_base, has_result_id;
+        uint8_t certificate[44]; /* of the blocks done */
     } state;
 } bitsnap_stream;
 
@@ -484,7 +537,7 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 
 /* ############################################################################################
  * The implementation. Layers call downwards only: each uses those above it in this file.
- *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  (DELTA  QUANTIZE)  BLOCK  FRAME  STREAM  ENTRY
+ *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  DELTA  QUANTIZE  BLOCK  FRAME  STREAM  ENTRY
  * Scalar code is the reference: it reads like docs/FORMAT.md. bitsnap_simd.h adds tables of kernels that
  * must equal it byte for byte.
  * ############################################################################################ */
@@ -3823,6 +3876,7 @@ static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, u
 
 typedef struct bsn_words_plan {
     unsigned shift, limit; /* limit 0: no escapes */
+    uint64_t bits;         /* that it takes, roughly */
 } bsn_words_plan;
 
 /* Passes over words that are 0, eight bytes at a time; what follows is done for the others, x, and z counts zeros. */
@@ -3866,9 +3920,8 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
-    bsn_words_plan plan = { 0, 0 };
+    bsn_words_plan plan = { 0, 0, BSN_NEVER };
     uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight, *fine = x->tables, sum = 0;
-    uint64_t best = BSN_NEVER;
     unsigned i, j, s, least, longest, middle = 0, most = 8 * width - used;
     memset(length, 0, sizeof length);
     BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
@@ -3912,8 +3965,8 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
                 if (outside) continue;
                 bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
             }
-            if (bits < best) {
-                best = bits;
+            if (bits < plan.bits) {
+                plan.bits = bits;
                 plan.shift = least + j;
                 plan.limit = limit;
             }
@@ -3960,7 +4013,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
-        bsn_words_plan plan = { 0, 0 };
+        bsn_words_plan plan = { 0, 0, 0 };
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
@@ -4097,6 +4150,659 @@ static void bsn_words_read(const bsn_words *x, size_t n)
 #undef BSN_WIDTHS
 #undef BSN_REMOVE
 
+/* ================================================================================= QUANTIZE
+ * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
+ * n cells of equal ratio, and all numbers of a cell become one of its inside, from which both ends are equally far as a part
+ * of themselves: at most tanh(ln 2 / 2n). The clusters of BitSnap (arXiv 2511.12376) with octaves for labels. Which cell,
+ * which number: integers only.
+ *
+ * Scales are what is known of a number's size by its place: a byte for each row and each column of a matrix, in eighths
+ * of an octave. The states of optimizers are close to such products. */
+
+#define BSN_CELLS_MOST 2048u
+#define BSN_OCTAVES_MOST 2098u /* of F64; the other types have fewer */
+#define BSN_NO_CELL (~UINT32_C(0))
+
+/* Codes: 2 * u + sign, u being 0 for a zero, 1 for an element that stands elsewhere, exactly, else 2 + cells * octave + cell. */
+enum { BSN_CODE_ZERO = 0, BSN_CODE_EXACT = 1, BSN_CODE_FIRST = 2 };
+
+/* A type's numbers. Octave k < mantissa holds the subnormal ones of k + 1 bits, octave mantissa + e - 1 those of exponent e. */
+typedef struct bsn_octaves {
+    unsigned width, mantissa; /* bytes of an element, bits of the mantissa */
+    unsigned special;         /* exponent of infinities and NaNs */
+    unsigned count;
+    int lowest;               /* the least number is 2^lowest */
+} bsn_octaves;
+
+typedef struct bsn_log {
+    bsn_octaves type;
+    unsigned cells;
+    uint32_t bound;       /* of the relative error, in 2^-24 */
+    uint64_t reciprocal;  /* 2^40 / cells, rounded up */
+    uint32_t threshold[BSN_CELLS_MOST + 1]; /* first significand of 24 bits of each cell */
+    uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
+    uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
+    uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
+} bsn_log;
+
+static uint64_t bsn_multiply_high(uint64_t a, uint64_t b)
+{
+    const uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
+    const uint64_t cross = (al * bl >> 32) + (ah * bl & 0xFFFFFFFFu) + al * bh;
+    return (ah * bl >> 32) + (cross >> 32) + ah * bh;
+}
+
+/* May elements of this type be quantized, and have scales? */
+BSN_INLINE int bsn_has_octaves(unsigned dtype) { return dtype >= BITSNAP_F16 && dtype <= BITSNAP_F64; }
+
+static bsn_octaves bsn_octaves_of(unsigned dtype)
+{
+    bsn_octaves o;
+    const unsigned exponent = bsn_dtypes[dtype].exponent_bits;
+    o.width = bsn_dtypes[dtype].width;
+    o.mantissa = 8 * o.width - 1 - exponent;
+    o.special = (1u << exponent) - 1;
+    o.count = o.mantissa + o.special - 1;
+    o.lowest = 2 - (1 << (exponent - 1)) - (int)o.mantissa;
+    return o;
+}
+
+/* The significand of k + 1 bits, k <= 23, that cell j of an octave with such significands stands for; 0: it holds none.
+ * Where there are no more significands than cells, each has its own. */
+static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
+{
+    const unsigned shift = 23 - k;
+    uint32_t low, high, center;
+    if (UINT32_C(1) << k <= x->cells) return j < UINT32_C(1) << k ? (UINT32_C(1) << k) + j : 0;
+    low = (x->threshold[j] + (UINT32_C(1) << shift) - 1) >> shift;
+    high = (x->threshold[j + 1] - 1) >> shift;
+    center = (x->center[j] + (UINT32_C(1) << shift >> 1)) >> shift;
+    return low > high ? 0 : center < low ? low : center > high ? high : center;
+}
+
+/* Cell j begins with the least T for which T^n >= 2^(23n + j). It is found as 2^23 * (2^(1/n))^j in 62 bits of fraction, the
+ * root by the series of exp(ln 2 / n) in 64 bits; for n <= 2048 no threshold comes nearer than 2^-21 to an integer, the error
+ * is below 2^-23, and all have been compared with a calculation of 60 digits. */
+typedef struct bsn_thresholds {
+    uint64_t root, power; /* 2^(1/n) - 1 in 2^-64; the next threshold in 2^-39 */
+    unsigned left;
+} bsn_thresholds;
+
+static void bsn_thresholds_begin(bsn_thresholds *t, unsigned cells)
+{
+    const uint64_t exponent = UINT64_C(0xB17217F7D1CF79AB) / cells; /* ln 2 / n */
+    uint64_t term = exponent;
+    unsigned k;
+    t->power = UINT64_C(1) << 62;
+    t->left = cells;
+    t->root = 0;
+    for (k = 2; term; k++) {
+        t->root += term;
+        term = bsn_multiply_high(term, exponent) / k;
+    }
+}
+
+static uint32_t bsn_thresholds_next(bsn_thresholds *t)
+{
+    const uint32_t threshold = (uint32_t)((t->power + (UINT64_C(1) << 39) - 1) >> 39);
+    if (t->left-- == 0) return UINT32_C(1) << 24;
+    t->power += bsn_multiply_high(t->power, t->root);
+    return threshold;
+}
+
+/* A cell [a, b) stands for its harmonic mean 2ab / (a + b), rounded, which is as far from a as from b. */
+static uint32_t bsn_cell_center(uint32_t a, uint32_t b)
+{
+    const uint64_t sum = (uint64_t)a + b;
+    return (uint32_t)((4 * (uint64_t)a * b + sum) / (2 * sum));
+}
+
+/* The largest relative error in 2^-24, rounded up, over all cells. */
+static uint32_t bsn_log_bound(unsigned cells)
+{
+    bsn_thresholds t;
+    uint32_t a, b, bound = 0;
+    bsn_thresholds_begin(&t, cells);
+    for (a = bsn_thresholds_next(&t); a >> 24 == 0; a = b) {
+        uint64_t r, below, above;
+        b = bsn_thresholds_next(&t);
+        r = bsn_cell_center(a, b);
+        below = (((r - a) << 24) + a - 1) / a;
+        above = (((b - r) << 24) + b - 1) / b;
+        if (bound < below) bound = (uint32_t)below;
+        if (bound < above) bound = (uint32_t)above;
+    }
+    return bound;
+}
+
+static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
+{
+    bsn_thresholds t;
+    uint32_t j, k, i;
+    x->type = bsn_octaves_of(dtype);
+    x->cells = cells;
+    x->bound = bsn_log_bound(cells);
+    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
+    bsn_thresholds_begin(&t, cells);
+    for (j = 0; j <= cells; j++) x->threshold[j] = bsn_thresholds_next(&t);
+    for (j = 0; j < cells; j++) x->center[j] = bsn_cell_center(x->threshold[j], x->threshold[j + 1]);
+    k = x->type.mantissa < 23 ? x->type.mantissa : 23;
+    for (j = 0; j < cells; j++) {
+        const uint32_t center = bsn_log_center(x, k, j);
+        x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_CELL;
+    }
+    for (i = j = 0; i < 4096; i++) {
+        while (x->threshold[j + 1] <= (UINT32_C(1) << 23) + (i << 11)) j++;
+        x->start[i] = (uint16_t)j;
+    }
+}
+
+/* A number's octave and significand, which has k + 1 bits. */
+typedef struct bsn_parts {
+    uint64_t significand;
+    unsigned octave, k;
+} bsn_parts;
+
+/* Of a number that is neither 0 nor infinite nor NaN, without its sign. */
+BSN_INLINE bsn_parts bsn_parts_of(const bsn_octaves *o, uint64_t magnitude)
+{
+    const unsigned m = o->mantissa, exponent = (unsigned)(magnitude >> m);
+    bsn_parts p;
+    p.k = exponent ? m : bsn_log2(magnitude);
+    p.octave = exponent ? m + exponent - 1 : p.k;
+    p.significand = exponent ? (magnitude & ((UINT64_C(1) << m) - 1)) | UINT64_C(1) << m : magnitude;
+    return p;
+}
+
+BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
+{
+    const uint32_t sign = (uint32_t)(v >> (8 * width - 1));
+    const uint64_t magnitude = v & (~UINT64_C(0) >> (65 - 8 * width));
+    bsn_parts p;
+    uint32_t cell, s;
+    if (!magnitude) return BSN_CODE_ZERO << 1 | sign;
+    if (magnitude >> x->type.mantissa == x->type.special) return BSN_CODE_EXACT << 1 | sign;
+    p = bsn_parts_of(&x->type, magnitude);
+    if (p.k < 12 && UINT32_C(1) << p.k <= x->cells) {
+        cell = (uint32_t)p.significand - (UINT32_C(1) << p.k);
+    } else {
+        s = (uint32_t)(p.k > 23 ? p.significand >> (p.k - 23) : p.significand << (23 - p.k));
+        cell = x->start[s >> 11 & 4095];
+        cell += s >= x->threshold[cell + 1];
+        if (p.k < 23) { /* so coarse a number may be too far from the nearest that there is */
+            const uint32_t center = bsn_log_center(x, p.k, cell), exact = (uint32_t)p.significand;
+            const uint64_t d = exact > center ? exact - center : center - exact;
+            if (d << 24 > (uint64_t)x->bound * exact) return BSN_CODE_EXACT << 1 | sign;
+        }
+    }
+    return (BSN_CODE_FIRST + p.octave * x->cells + cell) << 1 | sign;
+}
+
+/* What cells * octave + cell stands for, without a sign; 0: nothing. */
+BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
+{
+    const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), cell = q - octave * x->cells;
+    const unsigned m = x->type.mantissa;
+    if (octave >= x->type.count) return 0;
+    if (octave >= m) {
+        if (x->normal[cell] == BSN_NO_CELL) return 0;
+        return ((uint64_t)(octave - m + 1) << m) + ((uint64_t)x->normal[cell] << (m > 23 ? m - 23 : 0));
+    }
+    return octave > 23 ? (uint64_t)x->center[cell] << (octave - 23) : bsn_log_center(x, octave, cell);
+}
+
+/* Are two elements in the same cell, so that one may stand for the other? */
+static int bsn_log_same(const bsn_log *x, const uint8_t *a, const uint8_t *b)
+{
+    const unsigned width = x->type.width;
+    const uint32_t code = bsn_log_code(x, bsn_element_load(a, width), width);
+    return code >> 1 >= BSN_CODE_FIRST && code == bsn_log_code(x, bsn_element_load(b, width), width);
+}
+
+BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) codes[i] = bsn_log_code(x, bsn_element_load(elements + i * width, width), width);
+}
+
+static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    switch (x->type.width) {
+    case 2: bsn_log_codes_loop(x, codes, elements, n, 2); break;
+    case 4: bsn_log_codes_loop(x, codes, elements, n, 4); break;
+    default: bsn_log_codes_loop(x, codes, elements, n, 8); break;
+    }
+}
+
+/* Elements from codes; 0 for those that stand elsewhere. Returns 0 where a code stands for nothing. */
+BSN_INLINE int bsn_log_elements_loop(const bsn_log *x, uint8_t *elements, const uint32_t *codes, size_t n, unsigned width)
+{
+    int good = 1;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t u = codes[i] >> 1;
+        const uint64_t number = u >= BSN_CODE_FIRST ? bsn_log_number(x, u - BSN_CODE_FIRST) : 0;
+        good &= u < BSN_CODE_FIRST || number;
+        bsn_element_store(elements + i * width, number | (uint64_t)(codes[i] & 1) << (8 * width - 1), width);
+    }
+    return good;
+}
+
+static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t *codes, size_t n)
+{
+    switch (x->type.width) {
+    case 2: return bsn_log_elements_loop(x, elements, codes, n, 2);
+    case 4: return bsn_log_elements_loop(x, elements, codes, n, 4);
+    default: return bsn_log_elements_loop(x, elements, codes, n, 8);
+    }
+}
+
+BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
+
+BITSNAP_API double bitsnap_log_bound(unsigned cells)
+{
+    return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
+}
+
+BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
+{
+    const double scaled = max_relative_error * 16777216; /* exact */
+    uint64_t limit, cells;
+    if (!(scaled >= 1)) return 0;
+    limit = scaled < 16777215 ? (uint64_t)scaled : 16777215;
+    /* tanh(ln 2 / 2n) <= x needs n >= ln 2 (1 - x^2) / 2x: not far below the least that will do */
+    cells = (UINT64_C(5814539) * ((UINT64_C(1) << 24) - (limit * limit >> 24)) >> 24) / limit;
+    for (cells += cells == 0; cells <= BSN_CELLS_MOST; cells++)
+        if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
+    return 0;
+}
+
+static bitsnap_status bsn_log_begin(bsn_log **x, bitsnap_dtype dtype, unsigned cells, void *workspace, size_t workspace_size)
+{
+    if (!bsn_has_octaves((unsigned)dtype) || !cells || cells > BSN_CELLS_MOST || !workspace) return BITSNAP_E_ARGUMENT;
+    if (workspace_size < BITSNAP_QUANTIZE_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    *x = (bsn_log *)bsn_align(workspace);
+    bsn_log_set(*x, (unsigned)dtype, cells);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
+                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
+                                              void *workspace, size_t workspace_size)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bsn_log *x = NULL;
+    size_t i, used = 0;
+    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
+    if (!exact_count) return BITSNAP_E_ARGUMENT;
+    *exact_count = 0;
+    if (status) return status;
+    if ((n && (!codes || !elements)) || (capacity && !exact)) return BITSNAP_E_ARGUMENT;
+    bsn_log_codes(x, codes, (const uint8_t *)elements, n);
+    for (i = 0; i < n; i++) {
+        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
+        if (used < capacity) memcpy((uint8_t *)exact + used * width, (const uint8_t *)elements + i * width, width);
+        used++;
+    }
+    *exact_count = used;
+    return used <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
+}
+
+BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
+                                              const void *exact, size_t exact_count, unsigned cells,
+                                              void *workspace, size_t workspace_size)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bsn_log *x = NULL;
+    size_t i, used = 0;
+    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
+    if (status) return status;
+    if ((n && (!codes || !elements)) || (exact_count && !exact)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_log_elements(x, (uint8_t *)elements, codes, n)) return BITSNAP_E_CORRUPT;
+    for (i = 0; i < n; i++) {
+        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
+        if (used == exact_count) return BITSNAP_E_CORRUPT;
+        memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + used++ * width, width);
+    }
+    return used == exact_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
+}
+
+/* ---- certificates ---- */
+
+/* m * 2^e, for sums that are rounded up. */
+typedef struct bsn_real {
+    uint64_t m; /* below 2^63 */
+    int e;
+} bsn_real;
+
+static bsn_real bsn_real_of(uint64_t m, int e)
+{
+    bsn_real x = { 0, 0 };
+    if (m >> 63) {
+        m = (m >> 1) + (m & 1);
+        e++;
+    }
+    if (!m) return x;
+    x.m = m << (62 - bsn_log2(m)) ;
+    x.e = e - (62 - (int)bsn_log2(m));
+    return x;
+}
+
+static bsn_real bsn_real_sum(bsn_real a, bsn_real b)
+{
+    const bsn_real high = a.m && (!b.m || a.e >= b.e) ? a : b, low = a.m && (!b.m || a.e >= b.e) ? b : a;
+    const int shift = high.e - low.e;
+    uint64_t m = low.m;
+    if (m && shift) m = shift > 62 ? 1 : (m >> shift) + ((m & ((UINT64_C(1) << shift) - 1)) != 0);
+    return bsn_real_of(high.m + m, high.e);
+}
+
+/* As binary64, the least that is not below; and back. */
+static uint64_t bsn_real_store(bsn_real x)
+{
+    uint64_t m = (x.m >> 10) + ((x.m & 1023) != 0);
+    int exponent = x.e + 62 + 1023;
+    if (!x.m) return 0;
+    if (m >> 53) {
+        m >>= 1;
+        exponent++;
+    }
+    if (exponent < 1) return UINT64_C(1) << 52;
+    if (exponent > 2046) return UINT64_C(0x7FF) << 52;
+    return (uint64_t)exponent << 52 | (m & ((UINT64_C(1) << 52) - 1));
+}
+
+static bsn_real bsn_real_load(uint64_t bits)
+{
+    const int exponent = (int)(bits >> 52);
+    const uint64_t m = bits & ((UINT64_C(1) << 52) - 1);
+    return exponent ? bsn_real_of(m | UINT64_C(1) << 52, exponent - 1075) : bsn_real_of(m, -1074);
+}
+
+#define BSN_CERTIFICATE_SIZE 44u
+#define BSN_QUANTIZED_LEAST (BSN_CERTIFICATE_SIZE + 5u) /* bytes of a block before what varies */
+#define BSN_INFINITE (UINT64_C(0x7FF) << 52)
+
+/* What is certified of a block, or of all. */
+typedef struct bsn_certificate {
+    uint64_t counted;        /* elements that are neither 0 nor infinite nor NaN */
+    uint64_t exact;          /* elements that stand as they are, but for zeros */
+    uint64_t relative_sum;   /* of relative errors, in 2^-24, each rounded up; all ones: that or more */
+    uint64_t squares;        /* binary64: sum of the squares of the errors */
+    uint64_t absolute;       /* binary64: the largest error */
+    uint32_t relative;       /* the largest relative error in 2^-24; all ones: that or more */
+} bsn_certificate;
+
+static void bsn_certificate_store(uint8_t *to, const bsn_certificate *x)
+{
+    bsn_store64(to, x->counted);
+    bsn_store64(to + 8, x->exact);
+    bsn_store64(to + 16, x->relative_sum);
+    bsn_store64(to + 24, x->squares);
+    bsn_store64(to + 32, x->absolute);
+    bsn_store32(to + 40, x->relative);
+}
+
+/* Returns 0 where these bytes certify nothing. */
+static int bsn_certificate_load(bsn_certificate *x, const uint8_t *p)
+{
+    x->counted = bsn_load64(p);
+    x->exact = bsn_load64(p + 8);
+    x->relative_sum = bsn_load64(p + 16);
+    x->squares = bsn_load64(p + 24);
+    x->absolute = bsn_load64(p + 32);
+    x->relative = bsn_load32(p + 40);
+    return x->squares <= BSN_INFINITE && x->absolute <= BSN_INFINITE;
+}
+
+/* Of two parts. */
+static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
+{
+    x->counted += y->counted;
+    x->exact += y->exact;
+    x->relative_sum = x->relative_sum > ~y->relative_sum ? ~UINT64_C(0) : x->relative_sum + y->relative_sum;
+    x->squares = bsn_real_store(bsn_real_sum(bsn_real_load(x->squares), bsn_real_load(y->squares)));
+    if (x->absolute < y->absolute) x->absolute = y->absolute;
+    if (x->relative < y->relative) x->relative = y->relative;
+}
+
+/* Errors as they are measured: d * 2^(octave - 23) in units of the least number; d is at most 2^25. */
+typedef struct bsn_errors {
+    uint64_t counted, relative_sum;
+    uint32_t relative;
+    uint32_t largest[BSN_OCTAVES_MOST];
+    uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
+} bsn_errors;
+
+/* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
+static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint64_t y)
+{
+    const uint64_t sign = UINT64_C(1) << (8 * o->width - 1);
+    const int opposite = ((x ^ y) & sign) != 0;
+    bsn_parts a = { 0, 0, 0 }, b = { 0, 0, 0 };
+    uint64_t d, relative;
+    unsigned octave;
+    x &= sign - 1;
+    y &= sign - 1;
+    if (x) {
+        a = bsn_parts_of(o, x);
+        a.significand <<= 52 - a.k;
+    }
+    if (y) {
+        b = bsn_parts_of(o, y);
+        b.significand <<= 52 - b.k;
+    }
+    octave = a.octave > b.octave ? a.octave : b.octave;
+    if (a.octave != b.octave) { /* the smaller number in units of the larger; rounded so that the error grows */
+        bsn_parts *const low = a.octave < b.octave ? &a : &b;
+        const unsigned shift = octave - low->octave;
+        const uint64_t cut = shift > 53 ? 0 : low->significand >> shift;
+        const int lost = shift > 53 ? low->significand != 0 : (low->significand & ((UINT64_C(1) << shift) - 1)) != 0;
+        d = opposite ? (low == &a ? b.significand : a.significand) + cut + (uint64_t)lost
+                     : (low == &a ? b.significand : a.significand) - cut;
+    } else {
+        d = opposite                          ? a.significand + b.significand
+          : a.significand > b.significand ? a.significand - b.significand
+                                              : b.significand - a.significand;
+    }
+    d = (d >> 29) + ((d & ((UINT64_C(1) << 29) - 1)) != 0);
+    if (!x || octave - a.octave > 13) { /* a.significand has not been shifted but where its octave is the lower one */
+        relative = d ? ~UINT32_C(0) : 0;
+    } else {
+        const uint64_t of = bsn_parts_of(o, x).significand << (52 - a.k) >> 29;
+        relative = ((d << 24 << (octave - a.octave)) + of - 1) / of;
+        if (relative > ~UINT32_C(0)) relative = ~UINT32_C(0);
+    }
+    e->relative_sum = e->relative_sum > ~relative ? ~UINT64_C(0) : e->relative_sum + relative;
+    if (e->relative < relative) e->relative = (uint32_t)relative;
+    if (e->largest[octave] < d) e->largest[octave] = (uint32_t)d;
+    e->squares[octave] += (d * d + 127) >> 7;
+}
+
+/* n elements and what they decode to. */
+BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n,
+                                unsigned width)
+{
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(elements + i * width, width), y = bsn_element_load(decoded + i * width, width);
+        const unsigned exponent = (unsigned)((x & magnitude) >> o->mantissa);
+        e->counted += exponent != o->special && (x & magnitude);
+        if (x == y) continue;
+        if (width == 4 && exponent && !((x ^ y) >> o->mantissa)) { /* the usual case, simplified: one octave, one sign */
+            const uint32_t of = (uint32_t)(x & 0x7FFFFF) | 0x800000, d = (uint32_t)(x > y ? x - y : y - x);
+            const uint32_t relative = (uint32_t)((((uint64_t)d << 24) + of - 1) / of);
+            const unsigned octave = o->mantissa + exponent - 1;
+            e->relative_sum += relative; /* 2^20 of them cannot overflow */
+            if (e->relative < relative) e->relative = relative;
+            if (e->largest[octave] < d) e->largest[octave] = d;
+            e->squares[octave] += ((uint64_t)d * d + 127) >> 7;
+        } else {
+            bsn_errors_add(e, o, x, y);
+        }
+    }
+}
+
+static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n)
+{
+    switch (o->width) {
+    case 2: bsn_errors_loop(e, o, elements, decoded, n, 2); break;
+    case 4: bsn_errors_loop(e, o, elements, decoded, n, 4); break;
+    default: bsn_errors_loop(e, o, elements, decoded, n, 8); break;
+    }
+}
+
+/* The sum of it all; going up the octaves, so that little is lost to rounding. */
+static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
+{
+    bsn_certificate x;
+    bsn_real squares = { 0, 0 };
+    unsigned i;
+    memset(&x, 0, sizeof x);
+    x.counted = e->counted;
+    x.exact = exact;
+    x.relative_sum = e->relative_sum;
+    x.relative = e->relative;
+    for (i = 0; i < o->count; i++) {
+        const int unit = o->lowest + (int)i - 23;
+        const uint64_t largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
+        if (!e->largest[i]) continue;
+        squares = bsn_real_sum(squares, bsn_real_of(e->squares[i], 2 * unit + 7));
+        if (x.absolute < largest) x.absolute = largest;
+    }
+    x.squares = bsn_real_store(squares);
+    return x;
+}
+
+/* ---- scales ---- */
+
+/* A block's elements are those of a matrix from column `begin` of its first row on. */
+typedef struct bsn_scales {
+    const uint8_t *rows, *columns; /* null: none */
+    size_t begin, row_count, column_count;
+} bsn_scales;
+
+/* The shape only. `first` is the number of the block's first element in the frame. */
+static bsn_scales bsn_scales_shape(uint64_t columns, uint64_t first, size_t n)
+{
+    bsn_scales s;
+    s.rows = s.columns = NULL;
+    s.begin = (size_t)(first % columns);
+    s.column_count = (size_t)columns;
+    s.row_count = (size_t)((first + n - 1) / columns - first / columns + 1);
+    return s;
+}
+
+/* Of elements i .. i + m - 1: the sum of both scales, in eighths of an octave. */
+static void bsn_scales_get(const bsn_scales *s, uint32_t *out, size_t i, size_t m)
+{
+    size_t row = (s->begin + i) / s->column_count, column = (s->begin + i) % s->column_count, j;
+    for (; m; row++, column = 0) {
+        const size_t some = bsn_min(m, s->column_count - column);
+        const uint32_t of_row = s->rows ? s->rows[row] : 0;
+        for (j = 0; j < some; j++) out[j] = of_row + (s->columns ? s->columns[column + j] : 0u);
+        out += some;
+        m -= some;
+    }
+}
+
+/* The code that is to be expected, above some lowest one. */
+BSN_INLINE uint32_t bsn_expected(uint32_t scale, unsigned cells) { return (cells * scale + 4) >> 3; }
+
+typedef struct bsn_mean {
+    int64_t sum;
+    uint32_t count;
+    int32_t mean; /* in sixteenths of a cell */
+} bsn_mean;
+
+static void bsn_means(bsn_mean *x, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) x[i].mean = x[i].count ? (int32_t)(x[i].sum / (int64_t)x[i].count) : 0;
+}
+
+/* Means as scales: above the least of them. */
+static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsigned cells)
+{
+    const uint32_t octave = 16 * cells;
+    int32_t least = INT32_MAX;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (x[i].count && x[i].mean < least) least = x[i].mean;
+    for (i = 0; i < n; i++) {
+        const uint32_t scale = x[i].count ? (uint32_t)((8 * (int64_t)(x[i].mean - least) + octave / 2) / octave) : 0;
+        scales[i] = (uint8_t)(scale < 255 ? scale : 255);
+    }
+}
+
+/* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left. `means` has room
+ * for both, and so have the scales, which become s->rows and s->columns. */
+static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned cells)
+{
+    bsn_mean *rows = means, *columns = means + s->row_count;
+    unsigned pass;
+    size_t i, end, row;
+    memset(means, 0, (s->row_count + s->column_count) * sizeof *means);
+    for (pass = 0; pass < 2; pass++) {
+        for (i = row = 0; i < n; i = end, row++) {
+            bsn_mean *column = columns + (row ? 0 : s->begin), sum = rows[row];
+            end = bsn_min(n, (row + 1) * s->column_count - s->begin);
+            for (; i < end; i++, column++) {
+                const uint32_t u = codes[i] >> 1;
+                const int32_t code = (int32_t)(16 * u) - (pass ? sum.mean : 0);
+                if (u < BSN_CODE_FIRST) continue;
+                if (pass) {
+                    column->sum += code;
+                    column->count++;
+                } else {
+                    sum.sum += code;
+                    sum.count++;
+                }
+            }
+            rows[row] = sum;
+        }
+        bsn_means(pass ? columns : rows, pass ? s->column_count : s->row_count);
+    }
+    bsn_scales_round(scales, rows, s->row_count, cells);
+    bsn_scales_round(scales + s->row_count, columns, s->column_count, cells);
+    s->rows = scales;
+    s->columns = scales + s->row_count;
+}
+
+/* From which of the codes, less what the scales let expect, words are counted: what is lower stands exactly, which are so few
+ * that a symbol more would cost as much. `spare` is room for 256 counters. */
+static int32_t bsn_lowest_code(const bsn_scales *s, const uint32_t *codes, size_t n, unsigned cells, uint32_t *spare)
+{
+    uint32_t scale[64], below = 0, step = 1, bin;
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    unsigned pass;
+    size_t i, j;
+    memset(spare, 0, 256 * sizeof *spare);
+    memset(scale, 0, sizeof scale);
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < n; i += 64) {
+            const size_t m = bsn_min(64, n - i);
+            if (s) bsn_scales_get(s, scale, i, m);
+            for (j = 0; j < m; j++) {
+                const uint32_t u = codes[i + j] >> 1;
+                const int32_t code = (int32_t)u - (int32_t)bsn_expected(scale[j], cells);
+                if (u < BSN_CODE_FIRST) continue;
+                if (pass) {
+                    spare[(uint32_t)(code - least) / step]++;
+                } else {
+                    if (least > code) least = code;
+                    if (most < code) most = code;
+                }
+            }
+        }
+        if (most < least) return 0;
+        step = (uint32_t)(most - least) / 256 + 1;
+    }
+    for (bin = 0; below + spare[bin] <= n / 4096; bin++) below += spare[bin];
+    return least + (int32_t)(bin * step) - (int32_t)BSN_CODE_FIRST;
+}
+
 /* ================================================================================= BLOCK
  * Up to 2^20 elements, coded for themselves: a head (form, stored size), a check, raw planes, lists. */
 
@@ -4108,8 +4814,8 @@ enum {
     BSN_FORM_BYTES = 3,  /* a list for each byte plane */
     BSN_FORM_SAME = 4,   /* with a base: a run of cells that are as predicted */
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
-    BSN_FORM_CAST = 6,   /* reserved, as the next */
-    BSN_FORM_QUANTIZED = 7
+    BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
+    BSN_FORM_QUANTIZED = 7 /* numbers near the elements */
 };
 
 #define BSN_HEAD_SIZE 4u
@@ -4139,6 +4845,8 @@ typedef struct bsn_context {
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
     int blind;             /* decoding: there is no base; what can be checked without one is */
+    uint64_t columns;      /* of the matrix that the elements are; 0: not known */
+    const bsn_log *log;    /* null: not quantized */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
@@ -4572,6 +5280,200 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     return (size_t)(wr.at - body);
 }
 
+/* Writes scales, or that there are none. */
+static void bsn_write_scales(bsn_writer *w, const bsn_scales *s)
+{
+    uint8_t *symbols = w->scratch;
+    unsigned k;
+    if (!bsn_room(w, 1)) return;
+    *w->at++ = s->rows ? 1 : 0;
+    for (k = 0; k < 2 && s->rows && !w->full; k++) {
+        const size_t n = k ? s->column_count : s->row_count;
+        memcpy(symbols, k ? s->columns : s->rows, n);
+        w->scratch = symbols + n + 64;
+        bsn_list_write(w, symbols, n, 8);
+        w->scratch = symbols;
+    }
+}
+
+/* Bits of scales, roughly. */
+static uint64_t bsn_scales_bits(bsn_work *w, const bsn_context *c, const bsn_scales *s)
+{
+    uint32_t *h = w->lists.count;
+    uint64_t bits = 0;
+    unsigned k;
+    for (k = 0; k < 2; k++) {
+        const size_t n = k ? s->column_count : s->row_count;
+        memset(h, 0, 256 * sizeof *h);
+        c->kernels->histogram(h, k ? s->columns : s->rows, n, w->lists.tables);
+        bits += bsn_symbol_bits_about(h, 256, (uint32_t)n);
+    }
+    return bits;
+}
+
+/* How the scratch memory of a block with scales, or of a quantized one, is used. */
+typedef struct bsn_room_for_codes {
+    uint32_t *codes;
+    uint8_t *words, *scales, *scratch;
+    bsn_mean *means;
+    bsn_errors *errors;
+} bsn_room_for_codes;
+
+/* Scales are tried where rows and columns are long enough to pay for them; so there is room. */
+#define BSN_ROW_LEAST 16u
+#define BSN_COLUMN_LEAST 8u
+
+static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_t n)
+{
+    bsn_room_for_codes x;
+    const size_t each = n / BSN_ROW_LEAST + n / BSN_COLUMN_LEAST + 4;
+    x.codes = (uint32_t *)bsn_align(w + 1);
+    x.words = (uint8_t *)bsn_align(x.codes + n);
+    x.scales = (uint8_t *)bsn_align(x.words + n * (c->width > 4 ? c->width : 4));
+    x.means = (bsn_mean *)bsn_align(x.scales + each);
+    x.scratch = (uint8_t *)bsn_align(x.means + each);
+    x.errors = (bsn_errors *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                      ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    return x;
+}
+
+BSN_INLINE int bsn_may_scale(const bsn_context *c, size_t n)
+{
+    return c->columns >= BSN_ROW_LEAST && c->columns <= n / BSN_COLUMN_LEAST;
+}
+
+/* The body of a SCALED block, 0 where it has no room, or where the estimate is not below `plain` bits. */
+static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                const uint8_t *elements, size_t n, uint64_t first, uint64_t plain)
+{
+    const bsn_room_for_codes room = bsn_make_room(w, c, n);
+    const bsn_octaves o = bsn_octaves_of(c->dtype);
+    const unsigned width = c->width, shift = o.mantissa - 3;
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    bsn_scales s = bsn_scales_shape(c->columns, first, n);
+    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    unsigned signs = 0;
+    int32_t base;
+    bsn_writer wr;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width), x = v & magnitude;
+        room.codes[i] = !x ? BSN_CODE_ZERO << 1 : x >> o.mantissa == o.special ? BSN_CODE_EXACT << 1 : (BSN_CODE_FIRST + (uint32_t)(x >> shift)) << 1;
+        signs |= v > magnitude;
+    }
+    bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
+    base = bsn_lowest_code(&s, room.codes, n, 8, w->lists.tables);
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_scales_get(&s, scale, i, m);
+        for (j = 0; j < m; j++) {
+            const uint64_t v = bsn_element_load(elements + (i + j) * width, width);
+            const uint64_t below = (uint64_t)((int64_t)scale[j] + base) << shift;
+            const uint64_t word = signs ? ((v & magnitude) - below) << 1 | v >> (8 * width - 1) : v - below;
+            bsn_element_store(room.words + (i + j) * width, word, width);
+        }
+    }
+    if (bsn_plan_words(&w->lists, room.words, n, width, 0).bits + bsn_scales_bits(w, c, &s) >= plain) return 0;
+    if ((size_t)(end - body) < 5) return 0;
+    bsn_writer_begin(&wr, w, c, body, end, room.scratch);
+    wr.thorough = 1;
+    *wr.at++ = (uint8_t)signs;
+    bsn_store32(wr.at, (uint32_t)base);
+    wr.at += 4;
+    bsn_write_scales(&wr, &s);
+    bsn_words_write(&wr, room.words, n, width, w->plane[0]);
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
+
+/* Words from codes: what is above what the scales (null: none) let expect, and above `base`. Returns how many elements stand
+ * exactly. */
+static size_t bsn_words_from_codes(uint32_t *words, const uint32_t *codes, size_t n, const bsn_scales *s, unsigned cells,
+                                   int32_t base, int signs)
+{
+    uint32_t scale[64];
+    size_t i, j, exact = 0;
+    memset(scale, 0, sizeof scale);
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        if (s) bsn_scales_get(s, scale, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t code = codes[i + j], u = code >> 1;
+            const int32_t above = (int32_t)u - (int32_t)bsn_expected(scale[j], cells) - base;
+            const uint32_t word = u < BSN_CODE_FIRST ? u : above < (int32_t)BSN_CODE_FIRST ? (uint32_t)BSN_CODE_EXACT : (uint32_t)above;
+            exact += word == BSN_CODE_EXACT;
+            words[i + j] = signs ? word << 1 | (code & 1) : word;
+        }
+    }
+    return exact;
+}
+
+/* The body of a QUANTIZED block, 0 where it has no room. */
+static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                   const uint8_t *elements, size_t n, uint64_t first)
+{
+    const bsn_room_for_codes room = bsn_make_room(w, c, n);
+    const bsn_log *x = c->log;
+    const unsigned width = c->width;
+    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, *chunk = (uint32_t *)(void *)w->plane, all = 0;
+    bsn_scales s;
+    uint64_t bits;
+    int32_t base;
+    int signs;
+    bsn_certificate certificate;
+    bsn_writer wr;
+    size_t i, j, exact;
+    s.rows = NULL;
+    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes(x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+    for (i = 0; i < n; i++) all |= codes[i];
+    signs = all & 1;
+    base = bsn_lowest_code(NULL, codes, n, x->cells, w->lists.tables);
+    exact = bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
+    bits = bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)exact;
+    if (bsn_may_scale(c, n)) {
+        int32_t scaled_base;
+        size_t scaled_exact;
+        s = bsn_scales_shape(c->columns, first, n);
+        bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
+        scaled_base = bsn_lowest_code(&s, codes, n, x->cells, w->lists.tables);
+        scaled_exact = bsn_words_from_codes(words, codes, n, &s, x->cells, scaled_base, signs);
+        if (bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)scaled_exact + bsn_scales_bits(w, c, &s) < bits) {
+            base = scaled_base;
+            exact = scaled_exact;
+        } else {
+            s.rows = NULL;
+            (void)bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
+        }
+    }
+    if ((size_t)(end - body) < BSN_QUANTIZED_LEAST + exact * width) return 0;
+    bsn_writer_begin(&wr, w, c, body + BSN_CERTIFICATE_SIZE, end, room.scratch);
+    wr.thorough = 1;
+    *wr.at++ = (uint8_t)signs;
+    bsn_store32(wr.at, (uint32_t)base);
+    wr.at += 4;
+    memset(room.errors, 0, sizeof *room.errors);
+    for (i = 0; i < n; i += BSN_CHUNK) { /* decoded, as a reader will, and measured */
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        for (j = 0; j < m; j++) chunk[j] = words[i + j] >> signs == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : codes[i + j];
+        (void)bsn_log_elements(x, w->elements, chunk, m);
+        for (j = 0; j < m && exact; j++) {
+            if (words[i + j] >> signs != BSN_CODE_EXACT) continue;
+            memcpy(w->elements + j * width, elements + (i + j) * width, width);
+            bsn_copy_little_endian(wr.at, elements + (i + j) * width, 1, width);
+            wr.at += width;
+        }
+        bsn_errors_measure(room.errors, &x->type, elements + i * width, w->elements, m);
+    }
+    certificate = bsn_errors_certify(room.errors, &x->type, exact);
+    bsn_certificate_store(body, &certificate);
+    bsn_write_scales(&wr, &s);
+    bsn_words_write(&wr, room.words, n, 4, w->plane[0]);
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
+
 /* What goes into a block of a frame with a base. */
 typedef struct bsn_ids {
     bsn_leaves base, result;
@@ -4588,9 +5490,9 @@ BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
 
 /* Chooses and writes a body that needs no base; returns its bytes, 0 where only the elements themselves remain. */
 static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n, unsigned *form)
+                               const uint8_t *elements, size_t n, uint64_t first, unsigned *form)
 {
-    const size_t size = c->width + 4u;
+    size_t size = c->width + 4u;
     uint64_t interest = 0, varying;
     unsigned base = 0;
     if (bsn_symbol_bits(c->dtype)) {
@@ -4607,6 +5509,11 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         bsn_store32(body + c->width, 1);
         if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, size));
         return size;
+    }
+    if (c->level == BITSNAP_BEST && bsn_may_scale(c, n)) {
+        *form = BSN_FORM_SCALED;
+        size = bsn_encode_scaled(w, c, record, body, end, elements, n, first, bsn_plain_bits(w, c, elements, n));
+        if (size) return size;
     }
     if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
         *form = BSN_FORM_SPLIT;
@@ -4646,9 +5553,23 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
     }
     if (!room) return 0;
+    if (c->log && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
+        form = BSN_FORM_QUANTIZED;
+        size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
+        if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
+            const size_t quantized = size;
+            record = begun;
+            size = bsn_encode_alone(w, c, &record, body, end, elements, n, first, &form);
+            if (!size || size > quantized) {
+                record = begun;
+                form = BSN_FORM_QUANTIZED;
+                size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
+            }
+        }
+    }
     if (!size) { /* no delta, or one that is not certain to be shorter */
         record = begun;
-        size = bsn_encode_alone(w, c, &record, body, end, elements, n, &form);
+        size = bsn_encode_alone(w, c, &record, body, end, elements, n, first, &form);
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
@@ -4680,6 +5601,7 @@ typedef struct bsn_sink {
     size_t from, until;
     int stream;             /* past the caches, by way of our own memory */
     size_t differs;         /* result: the first that is not equal; until, if all are */
+    const bsn_log *log;     /* comparing: numbers of the same cell count as equal */
     const bitsnap_kernels *kernels;
     bsn_leaves *leaves;     /* frames with a base: all n elements are hashed */
     size_t n;
@@ -4715,8 +5637,11 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     } else if (s->to) {
         memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
-        while (bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, width)) a++;
-        s->differs = i + a;
+        const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
+        while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
+                         (s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
+            a++;
+        if (a < b) s->differs = i + a;
     }
 }
 
@@ -4726,6 +5651,7 @@ typedef struct bsn_decoding {
     const bsn_context *context;
     const uint8_t *body, *end, *input_end;
     const uint8_t *base; /* of the block's first element; null: no base */
+    uint64_t first;   /* element */
     size_t n;         /* elements */
     bsn_sink *sink;
     bsn_record *record;
@@ -5017,22 +5943,167 @@ static unsigned bsn_decode_classed(bsn_decoding *d)
     return 0;
 }
 
+/* Reads scales at r->at, to `memory`, which has room for n + 3 of them and 64 bytes; r->rule says what is wrong. */
+static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
+{
+    unsigned k;
+    size_t i;
+    s->rows = s->columns = NULL;
+    r->rule = 49;
+    if (r->at == r->end || *r->at > 1) return;
+    if (*r->at++) {
+        if (!c->columns || c->columns > n) return;
+        *s = bsn_scales_shape(c->columns, first, n);
+        s->rows = memory;
+        s->columns = memory + s->row_count;
+        for (k = 0; k < 2; k++) {
+            const size_t count = k ? s->column_count : s->row_count;
+            bsn_list_read(r, count, 8);
+            if (r->rule) return;
+            for (i = 0; i < count; i += BSN_CHUNK) {
+                const size_t m = bsn_min(BSN_CHUNK, count - i);
+                const uint8_t *symbols = bsn_list_next(r, memory + i, i, m);
+                if (symbols != memory + i) memcpy(memory + i, symbols, m);
+            }
+            memory += count;
+        }
+    }
+    r->rule = 0;
+}
+
+/* Words of a block with scales or codes: where they are read to, and what for. */
+static void bsn_words_begin(bsn_words *x, bsn_reader *r, const bsn_decoding *d, const uint8_t *at, unsigned width, uint8_t **scales)
+{
+    bsn_work *w = d->work;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 127) & ~(size_t)63);
+    *scales = place + ((4 * d->n + 127) & ~(size_t)63);
+    bsn_reader_begin(r, d, at, *scales + ((d->n + 3 + 127) & ~(size_t)63));
+    x->reader = r;
+    x->words = words;
+    x->place = (uint32_t *)(void *)place;
+    x->symbols = w->plane[0];
+    x->low = w->plane[1];
+    x->width = width;
+}
+
+/* Elements less what their scales let expect. */
+static unsigned bsn_decode_scaled(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint8_t *memory;
+    uint64_t base;
+    unsigned signs;
+    bsn_scales s;
+    bsn_reader r;
+    bsn_words x;
+    size_t i, j;
+    d->place = d->body;
+    if (d->end - d->body < 5 || *d->body > 1) return 49;
+    signs = *d->body;
+    base = bsn_load32(d->body + 1);
+    base -= (base >> 31) << 32; /* its sign */
+    bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
+    bsn_read_scales(&r, &s, c, d->first, d->n, memory);
+    if (!r.rule && !s.rows) r.rule = 49;
+    if (!r.rule) bsn_words_read(&x, d->n);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    if (r.at != d->end) return 33;
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
+        if (!out) continue;
+        bsn_scales_get(&s, scale, i, m);
+        for (j = 0; j < m; j++) {
+            const uint64_t word = bsn_element_load(x.words + (i + j) * width, width), above = (scale[j] + base) << shift;
+            bsn_element_store(out + j * width, signs ? (((word >> 1) + above) & magnitude) | (word & 1) << (8 * width - 1) : word + above, width);
+        }
+        bsn_sink_done(w, d->sink, width, i, m, out);
+    }
+    return 0;
+}
+
+/* Numbers of which the cell is known. */
+static unsigned bsn_decode_quantized(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const bsn_log *log = c->log;
+    const unsigned width = c->width;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
+    const int64_t end = (int64_t)log->cells * log->type.count;
+    uint32_t scale[64], *codes = (uint32_t *)(void *)w->plane;
+    uint8_t *memory;
+    int64_t base;
+    unsigned signs;
+    bsn_certificate certificate;
+    bsn_scales s;
+    bsn_reader r;
+    bsn_words x;
+    size_t i, j, k, left;
+    d->place = d->body;
+    if ((size_t)(d->end - d->body) < BSN_QUANTIZED_LEAST || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
+    signs = *p;
+    base = (int64_t)bsn_load32(p + 1);
+    base -= (base >> 31) << 32; /* its sign */
+    exact = p + 5;
+    if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
+    left = (size_t)certificate.exact;
+    bsn_words_begin(&x, &r, d, exact + left * width, 4, &memory);
+    bsn_read_scales(&r, &s, c, d->first, d->n, memory);
+    if (!r.rule) bsn_words_read(&x, d->n);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    if (r.at != d->end) return 33;
+    d->place = d->body;
+    memset(scale, 0, sizeof scale);
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
+        size_t apart = 0;
+        int good = 1;
+        for (j = 0; j < m; j += 64) {
+            const size_t some = bsn_min(64, m - j);
+            if (s.rows) bsn_scales_get(&s, scale, i + j, some);
+            for (k = 0; k < some; k++) {
+                const uint32_t word = (uint32_t)bsn_element_load(x.words + 4 * (i + j + k), 4), u = word >> signs;
+                const int64_t q = (int64_t)u - BSN_CODE_FIRST + base + bsn_expected(scale[k], log->cells);
+                const int coded = u >= BSN_CODE_FIRST;
+                good &= !coded || (q >= 0 && q < end);
+                apart += u == BSN_CODE_EXACT;
+                codes[j + k] = (coded ? (uint32_t)q + BSN_CODE_FIRST : u) << 1 | (signs & word);
+            }
+        }
+        if (!good || !bsn_log_elements(log, to, codes, m) || apart > left) return 50;
+        left -= apart;
+        for (j = 0; apart; j++) {
+            if (codes[j] >> 1 != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(to + j * width, exact, 1, width);
+            exact += width;
+            apart--;
+        }
+        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
+    }
+    return left ? 50 : 0;
+}
+
 /* The smallest and largest body of each form is known before anything of it is read. */
-static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n, bitsnap_status *status)
+static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
 {
     const unsigned form = head & 255;
     const uint64_t size = head >> 8, stored = n * c->width;
-    *status = BITSNAP_E_CORRUPT;
-    if (form == BSN_FORM_CAST || form == BSN_FORM_QUANTIZED) {
-        *status = BITSNAP_E_UNSUPPORTED;
-        return 5;
-    }
-    if (form > BSN_FORM_QUANTIZED || ((form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) && !c->role)) return 15;
+    if (form > BSN_FORM_QUANTIZED || ((form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) && !c->role) ||
+        (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log))
+        return 15;
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
     if (form == BSN_FORM_SAME && size % 8) return 16;
     if (form == BSN_FORM_CLASSED && size > stored + 2) return 16; /* words of which nothing is known fit */
-    if (size == 0 || (form >= BSN_FORM_SPLIT && form <= BSN_FORM_BYTES && size > stored)) return 16;
+    if (size == 0 || (form >= BSN_FORM_SPLIT && form != BSN_FORM_SAME && form != BSN_FORM_CLASSED && size > stored)) return 16;
     return 0;
 }
 
@@ -5074,6 +6145,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.end = d.body + size;
     d.input_end = at->input_end;
     d.base = NULL;
+    d.first = at->first;
     d.n = at->n;
     d.sink = sink;
     d.record = &record;
@@ -5108,6 +6180,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
         else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
+        else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
+        else if (form == BSN_FORM_QUANTIZED) rule = bsn_decode_quantized(&d);
         else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
@@ -5137,7 +6211,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
 #define BSN_TAIL_SIZE 28   /* the end of a footer: index size, frame size, check, magic */
 
 enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
-enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_CRITICAL = 0x80 };
+enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_COLUMNS = 0x83, BSN_EXTENSION_CRITICAL = 0x80 };
 
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
@@ -5153,10 +6227,12 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
 
 /* What a header says. */
 typedef struct bsn_header {
-    uint64_t count, cells, check, base_id;
+    uint64_t count, blocks, check, base_id;
     size_t size;
     unsigned dtype, width, block_log2, flags;
     unsigned role, base_dtype; /* role BSN_ROLE_NONE: no base */
+    unsigned cells;            /* of octaves; 0: not quantized */
+    uint64_t columns;          /* 0: not known */
 } bsn_header;
 
 static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
@@ -5164,9 +6240,12 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
     return (count >> block_log2) + ((count & ((UINT64_C(1) << block_log2) - 1)) != 0);
 }
 
-static int bsn_has_footer(const bsn_header *h) { return h->cells > 1 || (h->flags & BSN_FLAG_CONTENT); }
+static int bsn_has_footer(const bsn_header *h) { return h->blocks > 1 || (h->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
 
-#define BSN_BASE_SIZE 10 /* of the extension that names a base: role, dtype, id */
+#define BSN_BASE_SIZE 10     /* of the extension that names a base: role, dtype, id */
+#define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, cells */
+#define BSN_COLUMNS_SIZE 8   /* that says how long rows are */
+#define BSN_FAMILY_LOG 1
 
 static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
 {
@@ -5183,7 +6262,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
     while (p < end) {
         const unsigned type = p[0];
         if (end - p < 2 || (size_t)(end - p) < 2u + p[1]) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
-        if (type == BSN_EXTENSION_QUANTIZED) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
             if (p[1] != BSN_BASE_SIZE || h->role || !bsn_base_fits(p[2], h->dtype, p[3]) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -5191,12 +6269,21 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->role = p[2];
             h->base_dtype = p[3];
             h->base_id = bsn_load64(p + 4);
+        } else if (type == BSN_EXTENSION_QUANTIZED) {
+            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || !(h->flags & BSN_FLAG_LOSSY)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (p[2] != BSN_FAMILY_LOG) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+            h->cells = p[3] + 256u * p[4];
+            if (!h->cells || h->cells > BSN_CELLS_MOST) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+        } else if (type == BSN_EXTENSION_COLUMNS) {
+            if (p[1] != BSN_COLUMNS_SIZE || h->columns || !bsn_load64(p + 2)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            h->columns = bsn_load64(p + 2);
         } else if (type & BSN_EXTENSION_CRITICAL) {
             return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
         }
         offset += 2u + p[1];
         p += 2u + p[1];
     }
+    if ((h->cells || h->columns) && (h->role || !bsn_has_octaves(h->dtype))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -5212,8 +6299,8 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->block_log2 = p[6];
     h->flags = p[7];
     h->count = bsn_load64(p + 8);
-    h->role = h->base_dtype = 0;
-    h->base_id = 0;
+    h->role = h->base_dtype = h->cells = 0;
+    h->base_id = h->columns = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2u + p[16] + 256u * p[17];
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
@@ -5223,24 +6310,25 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (!bsn_is_dtype(h->dtype)) return bsn_fail(b, BITSNAP_E_CORRUPT, 13, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 14, 6, 0);
     if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
-    if (h->flags & BSN_FLAG_LOSSY) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
+    if ((h->flags & BSN_FLAG_LOSSY) && (!h->cells || (h->flags & BSN_FLAG_CONTENT))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
-    h->cells = bsn_cells(h->count, h->block_log2);
+    h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
 }
 
 /* What a footer says: the source's last bytes, where the source is exactly the frame. */
 typedef struct bsn_footer {
     const uint8_t *index, *index_end;
+    const uint8_t *certificate; /* of a quantized frame */
     uint64_t content_id, chain;
     uint64_t start; /* where it begins in the frame */
 } bsn_footer;
 
 static size_t bsn_footer_prefix(unsigned flags)
 {
-    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
 }
 
 /* The footer at the end of `size` bytes, whose first is the frame's byte `offset`. */
@@ -5264,6 +6352,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_heade
         return bsn_fail(b, BITSNAP_E_CHECK, 10, offset + size - 12, 0);
     if (bsn_load64(tail + 8) != offset + size) return bsn_fail(b, BITSNAP_E_CORRUPT, 38, offset + size - 20, 0);
     f->content_id = h->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
+    f->certificate = p; /* there is no content id beside it */
     f->chain = h->flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
     return BITSNAP_OK;
 }
@@ -5346,7 +6435,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 96      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 92      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -5363,22 +6452,25 @@ typedef struct bsn_job {
 
 #define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
 
-static size_t bsn_worker_size(unsigned block_log2, int delta)
+#define BSN_LOG_SIZE ((sizeof(bsn_log) + 63) & ~(size_t)63)
+
+static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
-    const size_t arena = delta && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
+    const size_t arena = large && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
     return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
 }
 
 static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << block_log2) + 64 + 63) & ~(size_t)63; }
 
-static size_t bsn_workspace(unsigned block_log2, unsigned workers, int delta)
+/* large: with a base, a quantizer or columns */
+static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large)
 {
-    const size_t shared = 64 + BSN_JOBS_SIZE;
+    const size_t shared = 64 + BSN_JOBS_SIZE + (large ? BSN_LOG_SIZE : 0);
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
-    if (workers <= 1) return shared + bsn_worker_size(block_log2, delta);
-    each = bsn_worker_size(block_log2, delta) + bsn_staging_size(block_log2);
+    if (workers <= 1) return shared + bsn_worker_size(block_log2, large);
+    each = bsn_worker_size(block_log2, large) + bsn_staging_size(block_log2);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
 
@@ -5392,10 +6484,26 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
     return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
 }
 
-BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
-BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
+BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
+
+/* A certificate in numbers that people read. */
+static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
+{
+    const double unit = 1.0 / 16777216;
+    bsn_certificate x;
+    if (!bsn_certificate_load(&x, from)) return;
+    to->counted = x.counted;
+    to->exact = x.exact;
+    to->bound = bitsnap_log_bound(cells);
+    to->max_relative = x.relative * unit;
+    to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted : 0;
+    memcpy(&to->max_absolute, &x.absolute, 8);
+    memcpy(&to->mean_square, &x.squares, 8);
+    if (x.counted) to->mean_square /= (double)x.counted;
+}
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
 {
@@ -5414,7 +6522,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->width = h.width;
     info->count = h.count;
     info->elements_size = h.count * h.width;
-    info->blocks = h.cells;
+    info->blocks = h.blocks;
     info->block_log2 = h.block_log2;
     info->version = BSN_VERSION;
     info->checks = (h.flags & BSN_FLAG_CHECKS) != 0;
@@ -5423,9 +6531,11 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->has_base = h.role != BSN_ROLE_NONE;
     info->base_dtype = (bitsnap_dtype)h.base_dtype;
     info->base_id = h.base_id;
-    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base);
+    info->columns = h.columns;
+    info->cells = h.cells;
+    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base || h.cells || h.columns);
     if (!bsn_has_footer(&h)) {
-        if (h.cells == 0) {
+        if (h.blocks == 0) {
             info->frame_size = h.size;
         } else if (size - h.size >= BSN_HEAD_SIZE) {
             const uint64_t whole = h.size + BSN_HEAD_SIZE + (info->checks ? BSN_CHECK_SIZE : 0) +
@@ -5435,6 +6545,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     } else if (bsn_read_footer(&dummy, &f, &h, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
         info->frame_size = size;
         info->content_id = f.content_id;
+        if (h.cells) bsn_tell(&info->certificate, f.certificate, h.cells);
         for (; info->has_base && f.index < f.index_end; f.index += *f.index == BSN_FORM_CONST ? 8 : 4) {
             if (*f.index == BSN_FORM_SAME) info->same += bsn_load32(f.index) >> 11;
             else if (*f.index == BSN_FORM_CLASSED) info->classed++;
@@ -5467,9 +6578,9 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
-    static const char *const rules[48] = {
+    static const char *const rules[52] = {
         NULL, NULL, "a frame of an unknown version of the format", "a frame with an extension that is not known",
-        "a frame with an extension that this build does not read", "a block of a form that this build does not read",
+        "quantized in a way that this build does not read", NULL,
         "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
         "damaged: the check of a block does not match", "damaged: the check of the footer does not match",
         "damaged: a block was replaced by one of another frame", "damaged: the elements do not have the content id",
@@ -5483,10 +6594,12 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "extensions that do not fit the header", "a footer without its magic", "wrong frame size in the footer", "wrong index size",
         "the index does not match the blocks", "the index does not cover the frame", "a base that does not fit the frame",
         "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
-        "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format"
+        "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
+        "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns", "a number that the quantizer does not have",
+        "the certificate is not that of the blocks"
     };
     const unsigned rule = b->error.rule;
-    if (rule < 48 && rules[rule]) return rules[rule];
+    if (rule < 52 && rules[rule]) return rules[rule];
     return bitsnap_status_message(b->error.status);
 }
 
@@ -5509,8 +6622,8 @@ typedef struct bsn_call {
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
-    const int delta = s->role != BSN_ROLE_NONE;
-    const size_t needed = bsn_workspace(s->block_log2, workers, delta);
+    const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->columns;
+    const size_t needed = bsn_workspace(s->block_log2, workers, large);
     uint8_t *memory;
     memset(&b->error, 0, sizeof b->error);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
@@ -5522,9 +6635,15 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->jobs = (bsn_job *)(void *)memory;
     call->ids = delta ? (bsn_ids *)(void *)(memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63)) : NULL;
     call->work = memory + BSN_JOBS_SIZE;
-    call->work_size = bsn_worker_size(s->block_log2, delta);
+    call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2) : 0;
+    if (s->cells) {
+        bsn_log *log = (bsn_log *)(void *)(call->staging + call->staging_size);
+        bsn_log_set(log, (unsigned)s->dtype, s->cells);
+        call->context.log = log;
+    }
+    call->context.columns = s->columns;
     call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
@@ -5537,7 +6656,6 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.base_dtype = s->state.base_dtype;
     call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
-    call->context.large = call->context.stream = 0;
     return BITSNAP_OK;
 }
 
@@ -5585,38 +6703,63 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 
 /* ---- push ---- */
 
-/* The block size where the caller names none: with a base larger ones, but none larger than the elements need. */
+/* The block size where the caller names none. With a base larger ones, but none larger than the elements need; with columns
+ * so large that a block has 128 rows, as it carries scales for all columns. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
-    unsigned log2 = width > 2                           ? BSN_LOG2_DELTA_WIDE
-                  : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
-                  : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
-                                                      : BSN_LOG2_DELTA;
+    unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
-    if (!b->base.data) return BSN_LOG2_DEFAULT;
-    while (log2 > BSN_LOG2_LEAF && count <= UINT64_C(1) << (log2 - 1)) log2--;
+    if (b->base.data)
+        log2 = width > 2                           ? BSN_LOG2_DELTA_WIDE
+             : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
+             : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
+                                                 : BSN_LOG2_DELTA;
+    else if (b->columns && (b->quantizer.cells || b->level == BITSNAP_BEST))
+        while (log2 < BSN_LOG2_MAX && b->columns > (UINT64_C(1) << log2) / 128) log2++;
+    while (log2 > BSN_LOG2_DEFAULT && count <= UINT64_C(1) << (log2 - 1)) log2--;
     return log2;
 }
 
-#define BSN_BASE_HEADER_SIZE (BSN_HEADER_SIZE + 2 + 2 + BSN_BASE_SIZE)
-
-/* The header of `size` bytes of what the stream says. */
-static void bsn_write_header(bitsnap_stream *s, uint8_t *p, size_t size)
+/* Bytes of the header of what the stream says. */
+static size_t bsn_header_size(const bitsnap_stream *s)
 {
+    return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? 2u + BSN_BASE_SIZE : 0u) +
+           (s->cells ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
+}
+
+static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
+{
+    const size_t size = bsn_header_size(s);
+    uint8_t *at = p + 18;
     memcpy(p, bsn_magic, 4);
     p[4] = BSN_VERSION;
     p[5] = (uint8_t)s->dtype;
     p[6] = (uint8_t)s->block_log2;
     p[7] = (uint8_t)s->flags;
     bsn_store64(p + 8, s->count);
-    if (s->role) {
-        p[16] = 2 + BSN_BASE_SIZE;
+    if (s->flags & BSN_FLAG_EXTENSIONS) {
+        p[16] = (uint8_t)(size - BSN_HEADER_SIZE - 2);
         p[17] = 0;
-        p[18] = BSN_EXTENSION_BASE;
-        p[19] = BSN_BASE_SIZE;
-        p[20] = (uint8_t)s->role;
-        p[21] = (uint8_t)s->state.base_dtype;
-        bsn_store64(p + 22, s->state.base_id);
+    }
+    if (s->role) {
+        at[0] = BSN_EXTENSION_BASE;
+        at[1] = BSN_BASE_SIZE;
+        at[2] = (uint8_t)s->role;
+        at[3] = (uint8_t)s->state.base_dtype;
+        bsn_store64(at + 4, s->state.base_id);
+    }
+    if (s->cells) {
+        at[0] = BSN_EXTENSION_QUANTIZED;
+        at[1] = BSN_QUANTIZED_SIZE;
+        at[2] = BSN_FAMILY_LOG;
+        at[3] = (uint8_t)s->cells;
+        at[4] = (uint8_t)(s->cells >> 8);
+        at += 2 + BSN_QUANTIZED_SIZE;
+    }
+    if (s->columns) {
+        at[0] = BSN_EXTENSION_COLUMNS;
+        at[1] = BSN_COLUMNS_SIZE;
+        bsn_store64(at + 2, s->columns);
     }
     s->state.header_check = s->state.chain = bsn_hash_of(bsn_kernels_best(), p, size - 8);
     bsn_store64(p + size - 8, s->state.header_check);
@@ -5629,13 +6772,14 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
 {
     uint8_t *p = (uint8_t *)destination;
     unsigned log2;
-    size_t header = BSN_HEADER_SIZE;
+    size_t header;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX)
+        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || b->quantizer.cells > BSN_CELLS_MOST ||
+        (b->quantizer.cells && (b->base.data || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype))))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
@@ -5653,10 +6797,15 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
         s->state.check_base = b->base.id != 0;
         bsn_content_begin(&s->state.aside, count);
-        header = BSN_BASE_HEADER_SIZE;
+    } else if (bsn_has_octaves((unsigned)dtype)) {
+        s->cells = b->quantizer.cells;
+        if (s->cells) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
+        if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
+        if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
+    header = bsn_header_size(s);
     if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(s, p, header);
+    bsn_write_header(s, p);
     *size = header;
     return BITSNAP_OK;
 }
@@ -5682,6 +6831,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
         memset(&sink, 0, sizeof sink);
         memset(&at, 0, sizeof at);
         sink.compare = job->source;
+        sink.log = call->context.log;
         sink.until = job->n;
         at.block = job->target;
         at.input_end = job->target + job->size;
@@ -5712,6 +6862,17 @@ static size_t bsn_index_entry(uint8_t entry[8], const uint8_t *block, size_t pre
     return 8;
 }
 
+/* What a quantized block certifies is added to what is known of the frame. Returns 0 where it is none. */
+static int bsn_note_certificate(bitsnap_stream *s, const uint8_t *body)
+{
+    bsn_certificate all, some;
+    if (!bsn_certificate_load(&some, body)) return 0;
+    (void)bsn_certificate_load(&all, s->state.certificate);
+    bsn_certificate_add(&all, &some);
+    bsn_certificate_store(s->state.certificate, &all);
+    return 1;
+}
+
 /* A block is done: what the stream knows of it. */
 static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block)
 {
@@ -5725,6 +6886,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
         memcpy((uint8_t *)s->index + s->index_size, entry, entry_size);
     }
     s->index_size += entry_size;
+    if (form == BSN_FORM_QUANTIZED) (void)bsn_note_certificate(s, block + prefix);
     if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
     s->stored += prefix + (bsn_load32(block) >> 8);
     return BITSNAP_OK;
@@ -5853,6 +7015,10 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
                                        (unsigned)s->dtype, s->count));
         p += 8;
     }
+    if (s->flags & BSN_FLAG_LOSSY) {
+        memcpy(p, s->state.certificate, BSN_CERTIFICATE_SIZE);
+        p += BSN_CERTIFICATE_SIZE;
+    }
     if (s->flags & BSN_FLAG_CHECKS) {
         bsn_store64(p, s->state.chain);
         p += 8;
@@ -5878,7 +7044,8 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
 
 static int bsn_stream_has_footer(const bitsnap_stream *s)
 {
-    return (s->count >> s->block_log2) > 1 || bsn_cells(s->count, s->block_log2) > 1 || (s->flags & BSN_FLAG_CONTENT);
+    return (s->count >> s->block_log2) > 1 || bsn_cells(s->count, s->block_log2) > 1 ||
+           (s->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY));
 }
 
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
@@ -5919,6 +7086,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     s->count = h.count;
     s->stored = h.size;
     s->role = h.role;
+    s->cells = h.cells;
+    s->columns = h.columns;
     s->state.base_dtype = h.base_dtype;
     s->state.base_id = h.base_id;
     s->state.header_check = s->state.chain = h.check;
@@ -5958,7 +7127,6 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     const bsn_context *c = &call->context;
     const uint64_t left = s->count - first, block = UINT64_C(1) << s->block_log2;
     uint64_t run = 1;
-    bitsnap_status status;
     unsigned rule;
     uint32_t head;
     look->whole = 0;
@@ -5966,8 +7134,8 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     look->elements = left < block ? left : block;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     head = bsn_load32(p);
-    rule = bsn_check_head(c, head, look->elements, &status);
-    if (rule) return bsn_fail(call->b, status, rule, offset, first);
+    rule = bsn_check_head(c, head, look->elements);
+    if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, first);
     look->form = head & 255;
     look->prefix = bsn_prefix_of(look->form, c->checks, c->role != BSN_ROLE_NONE);
     look->need = look->prefix + (head >> 8);
@@ -6066,6 +7234,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             }
             s->state.run = 0;
             if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
+            if ((head & 255) == BSN_FORM_QUANTIZED) (void)bsn_note_certificate(s, job->source + prefix);
             entry_size = bsn_index_entry(entry, job->source, prefix, width);
             for (part = 0; part < entry_size; part += 4)
                 s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(entry + part));
@@ -6130,6 +7299,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);
     for (; f.index < f.index_end; f.index += 4) hash = bsn_chain(hash, bsn_load32(f.index));
     if (hash != s->state.index_hash) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, s->stored, s->count);
+    if ((s->flags & BSN_FLAG_LOSSY) && !bsn_equal(f.certificate, s->state.certificate, BSN_CERTIFICATE_SIZE))
+        return bsn_fail(b, BITSNAP_E_CORRUPT, 51, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != s->state.chain)
         return bsn_fail(b, BITSNAP_E_CHECK, 11, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
@@ -6225,13 +7396,12 @@ static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream 
 {
     const bsn_context *c = &call->context;
     const uint64_t left = s->count - position, cell = UINT64_C(1) << s->block_log2;
-    bitsnap_status status;
     unsigned rule, form;
     if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
     *head = bsn_load32(f->index);
     f->index += 4;
-    rule = bsn_check_head(c, *head, left < cell ? left : cell, &status);
-    if (rule) return bsn_fail(call->b, status, rule, offset, position);
+    rule = bsn_check_head(c, *head, left < cell ? left : cell);
+    if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, position);
     form = *head & 255;
     *run = form == BSN_FORM_SAME ? *head >> 11 : 1;
     if (form == BSN_FORM_CONST) {
@@ -6687,12 +7857,12 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
     if (!merging) m->s.state.base_id = x->one.content_id;
-    if (capacity < BSN_BASE_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(&m->s, to, BSN_BASE_HEADER_SIZE);
+    if (capacity < bsn_header_size(&m->s)) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+    bsn_write_header(&m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
-    m->to = to + BSN_BASE_HEADER_SIZE;
+    m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + jobs + bsn_worker_size(h.block_log2, 1);
     m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2);
@@ -6703,7 +7873,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
             return bsn_fail(b, BITSNAP_E_CANCELLED, 0, m->s.stored, position);
     }
     if (!status)
-        status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + BSN_BASE_HEADER_SIZE);
+        status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
     if (!status) *size = (size_t)(m->to - to) + footer;
     return status;
 }
