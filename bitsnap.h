@@ -141,7 +141,9 @@ typedef struct bitsnap_base {
 
 /* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
 typedef struct bitsnap_quantizer {
-    unsigned cells; /* LOG-n: an octave has so many cells, 1 .. 2048; bitsnap_log_cells() tells them for an error. 0: lossless */
+    unsigned cells;    /* LOG-n: an octave has so many cells, 1 .. 2048; bitsnap_log_cells() tells them for an error */
+    unsigned clusters; /* or so many clusters in each block, 2 .. 256, usually 16, with 8 bits inside each: no bound. Both 0:
+                          lossless */
 } bitsnap_quantizer;
 
 typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops, see bitsnap_kernels_get */
@@ -198,7 +200,7 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
 /* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
  * A relative error is that of an element as a part of its own magnitude. */
 typedef struct bitsnap_certificate {
-    double bound;          /* of the relative error of any element: what was asked for */
+    double bound;          /* of the relative error of any element: what was asked for; 0: none was (clusters) */
     double max_relative;   /* the largest there is */
     double mean_relative;  /* mean relative error (MRE) */
     double max_absolute;
@@ -226,8 +228,8 @@ typedef struct bitsnap_info {
     uint64_t content_id;     /* where has_content_id, and the footer is there */
     size_t workspace_size;   /* what decoding needs, one thread */
     uint64_t columns;        /* of a frame made with columns, else 0 */
-    unsigned cells;          /* of a quantized frame, else 0 */
-    bitsnap_certificate certificate; /* likewise, where the footer is there */
+    unsigned cells, clusters; /* of a frame quantized so, else 0 */
+    bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
     uint64_t same, classed, plain; /* cells of a delta that are equal to the base, coded against it, or for themselves; from
                                       the index, where the source is the whole frame */
 } bitsnap_info;
@@ -400,6 +402,19 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
                                               const void *exact, size_t exact_count, unsigned cells,
                                               void *workspace, size_t workspace_size);
 
+/* CLUSTER, as in BitSnap (arXiv 2511.12376), alone. Elements are sorted into at most `clusters` (2 .. 256) of as many each as
+ * can be; an element becomes one of 256 numbers, at equal distances from the least to the largest of its cluster. No bound:
+ * numbers near zero may be wrong by factors, and become 0. Infinities and NaNs: BITSNAP_E_ARGUMENT.
+ * encode: `ends`: the least and largest element of each cluster, so 2 * clusters of them; *used: clusters there are, fewer where
+ *         elements are equal; `labels`: of each element its cluster, in so few bits as `clusters` - 1 needs, from the lowest bit
+ *         of each byte on, ceil(n * bits / 8) bytes; `codes`: n bytes. `workspace`: 2 * n elements, and 16384 bytes.
+ * decode: BITSNAP_E_CORRUPT for a label that there is not, and ends that are infinite, NaN or in the wrong order. */
+BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
+                                                  size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
+                                                  size_t workspace_size);
+BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
+                                                  const void *labels, const uint8_t *codes, unsigned clusters);
+
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
@@ -443,7 +458,7 @@ typedef struct bitsnap_stream {
     unsigned width, block_log2;
     unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 128 extensions */
     unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
-    unsigned cells;       /* 0 lossless, else quantized with so many cells an octave */
+    unsigned cells, clusters; /* 0 lossless, else how it is quantized */
     uint64_t columns;     /* 0: not known */
     uint64_t count;       /* elements of the frame */
     uint64_t position;    /* elements done */
@@ -4397,6 +4412,157 @@ static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t 
     }
 }
 
+/* ---- clusters ---- */
+
+/* The elements of a cluster lie between two of them, and are its ends or one of 254 numbers between, at equal distances. The
+ * clusters of BitSnap (arXiv 2511.12376), at the quantiles of what is coded together. */
+typedef struct bsn_cluster {
+    uint64_t low, high;  /* elements */
+    int64_t first, step; /* of low in fixed point; and high's distance from it */
+    unsigned octave;     /* of the larger end: the unit is 2^(octave - 51) of the least number */
+} bsn_cluster;
+
+#define BSN_CLUSTERS_MOST 256u
+#define BSN_CLUSTER_CODES 256u
+
+/* An element in fixed point, of less than 2^52; what is below the unit is cut off. */
+static int64_t bsn_fixed(const bsn_octaves *o, uint64_t v, unsigned octave)
+{
+    const uint64_t sign = UINT64_C(1) << (8 * o->width - 1);
+    bsn_parts p;
+    uint64_t x;
+    if (!(v & (sign - 1))) return 0;
+    p = bsn_parts_of(o, v & (sign - 1));
+    x = p.octave + 52 <= octave ? 0 : p.significand << (52 - p.k) >> (octave - p.octave + 1);
+    return v & sign ? -(int64_t)x : (int64_t)x;
+}
+
+/* And back, to the nearest of the type, ties to even. */
+static uint64_t bsn_unfixed(const bsn_octaves *o, int64_t fixed, unsigned octave)
+{
+    const uint64_t sign = fixed < 0 ? UINT64_C(1) << (8 * o->width - 1) : 0, x = fixed < 0 ? (uint64_t)-fixed : (uint64_t)fixed;
+    int of, keep, drop;
+    uint64_t significand;
+    if (!x) return 0;
+    of = (int)bsn_log2(x) + (int)octave - 51;
+    keep = of < 0 ? of : of < (int)o->mantissa ? of : (int)o->mantissa; /* bits below the first that the type has */
+    drop = (int)bsn_log2(x) - keep;
+    if (drop <= 0) {
+        significand = x << -drop;
+    } else if (drop > 53) {
+        significand = 0;
+    } else {
+        significand = x >> drop;
+        significand += (x >> (drop - 1) & 1) && ((x & ((UINT64_C(1) << (drop - 1)) - 1)) || (significand & 1));
+    }
+    /* a carry goes on into the exponent, as it should; below the normal numbers the significand is the element */
+    return sign | (of < (int)o->mantissa ? significand : ((uint64_t)(of - (int)o->mantissa) << o->mantissa) + significand);
+}
+
+static void bsn_cluster_set(bsn_cluster *x, const bsn_octaves *o, uint64_t low, uint64_t high)
+{
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * o->width);
+    const unsigned a = low & magnitude ? bsn_parts_of(o, low & magnitude).octave : 0;
+    const unsigned b = high & magnitude ? bsn_parts_of(o, high & magnitude).octave : 0;
+    x->low = low;
+    x->high = high;
+    x->octave = a > b ? a : b;
+    x->first = bsn_fixed(o, low, x->octave);
+    x->step = bsn_fixed(o, high, x->octave) - x->first;
+}
+
+/* From its ends, two native words; 0 where these are none. */
+static int bsn_cluster_load(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ends)
+{
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * o->width);
+    const uint64_t low = bsn_element_load(ends, o->width), high = bsn_element_load(ends + o->width, o->width);
+    if ((low & magnitude) >> o->mantissa == o->special || (high & magnitude) >> o->mantissa == o->special) return 0;
+    bsn_cluster_set(x, o, low, high);
+    return x->step >= 0;
+}
+
+/* The number that a code stands for, and the code nearest to one. Steps are below 2^53: nothing overflows. */
+BSN_INLINE uint64_t bsn_cluster_number(const bsn_cluster *x, const bsn_octaves *o, unsigned code)
+{
+    return bsn_unfixed(o, x->first + (2 * x->step * (int64_t)code + 255) / 510, x->octave);
+}
+
+BSN_INLINE unsigned bsn_cluster_code(const bsn_cluster *x, const bsn_octaves *o, uint64_t v)
+{
+    const int64_t above = bsn_fixed(o, v, x->octave) - x->first;
+    return x->step ? (unsigned)((above * 510 + x->step) / (2 * x->step)) : 0;
+}
+
+/* Elements as numbers of the same order. */
+BSN_INLINE uint64_t bsn_rank(uint64_t v, unsigned width)
+{
+    const uint64_t sign = UINT64_C(1) << (8 * width - 1);
+    return v & sign ? ~v & (sign | (sign - 1)) : v | sign;
+}
+
+BSN_INLINE uint64_t bsn_unrank(uint64_t rank, unsigned width)
+{
+    const uint64_t sign = UINT64_C(1) << (8 * width - 1);
+    return rank & sign ? rank & ~sign : ~rank & (sign | (sign - 1));
+}
+
+/* Sorts n numbers of so many bytes, a byte at a time; returns where they are, in `a` or in `b`. */
+static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
+{
+    uint32_t at[256], sum, count;
+    unsigned k, s;
+    size_t i;
+    uint8_t *swap;
+    for (k = 0; k < width; k++) {
+        memset(at, 0, sizeof at);
+        for (i = 0; i < n; i++) at[bsn_element_load(a + i * width, width) >> (8 * k) & 255]++;
+        for (s = 0, sum = 0; s < 256; s++) {
+            count = at[s];
+            at[s] = sum;
+            sum += count;
+        }
+        for (i = 0; i < n; i++) {
+            const uint64_t x = bsn_element_load(a + i * width, width);
+            bsn_element_store(b + at[x >> (8 * k) & 255]++ * width, x, width);
+        }
+        swap = a;
+        a = b;
+        b = swap;
+    }
+    return a;
+}
+
+/* At most `most` clusters of as many of the n sorted ranks each as can be, none of which are apart that are equal; returns how
+ * many. */
+static unsigned bsn_clusters_set(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ranks, size_t n, unsigned most)
+{
+    const unsigned width = o->width;
+    unsigned c, used = 0;
+    size_t begin = 0, end;
+    for (c = 1; c <= most && begin < n; c++) {
+        end = c == most ? n : (size_t)((uint64_t)c * n / most);
+        while (end > begin && end < n && bsn_equal(ranks + end * width, ranks + (end - 1) * width, width)) end--;
+        if (end == begin) continue;
+        bsn_cluster_set(&x[used++], o, bsn_unrank(bsn_element_load(ranks + begin * width, width), width),
+                        bsn_unrank(bsn_element_load(ranks + (end - 1) * width, width), width));
+        begin = end;
+    }
+    return used;
+}
+
+/* The last cluster that does not begin above the element. */
+static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t v, unsigned width)
+{
+    const uint64_t rank = bsn_rank(v, width);
+    unsigned low = 0, high = clusters;
+    while (high - low > 1) {
+        const unsigned middle = (low + high) / 2;
+        if (bsn_rank(x[middle].low, width) <= rank) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
 
 BITSNAP_API double bitsnap_log_bound(unsigned cells)
@@ -4467,6 +4633,80 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
     return used == exact_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
 }
 
+/* Bits of a label. */
+static unsigned bsn_label_bits(unsigned clusters)
+{
+    return bsn_log2(clusters - 1) + 1;
+}
+
+BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
+                                                  size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
+                                                  size_t workspace_size)
+{
+    const uint8_t *from = (const uint8_t *)elements;
+    uint8_t *to = (uint8_t *)labels, *ranks;
+    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * (width ? width : 1));
+    bsn_cluster *x;
+    bsn_octaves o;
+    uint64_t waiting = 0;
+    unsigned filled = 0, k;
+    size_t i;
+    if (used) *used = 0;
+    if (!used || !bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || !workspace ||
+        (n && (!ends || !labels || !codes || !elements)))
+        return BITSNAP_E_ARGUMENT;
+    if (n > (SIZE_MAX - 16384) / (2 * width) || workspace_size < 16384 + 2 * n * width) return BITSNAP_E_WORKSPACE;
+    o = bsn_octaves_of((unsigned)dtype);
+    x = (bsn_cluster *)bsn_align(workspace);
+    ranks = (uint8_t *)(x + BSN_CLUSTERS_MOST);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(from + i * width, width);
+        if ((v & magnitude) >> o.mantissa == o.special) return BITSNAP_E_ARGUMENT;
+        bsn_element_store(ranks + i * width, bsn_rank(v, width), width);
+    }
+    *used = bsn_clusters_set(x, &o, bsn_sort_words(ranks, ranks + n * width, n, width), n, clusters);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(from + i * width, width);
+        const unsigned label = bsn_cluster_of(x, *used, v, width);
+        codes[i] = (uint8_t)bsn_cluster_code(&x[label], &o, v);
+        waiting |= (uint64_t)label << filled;
+        for (filled += bits; filled >= 8; filled -= 8, waiting >>= 8) *to++ = (uint8_t)waiting;
+    }
+    if (filled) *to = (uint8_t)waiting;
+    for (k = 0; k < *used; k++) {
+        bsn_element_store((uint8_t *)ends + 2 * width * k, x[k].low, width);
+        bsn_element_store((uint8_t *)ends + 2 * width * k + width, x[k].high, width);
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
+                                                  const void *labels, const uint8_t *codes, unsigned clusters)
+{
+    const uint8_t *from = (const uint8_t *)labels;
+    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
+    bsn_octaves o;
+    uint64_t waiting = 0;
+    unsigned filled = 0;
+    size_t i;
+    if (!bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || used > clusters ||
+        (n && (!elements || !ends || !labels || !codes)))
+        return BITSNAP_E_ARGUMENT;
+    o = bsn_octaves_of((unsigned)dtype);
+    for (i = 0; i < n; i++) {
+        bsn_cluster x;
+        unsigned label;
+        for (; filled < bits; filled += 8) waiting |= (uint64_t)*from++ << filled;
+        label = (unsigned)waiting & ((1u << bits) - 1);
+        waiting >>= bits;
+        filled -= bits;
+        if (label >= used || !bsn_cluster_load(&x, &o, (const uint8_t *)ends + 2 * width * label)) return BITSNAP_E_CORRUPT;
+        bsn_element_store((uint8_t *)elements + i * width, bsn_cluster_number(&x, &o, codes[i]), width);
+    }
+    return BITSNAP_OK;
+}
+
 /* ---- certificates ---- */
 
 /* m * 2^e, for sums that are rounded up. */
@@ -4520,7 +4760,6 @@ static bsn_real bsn_real_load(uint64_t bits)
 }
 
 #define BSN_CERTIFICATE_SIZE 44u
-#define BSN_QUANTIZED_LEAST (BSN_CERTIFICATE_SIZE + 5u) /* bytes of a block before what varies */
 #define BSN_INFINITE (UINT64_C(0x7FF) << 52)
 
 /* What is certified of a block, or of all. */
@@ -4846,7 +5085,8 @@ typedef struct bsn_context {
     int plain;             /* encoding: no CLASSED blocks */
     int blind;             /* decoding: there is no base; what can be checked without one is */
     uint64_t columns;      /* of the matrix that the elements are; 0: not known */
-    const bsn_log *log;    /* null: not quantized */
+    const bsn_log *log;    /* null: not quantized by cells */
+    unsigned clusters;     /* 0: not quantized by clusters */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
@@ -5390,7 +5630,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
 /* Words from codes: what is above what the scales (null: none) let expect, and above `base`. Returns how many elements stand
  * exactly. */
 static size_t bsn_words_from_codes(uint32_t *words, const uint32_t *codes, size_t n, const bsn_scales *s, unsigned cells,
-                                   int32_t base, int signs)
+                                   int32_t base, unsigned signs)
 {
     uint32_t scale[64];
     size_t i, j, exact = 0;
@@ -5409,19 +5649,61 @@ static size_t bsn_words_from_codes(uint32_t *words, const uint32_t *codes, size_
     return exact;
 }
 
-/* The body of a QUANTIZED block, 0 where it has no room. */
-static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                   const uint8_t *elements, size_t n, uint64_t first)
+/* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
+ * writer begins. 0 where there is no room. */
+static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, const bsn_room_for_codes *room, uint8_t *body,
+                               uint8_t *end, const uint8_t *head, size_t head_size, size_t exact)
+{
+    if ((size_t)(end - body) < BSN_CERTIFICATE_SIZE + head_size + exact * c->width) return 0;
+    memcpy(body + BSN_CERTIFICATE_SIZE, head, head_size);
+    bsn_writer_begin(wr, w, c, body + BSN_CERTIFICATE_SIZE + head_size, end, room->scratch);
+    wr->thorough = 1;
+    memset(room->errors, 0, sizeof *room->errors);
+    return 1;
+}
+
+/* A chunk of m words whose elements have been decoded, as a reader will, to w->elements: those that stand exactly are stored,
+ * and all are measured. */
+static void bsn_quantized_chunk(bsn_writer *wr, bsn_work *w, const bsn_octaves *o, bsn_errors *errors, const uint32_t *words,
+                                unsigned signs, const uint8_t *elements, size_t m)
+{
+    const unsigned width = o->width;
+    size_t j;
+    for (j = 0; j < m; j++) {
+        if (words[j] >> signs != BSN_CODE_EXACT) continue;
+        memcpy(w->elements + j * width, elements + j * width, width);
+        bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
+        wr->at += width;
+    }
+    bsn_errors_measure(errors, o, elements, w->elements, m);
+}
+
+/* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
+static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *c, bsn_record *record, const bsn_room_for_codes *room,
+                                const bsn_octaves *o, uint8_t *body, const bsn_scales *s, size_t n, size_t exact)
+{
+    const bsn_certificate certificate = bsn_errors_certify(room->errors, o, exact);
+    bsn_certificate_store(body, &certificate);
+    if (s) bsn_write_scales(wr, s);
+    bsn_words_write(wr, room->words, n, 4, w->plane[0]);
+    if (wr->full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr->at - body)));
+    return (size_t)(wr->at - body);
+}
+
+/* The body of a QUANTIZED block by cells, 0 where it has no room. */
+static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                               const uint8_t *elements, size_t n, uint64_t first)
 {
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_log *x = c->log;
     const unsigned width = c->width;
     uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, *chunk = (uint32_t *)(void *)w->plane, all = 0;
+    uint8_t head[5];
     bsn_scales s;
     uint64_t bits;
     int32_t base;
-    int signs;
-    bsn_certificate certificate;
+    unsigned signs;
     bsn_writer wr;
     size_t i, j, exact;
     s.rows = NULL;
@@ -5430,10 +5712,10 @@ static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record
     signs = all & 1;
     base = bsn_lowest_code(NULL, codes, n, x->cells, w->lists.tables);
     exact = bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
-    bits = bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)exact;
     if (bsn_may_scale(c, n)) {
         int32_t scaled_base;
         size_t scaled_exact;
+        bits = bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)exact;
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
         scaled_base = bsn_lowest_code(&s, codes, n, x->cells, w->lists.tables);
@@ -5446,33 +5728,83 @@ static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record
             (void)bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
         }
     }
-    if ((size_t)(end - body) < BSN_QUANTIZED_LEAST + exact * width) return 0;
-    bsn_writer_begin(&wr, w, c, body + BSN_CERTIFICATE_SIZE, end, room.scratch);
-    wr.thorough = 1;
-    *wr.at++ = (uint8_t)signs;
-    bsn_store32(wr.at, (uint32_t)base);
-    wr.at += 4;
-    memset(room.errors, 0, sizeof *room.errors);
-    for (i = 0; i < n; i += BSN_CHUNK) { /* decoded, as a reader will, and measured */
+    head[0] = (uint8_t)signs;
+    bsn_store32(head + 1, (uint32_t)base);
+    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head, exact)) return 0;
+    for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         for (j = 0; j < m; j++) chunk[j] = words[i + j] >> signs == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : codes[i + j];
         (void)bsn_log_elements(x, w->elements, chunk, m);
-        for (j = 0; j < m && exact; j++) {
-            if (words[i + j] >> signs != BSN_CODE_EXACT) continue;
-            memcpy(w->elements + j * width, elements + (i + j) * width, width);
-            bsn_copy_little_endian(wr.at, elements + (i + j) * width, 1, width);
-            wr.at += width;
-        }
-        bsn_errors_measure(room.errors, &x->type, elements + i * width, w->elements, m);
+        bsn_quantized_chunk(&wr, w, &x->type, room.errors, words + i, signs, elements + i * width, m);
     }
-    certificate = bsn_errors_certify(room.errors, &x->type, exact);
-    bsn_certificate_store(body, &certificate);
-    bsn_write_scales(&wr, &s);
-    bsn_words_write(&wr, room.words, n, 4, w->plane[0]);
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
 }
+
+/* The clusters of a block, at the end of the scratch memory. */
+static bsn_cluster *bsn_clusters_place(bsn_work *w, const bsn_context *c)
+{
+    return (bsn_cluster *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                   ((BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 63) & ~(size_t)63));
+}
+
+/* And by clusters. */
+static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                  const uint8_t *elements, size_t n)
+{
+    const bsn_room_for_codes room = bsn_make_room(w, c, n);
+    const bsn_octaves o = bsn_octaves_of(c->dtype);
+    const unsigned width = c->width;
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    bsn_cluster *x = bsn_clusters_place(w, c);
+    uint32_t *words = (uint32_t *)(void *)room.words;
+    uint8_t *head = w->plane[0], *ranks;
+    unsigned clusters, k;
+    bsn_writer wr;
+    size_t i, j, numbers = 0, exact = 0;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width);
+        if (!(v & magnitude) || (v & magnitude) >> o.mantissa == o.special) continue;
+        bsn_element_store(room.words + width * numbers++, bsn_rank(v, width), width);
+    }
+    ranks = bsn_sort_words(room.words, room.scratch, numbers, width);
+    clusters = bsn_clusters_set(x, &o, ranks, numbers, c->clusters);
+    if (!clusters) return 0;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width);
+        words[i] = v ? BSN_CODE_EXACT : BSN_CODE_ZERO;
+        if ((v & magnitude) && (v & magnitude) >> o.mantissa != o.special) {
+            const unsigned label = bsn_cluster_of(x, clusters, v, width), code = bsn_cluster_code(&x[label], &o, v);
+            if (bsn_cluster_number(&x[label], &o, code) & magnitude) words[i] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
+        }
+        exact += words[i] == BSN_CODE_EXACT;
+    }
+    head[0] = (uint8_t)(clusters - 1);
+    for (k = 0; k < clusters; k++) {
+        uint8_t ends[16];
+        bsn_element_store(ends, x[k].low, width);
+        bsn_element_store(ends + width, x[k].high, width);
+        bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
+    }
+    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters, exact)) return 0;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        for (j = 0; j < m; j++) {
+            const uint32_t q = words[i + j] - BSN_CODE_FIRST;
+            const uint64_t v = words[i + j] < BSN_CODE_FIRST ? 0 : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+            bsn_element_store(w->elements + j * width, v, width);
+        }
+        bsn_quantized_chunk(&wr, w, &o, room.errors, words + i, 0, elements + i * width, m);
+    }
+    return bsn_quantized_end(&wr, w, c, record, &room, &o, body, NULL, n, exact);
+}
+
+static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                   const uint8_t *elements, size_t n, uint64_t first)
+{
+    return c->log ? bsn_encode_cells(w, c, record, body, end, elements, n, first) : bsn_encode_clusters(w, c, record, body, end, elements, n);
+}
+
+BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
 
 /* What goes into a block of a frame with a base. */
 typedef struct bsn_ids {
@@ -5553,7 +5885,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
     }
     if (!room) return 0;
-    if (c->log && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
+    if ((c->log || c->clusters) && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
@@ -6027,8 +6359,20 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     return 0;
 }
 
+/* Puts the elements that stand exactly where m codes say so, `apart` of them. */
+static void bsn_put_exact(uint8_t *to, const uint32_t *codes, size_t apart, const uint8_t **exact, unsigned width)
+{
+    size_t j;
+    for (j = 0; apart; j++) {
+        if (codes[j] >> 1 != BSN_CODE_EXACT) continue;
+        bsn_copy_little_endian(to + j * width, *exact, 1, width);
+        *exact += width;
+        apart--;
+    }
+}
+
 /* Numbers of which the cell is known. */
-static unsigned bsn_decode_quantized(bsn_decoding *d)
+static unsigned bsn_decode_cells(bsn_decoding *d)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -6046,7 +6390,7 @@ static unsigned bsn_decode_quantized(bsn_decoding *d)
     bsn_words x;
     size_t i, j, k, left;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_QUANTIZED_LEAST || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
     signs = *p;
     base = (int64_t)bsn_load32(p + 1);
     base -= (base >> 31) << 32; /* its sign */
@@ -6080,12 +6424,64 @@ static unsigned bsn_decode_quantized(bsn_decoding *d)
         }
         if (!good || !bsn_log_elements(log, to, codes, m) || apart > left) return 50;
         left -= apart;
-        for (j = 0; apart; j++) {
-            if (codes[j] >> 1 != BSN_CODE_EXACT) continue;
-            bsn_copy_little_endian(to + j * width, exact, 1, width);
-            exact += width;
-            apart--;
+        bsn_put_exact(to, codes, apart, &exact, width);
+        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
+    }
+    return left ? 50 : 0;
+}
+
+/* Numbers of which the cluster is known, and the place in it. */
+static unsigned bsn_decode_clusters(bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const bsn_octaves o = bsn_octaves_of(c->dtype);
+    const unsigned width = c->width;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
+    bsn_cluster *cluster = bsn_clusters_place(w, c);
+    uint32_t *codes = (uint32_t *)(void *)w->plane;
+    uint8_t *memory;
+    unsigned clusters, k;
+    bsn_certificate certificate;
+    bsn_reader r;
+    bsn_words x;
+    size_t i, j, left;
+    d->place = d->body;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1 || !bsn_certificate_load(&certificate, d->body)) return 50;
+    clusters = *p++ + 1u;
+    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return 50;
+    for (k = 0; k < clusters; k++, p += 2 * width) {
+        uint8_t ends[16];
+        bsn_copy_little_endian(ends, p, 2, width);
+        if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
+    }
+    exact = p;
+    if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
+    left = (size_t)certificate.exact;
+    bsn_words_begin(&x, &r, d, exact + left * width, 4, &memory);
+    bsn_words_read(&x, d->n);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    if (r.at != d->end) return 33;
+    d->place = d->body;
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
+        size_t apart = 0;
+        for (j = 0; j < m; j++) {
+            const uint32_t u = (uint32_t)bsn_element_load(x.words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
+            uint64_t v = 0;
+            if (u >= BSN_CODE_FIRST) {
+                if (q >= BSN_CLUSTER_CODES * clusters) return 50;
+                v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+            }
+            apart += u == BSN_CODE_EXACT;
+            codes[j] = u == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : 0;
+            bsn_element_store(to + j * width, v, width);
         }
+        if (apart > left) return 50;
+        left -= apart;
+        bsn_put_exact(to, codes, apart, &exact, width);
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return left ? 50 : 0;
@@ -6097,7 +6493,7 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
     const unsigned form = head & 255;
     const uint64_t size = head >> 8, stored = n * c->width;
     if (form > BSN_FORM_QUANTIZED || ((form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) && !c->role) ||
-        (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log))
+        (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log && !c->clusters))
         return 15;
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
@@ -6181,7 +6577,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
         else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
-        else if (form == BSN_FORM_QUANTIZED) rule = bsn_decode_quantized(&d);
+        else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
         else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
@@ -6231,7 +6627,7 @@ typedef struct bsn_header {
     size_t size;
     unsigned dtype, width, block_log2, flags;
     unsigned role, base_dtype; /* role BSN_ROLE_NONE: no base */
-    unsigned cells;            /* of octaves; 0: not quantized */
+    unsigned cells, clusters;  /* 0: not quantized so */
     uint64_t columns;          /* 0: not known */
 } bsn_header;
 
@@ -6243,9 +6639,10 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
 static int bsn_has_footer(const bsn_header *h) { return h->blocks > 1 || (h->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
 
 #define BSN_BASE_SIZE 10     /* of the extension that names a base: role, dtype, id */
-#define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, cells */
+#define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, cells or clusters */
 #define BSN_COLUMNS_SIZE 8   /* that says how long rows are */
-#define BSN_FAMILY_LOG 1
+
+enum { BSN_FAMILY_CELLS = 1, BSN_FAMILY_CLUSTERS = 2 };
 
 static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
 {
@@ -6270,10 +6667,13 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_dtype = p[3];
             h->base_id = bsn_load64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
-            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || !(h->flags & BSN_FLAG_LOSSY)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
-            if (p[2] != BSN_FAMILY_LOG) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
-            h->cells = p[3] + 256u * p[4];
-            if (!h->cells || h->cells > BSN_CELLS_MOST) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            unsigned number;
+            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (p[2] != BSN_FAMILY_CELLS && p[2] != BSN_FAMILY_CLUSTERS) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+            number = p[3] + 256u * p[4];
+            if (p[2] == BSN_FAMILY_CELLS) h->cells = number;
+            else h->clusters = number;
+            if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             if (p[1] != BSN_COLUMNS_SIZE || h->columns || !bsn_load64(p + 2)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
             h->columns = bsn_load64(p + 2);
@@ -6283,7 +6683,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         offset += 2u + p[1];
         p += 2u + p[1];
     }
-    if ((h->cells || h->columns) && (h->role || !bsn_has_octaves(h->dtype))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
+    if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -6299,7 +6699,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->block_log2 = p[6];
     h->flags = p[7];
     h->count = bsn_load64(p + 8);
-    h->role = h->base_dtype = h->cells = 0;
+    h->role = h->base_dtype = h->cells = h->clusters = 0;
     h->base_id = h->columns = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2u + p[16] + 256u * p[17];
     h->size = BSN_HEADER_SIZE + extensions;
@@ -6312,7 +6712,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
-    if ((h->flags & BSN_FLAG_LOSSY) && (!h->cells || (h->flags & BSN_FLAG_CONTENT))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
+    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -6533,7 +6933,8 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->base_id = h.base_id;
     info->columns = h.columns;
     info->cells = h.cells;
-    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base || h.cells || h.columns);
+    info->clusters = h.clusters;
+    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base || (h.flags & BSN_FLAG_LOSSY) || h.columns);
     if (!bsn_has_footer(&h)) {
         if (h.blocks == 0) {
             info->frame_size = h.size;
@@ -6545,7 +6946,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     } else if (bsn_read_footer(&dummy, &f, &h, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
         info->frame_size = size;
         info->content_id = f.content_id;
-        if (h.cells) bsn_tell(&info->certificate, f.certificate, h.cells);
+        if (h.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f.certificate, h.cells);
         for (; info->has_base && f.index < f.index_end; f.index += *f.index == BSN_FORM_CONST ? 8 : 4) {
             if (*f.index == BSN_FORM_SAME) info->same += bsn_load32(f.index) >> 11;
             else if (*f.index == BSN_FORM_CLASSED) info->classed++;
@@ -6622,7 +7023,7 @@ typedef struct bsn_call {
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
-    const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->columns;
+    const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
     const size_t needed = bsn_workspace(s->block_log2, workers, large);
     uint8_t *memory;
     memset(&b->error, 0, sizeof b->error);
@@ -6643,6 +7044,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
         bsn_log_set(log, (unsigned)s->dtype, s->cells);
         call->context.log = log;
     }
+    call->context.clusters = s->clusters;
     call->context.columns = s->columns;
     call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
     call->context.dtype = (unsigned)s->dtype;
@@ -6714,7 +7116,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
-    else if (b->columns && (b->quantizer.cells || b->level == BITSNAP_BEST))
+    else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST))
         while (log2 < BSN_LOG2_MAX && b->columns > (UINT64_C(1) << log2) / 128) log2++;
     while (log2 > BSN_LOG2_DEFAULT && count <= UINT64_C(1) << (log2 - 1)) log2--;
     return log2;
@@ -6724,7 +7126,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 static size_t bsn_header_size(const bitsnap_stream *s)
 {
     return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? 2u + BSN_BASE_SIZE : 0u) +
-           (s->cells ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
+           (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
 static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
@@ -6748,12 +7150,13 @@ static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
         at[3] = (uint8_t)s->state.base_dtype;
         bsn_store64(at + 4, s->state.base_id);
     }
-    if (s->cells) {
+    if (s->flags & BSN_FLAG_LOSSY) {
+        const unsigned number = s->cells ? s->cells : s->clusters;
         at[0] = BSN_EXTENSION_QUANTIZED;
         at[1] = BSN_QUANTIZED_SIZE;
-        at[2] = BSN_FAMILY_LOG;
-        at[3] = (uint8_t)s->cells;
-        at[4] = (uint8_t)(s->cells >> 8);
+        at[2] = s->cells ? BSN_FAMILY_CELLS : BSN_FAMILY_CLUSTERS;
+        at[3] = (uint8_t)number;
+        at[4] = (uint8_t)(number >> 8);
         at += 2 + BSN_QUANTIZED_SIZE;
     }
     if (s->columns) {
@@ -6767,6 +7170,14 @@ static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
     s->stored = size;
 }
 
+static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
+{
+    const bitsnap_quantizer *q = &b->quantizer;
+    if (!q->cells && !q->clusters) return 1;
+    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !b->base.data &&
+           !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
+}
+
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
@@ -6778,8 +7189,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     memset(&b->error, 0, sizeof b->error);
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || b->quantizer.cells > BSN_CELLS_MOST ||
-        (b->quantizer.cells && (b->base.data || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype))))
+        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
@@ -6799,7 +7209,8 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
-        if (s->cells) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
+        s->clusters = b->quantizer.clusters;
+        if (s->cells || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
@@ -6830,7 +7241,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
         bsn_place at;
         memset(&sink, 0, sizeof sink);
         memset(&at, 0, sizeof at);
-        sink.compare = job->source;
+        sink.compare = call->context.clusters ? NULL : job->source; /* no bound holds there */
         sink.log = call->context.log;
         sink.until = job->n;
         at.block = job->target;
@@ -7087,6 +7498,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     s->stored = h.size;
     s->role = h.role;
     s->cells = h.cells;
+    s->clusters = h.clusters;
     s->columns = h.columns;
     s->state.base_dtype = h.base_dtype;
     s->state.base_id = h.base_id;
