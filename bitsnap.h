@@ -5009,37 +5009,44 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
     s->columns = scales + s->row_count;
 }
 
-/* From which of the codes, less what the scales let expect, words are counted: what is lower stands exactly, which are so few
- * that a symbol more would cost as much. `spare` is room for 256 counters. */
-static int32_t bsn_lowest_code(const bsn_scales *s, const uint32_t *codes, size_t n, unsigned cells, uint32_t *spare)
+/* Codes, less what the scales let expect, counted in bins of 2^shift. Nothing is expected above 64 octaves. */
+#define BSN_BINS 4096u
+
+typedef struct bsn_bins {
+    uint32_t count[BSN_BINS];
+    uint32_t coded;  /* how many have been counted: all but zeros and what stands exactly */
+    unsigned shift;
+    int32_t below;   /* the first bin begins so far below 0 */
+} bsn_bins;
+
+/* s null: no scales. */
+static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n)
 {
-    uint32_t scale[64], below = 0, step = 1, bin;
-    int32_t least = INT32_MAX, most = INT32_MIN;
-    unsigned pass;
+    uint32_t scale[64];
     size_t i, j;
-    memset(spare, 0, 256 * sizeof *spare);
+    memset(x, 0, sizeof *x);
     memset(scale, 0, sizeof scale);
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < n; i += 64) {
-            const size_t m = bsn_min(64, n - i);
-            if (s) bsn_scales_get(s, scale, i, m);
-            for (j = 0; j < m; j++) {
-                const uint32_t u = codes[i + j] >> 1;
-                const int32_t code = (int32_t)u - (int32_t)bsn_expected(scale[j], cells);
-                if (u < BSN_CODE_FIRST) continue;
-                if (pass) {
-                    spare[(uint32_t)(code - least) / step]++;
-                } else {
-                    if (least > code) least = code;
-                    if (most < code) most = code;
-                }
-            }
+    x->below = 64 * (int32_t)cells;
+    while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        if (s) bsn_scales_get(s, scale, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t u = codes[i + j] >> 1, bin = (u + (uint32_t)x->below - bsn_expected(scale[j], cells)) >> x->shift;
+            const uint32_t coded = u >= BSN_CODE_FIRST;
+            x->count[bin] += coded;
+            x->coded += coded;
         }
-        if (most < least) return 0;
-        step = (uint32_t)(most - least) / 256 + 1;
     }
-    for (bin = 0; below + spare[bin] <= n / 4096; bin++) below += spare[bin];
-    return least + (int32_t)(bin * step) - (int32_t)BSN_CODE_FIRST;
+}
+
+/* From which on words are counted: what is lower stands exactly, which are so few that a symbol more would cost as much. */
+static int32_t bsn_bins_base(const bsn_bins *x)
+{
+    uint32_t sum = 0, bin;
+    if (!x->coded) return 0;
+    for (bin = 0; sum + x->count[bin] <= x->coded / 4096; bin++) sum += x->count[bin];
+    return (int32_t)(bin << x->shift) - x->below - (int32_t)BSN_CODE_FIRST;
 }
 
 /* ================================================================================= BLOCK
@@ -5557,6 +5564,7 @@ typedef struct bsn_room_for_codes {
     uint8_t *words, *scales, *scratch;
     bsn_mean *means;
     bsn_errors *errors;
+    bsn_bins *bins;
 } bsn_room_for_codes;
 
 /* Scales are tried where rows and columns are long enough to pay for them; so there is room. */
@@ -5574,6 +5582,7 @@ static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_
     x.scratch = (uint8_t *)bsn_align(x.means + each);
     x.errors = (bsn_errors *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
                                       ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    x.bins = (bsn_bins *)bsn_align(x.errors + 1);
     return x;
 }
 
@@ -5602,7 +5611,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         signs |= v > magnitude;
     }
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
-    base = bsn_lowest_code(&s, room.codes, n, 8, w->lists.tables);
+    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n);
+    base = bsn_bins_base(room.bins);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
@@ -5701,7 +5711,6 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, *chunk = (uint32_t *)(void *)w->plane, all = 0;
     uint8_t head[5];
     bsn_scales s;
-    uint64_t bits;
     int32_t base;
     unsigned signs;
     bsn_writer wr;
@@ -5710,24 +5719,19 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes(x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
     for (i = 0; i < n; i++) all |= codes[i];
     signs = all & 1;
-    base = bsn_lowest_code(NULL, codes, n, x->cells, w->lists.tables);
-    exact = bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
+    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n);
+    base = bsn_bins_base(room.bins);
     if (bsn_may_scale(c, n)) {
-        int32_t scaled_base;
-        size_t scaled_exact;
-        bits = bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)exact;
+        const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
-        scaled_base = bsn_lowest_code(&s, codes, n, x->cells, w->lists.tables);
-        scaled_exact = bsn_words_from_codes(words, codes, n, &s, x->cells, scaled_base, signs);
-        if (bsn_plan_words(&w->lists, room.words, n, 4, 0).bits + 8 * width * (uint64_t)scaled_exact + bsn_scales_bits(w, c, &s) < bits) {
-            base = scaled_base;
-            exact = scaled_exact;
-        } else {
+        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n);
+        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) < bits)
+            base = bsn_bins_base(room.bins);
+        else
             s.rows = NULL;
-            (void)bsn_words_from_codes(words, codes, n, NULL, x->cells, base, signs);
-        }
     }
+    exact = bsn_words_from_codes(words, codes, n, s.rows ? &s : NULL, x->cells, base, signs);
     head[0] = (uint8_t)signs;
     bsn_store32(head + 1, (uint32_t)base);
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head, exact)) return 0;
