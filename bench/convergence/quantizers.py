@@ -42,7 +42,7 @@ def main():
     n = len(m.values)
     gradient = numpy.random.default_rng(1).standard_normal(n) * numpy.sqrt(v.values.astype(numpy.float64))
     exact = m.values / (numpy.sqrt(v.values.astype(numpy.float64)) + states.EPSILON)
-    rows, failed, raw = [], 0, {}
+    rows, failed, raw = [], False, {}
     with tempfile.TemporaryDirectory() as scratch:
         forms = states.forms(o.tool, scratch)
         for cells in (70, 35, 16, 8):
@@ -60,7 +60,8 @@ def main():
         if name in raw:
             wanted = [states.logarithmic(*cells)(file, kind).values for file, kind in ((m, "m"), (v, "v"))]
             same = all(numpy.array_equal(x.view(numpy.uint32), y.view(numpy.uint32)) for x, y in zip(raw[name], wanted))
-            failed |= report.verdict(same, f"preset {name} brings back LOG-{cells[0]} and LOG-{cells[1]} as numpy has them")
+            print(report.verdict(same, f"preset {name} brings back LOG-{cells[0]} and LOG-{cells[1]} as numpy has them"))
+            failed |= not same
     per_cent = ("m_mre", "v_mre", "m_max", "v_max", "update_l2", "next_l2")
     report.write_tsv(o.results, "quantizers", "Forms of AdamW's moments", [
         f"{n} elements, {len(m.bounds)} tensors. Bits an element; huffman: with an order-0 stage, too. mre, max: mean and largest relative error. mse:",
@@ -69,7 +70,7 @@ def main():
     report.write_markdown(o.results, "quantizers", "Forms of AdamW's moments",
                           f"{n} elements in {len(m.bounds)} tensors; the columns are explained in quantizers.tsv.", HEADINGS,
                           [[report.show(value, column in per_cent) for column, value in zip(COLUMNS, row)] for row in rows])
-    return failed
+    return int(failed)
 
 
 if __name__ == "__main__":
