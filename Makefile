@@ -141,7 +141,6 @@ $(B)/train_native: docs/examples/train_gpt.c
 
 #: make quantizers DATA=dir      forms of optimizer states: sizes, errors, the next update's error, on DATA/adam_{m,v}-1000.safetensors
 quantizers: $(B)/bitsnap
-	@mkdir -p bench/results
 	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS)" $(NUMPY) bench/convergence/quantizers.py --step 1000 $(B)/bitsnap \
 	    '$(DATA)/adam_m-1000.safetensors' '$(DATA)/adam_v-1000.safetensors' bench/results
 

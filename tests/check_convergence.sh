@@ -36,6 +36,7 @@ figures() { # file, least number of rows, columns that may lack a figure: the ot
 }
 check 'figures of the runs' figures convergence.tsv 20 'm_huffman v_huffman loss loss_difference loss_in_spreads loss_worst distance'
 check 'figures of the forms' figures quantizers.tsv 12 ''
+check 'what is no file of moments' sh -c "! $forms '$t/bitsnap' '$t/said' '$t/said' '$t/results' 2>'$t/err' && grep -q 'not a safetensors file' '$t/err'"
 column() { awk -F'\t' -v row="$2" -v wanted="$3" '/^#/ { next } !at { for (i = 1; i <= NF; i++) if ($i == wanted) at = i; next } index($1, row) == 1 { print $at; exit }' "$t/results/$1"; }
 below() { awk -v x="$1" -v most="$2" 'BEGIN { exit !(x != "" && x + 0 <= most) }'; }
 check 'resume: no element of m off by more than 0.5 %' below "$(column quantizers.tsv resume m_max)" 0.00496

@@ -36,7 +36,11 @@ def main():
     parser.add_argument("--beta2", type=float, default=0.95, metavar="X", help="of the run that the files are from [0.95]")
     parser.add_argument("--step", type=int, default=1000, metavar="N", help="that they are of [1000]")
     o = parser.parse_args()
-    m, v = states.read(o.m), states.read(o.v)
+    try:
+        m, v = states.read(o.m), states.read(o.v)
+    except (OSError, ValueError) as error:
+        sys.exit(f"quantizers: {error}")
+    os.makedirs(o.results, exist_ok=True)
     if m.bounds != v.bounds:
         sys.exit("quantizers: the two files are not of the same tensors")
     n = len(m.values)

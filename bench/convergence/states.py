@@ -6,7 +6,6 @@ import collections
 import heapq
 import json
 import os
-import struct
 import subprocess
 
 import numpy
@@ -21,8 +20,11 @@ def read(path):
     """A file of F32 tensors that stand one behind the other."""
     with open(path, "rb") as f:
         data = f.read()
-    size = 8 + struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:size])
+    size = 8 + int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8:size])
+    except ValueError as error:
+        raise ValueError(path + ": not a safetensors file") from error
     header.pop("__metadata__", None)
     spans = sorted(tuple(entry["data_offsets"]) for entry in header.values() if entry["data_offsets"][1] > entry["data_offsets"][0])
     ends = [0] + [end for _, end in spans]
