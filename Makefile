@@ -127,13 +127,13 @@ study-build:
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
 	    $(wildcard bench/study/*.c) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
 
-#: make convergence [BETA2=0.95] training on from lossy optimizer states, in every form, against training undisturbed:
-#:                  table, pictures, PASS or FAIL, into bench/results; ten minutes on two cores (needs python3-numpy, gnuplot)
-BETA2 ?= 0.95
+#: make convergence [CONVERGENCE='--beta2 0.999']   training on from lossy optimizer states, in every form, against training
+#:                  undisturbed: table, pictures, PASS or FAIL, into bench/results; ten minutes on two cores (needs
+#:                  python3-numpy, gnuplot)
 NUMPY = $$(for p in python3 /usr/bin/python3; do if $$p -c 'import numpy' 2>/dev/null; then break; fi; done; echo $$p)
 convergence: $(B)/bitsnap $(B)/train_native
-	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS) -march=native" $(NUMPY) bench/convergence/convergence.py --beta2 $(BETA2) \
-	    $(B)/train_native $(B)/bitsnap $(B)/convergence.run bench/results
+	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS) -march=native" $(NUMPY) bench/convergence/convergence.py \
+	    $(B)/train_native $(B)/bitsnap $(B)/convergence.run bench/results $(CONVERGENCE)
 
 $(B)/train_native: docs/examples/train_gpt.c
 	@mkdir -p $(B)

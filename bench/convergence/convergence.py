@@ -209,7 +209,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="a toy")
     parser.add_argument("--beta2", type=float, default=0.95, metavar="X", help="of AdamW [0.95]")
     parser.add_argument("--first", type=int, default=100, metavar="STEP", help="the first restore [100]")
-    parser.add_argument("--steps", type=int, default=240, metavar="N", help="length of the run [240]")
+    parser.add_argument("--steps", type=int, default=300, metavar="N", help="length of the run [300]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time [one a processor]")
     o = parser.parse_args()
     o.model, o.seeds, o.counts = "--layers 4 --dim 128 --context 64 --batch 8", 4, [1, 2, 5, 10, 20]

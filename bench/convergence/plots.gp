@@ -4,7 +4,7 @@ set datafile missing "-"
 set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
-colour(i) = word("#000000 #d62728 #ff7f0e #e377c2 #2ca02c #1f77b4 #17becf #9467bd #8c564b #bbbbbb", i)
+colour(i) = word("#000000 #d62728 #ff7f0e #e377c2 #2ca02c #1f77b4 #17becf #9467bd #8c564b #888888", i)
 table = results."/convergence.tsv"
 curves = results."/convergence-curves.tsv"
 set label 1 system("sed -n '2s/^# //p' ".table) at screen 0.5, 0.015 center font ",9" tc rgb "#777777" noenhanced
