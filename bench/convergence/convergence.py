@@ -165,7 +165,8 @@ def write_curves(o, curves):
 
 
 def write_tables(o, table, spread, spread_seeds, elements, said):
-    about = [f"{elements} parameters, {o.steps} steps, beta2 {o.beta2}; the moments are restored first after step {o.first}.",
+    about = ["A toy: its figures mean nothing."] * o.quick + [
+             f"{elements} parameters, {o.steps} steps, beta2 {o.beta2}; the moments are restored first after step {o.first}.",
              f"Undisturbed: loss {table[0][COLUMNS.index('loss')]:.6f} on unseen text. Spread: standard deviation {spread:.6f} with other orders",
              f"of the text since the first restore, {spread_seeds:.6f} with other seeds from the start ({o.seeds} runs and the undisturbed, each)."]
     report.write_tsv(o.results, "convergence", "Training on with restored moments", about + [
