@@ -44,7 +44,7 @@ $(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 CHECKS = tests/check_layers.py tests/check_stack.py tests/check_symbols.sh tests/check_docs.py tests/check_embed.sh \
          tests/check_decoder.sh tests/check_bytes.sh tests/check_replay.sh tests/check_sanitize.sh tests/check_strict.sh \
-         tests/check_neon.sh tests/check_bench.sh tests/check_study.sh
+         tests/check_neon.sh tests/check_bench.sh tests/check_study.sh tests/check_convergence.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -127,7 +127,25 @@ study-build:
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
 	    $(wildcard bench/study/*.c) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
 
+#: make convergence [CONVERGENCE='--beta2 0.999']   training on from lossy optimizer states, in every form, against training
+#:                  undisturbed: table, pictures, PASS or FAIL, into bench/results; ten minutes on two cores (needs
+#:                  python3-numpy, gnuplot)
+NUMPY = $$(for p in python3 /usr/bin/python3; do if $$p -c 'import numpy' 2>/dev/null; then break; fi; done; echo $$p)
+convergence: $(B)/bitsnap $(B)/train_native
+	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS) -march=native" $(NUMPY) bench/convergence/convergence.py \
+	    $(B)/train_native $(B)/bitsnap $(B)/convergence.run bench/results $(CONVERGENCE)
+
+$(B)/train_native: docs/examples/train_gpt.c
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) -march=native $(WARN) $< -o $@ -lm -lpthread
+
+#: make quantizers DATA=dir      forms of optimizer states: sizes, errors, the next update's error, on DATA/adam_{m,v}-1000.safetensors
+quantizers: $(B)/bitsnap
+	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS)" $(NUMPY) bench/convergence/quantizers.py --step 1000 $(B)/bitsnap \
+	    '$(DATA)/adam_m-1000.safetensors' '$(DATA)/adam_v-1000.safetensors' bench/results
+
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli study study-build clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli study study-build convergence \
+        quantizers clean

@@ -15,7 +15,7 @@
  *     gpt-00100-exp_avg_sq.safetensors    F32: second moment
  *
  * The last three are the whole state: --resume goes on from them, and where the options and the text are
- * the same, it ends at the same bits as the run that was never interrupted.
+ * the same, it ends at the same bits as the run that was never interrupted. --until interrupts one.
  *
  * The bits depend on the options and the text, not on --threads: a thread takes whole pieces of work
  * (sequences of the batch, tensors of the model), each piece owns what it writes, and sums over pieces are
@@ -605,11 +605,11 @@ static void backward(const model *m, lane *l, const unsigned char *text)
 /* ================================================================================= TRAINING */
 
 typedef struct options {
-    const char *out, *log, *resume;
-    uint64_t steps, seed, layers, dim, heads, context, batch, warmup, threads;
+    const char *out, *log, *resume, *validate;
+    uint64_t steps, until, seed, layers, dim, heads, context, batch, warmup, threads;
     uint64_t saves[MAX_SAVES];
     size_t save_count;
-    double lr;
+    double lr, beta2;
     int quiet;
 } options;
 
@@ -619,8 +619,8 @@ typedef struct trainer {
     pool workers;
     size_t lane_count;
     lane lanes[MAX_LANES];
-    unsigned char *text;
-    size_t text_size;
+    unsigned char *text, *unseen; /* what is trained on, and what --validate looks at */
+    size_t text_size, unseen_size;
     uint64_t step;                /* updates done */
     double squares[MAX_TENSORS];  /* of the gradients of each tensor */
     float rate, clip;             /* of the current step: learning rate, factor of the gradients */
@@ -645,6 +645,29 @@ static void lane_task(void *argument, size_t index)
     }
 }
 
+/* A task for each lane: the loss of its sequences of the text that is not trained on. */
+static void validate_task(void *argument, size_t index)
+{
+    trainer *t = argument;
+    lane *l = &t->lanes[index];
+    const size_t context = t->m.context;
+    l->loss = 0;
+    for (size_t i = index * context; i + context < t->unseen_size; i += t->lane_count * context) {
+        forward(&t->m, l, t->unseen + i);
+        score(l, t->unseen + i, context, 1);
+    }
+}
+
+/* The mean over the text that is not trained on, cut into sequences from its start. */
+static double validate(trainer *t)
+{
+    double loss = 0;
+    pool_run(&t->workers, validate_task, t, t->lane_count);
+    for (size_t i = 0; i < t->lane_count; i++)
+        loss += t->lanes[i].loss;
+    return loss / (double)((t->unseen_size - 1) / t->m.context * t->m.context);
+}
+
 /* A task for each tensor: adds up the gradients of all lanes, in the first one. */
 static void reduce_task(void *argument, size_t index)
 {
@@ -667,7 +690,7 @@ static void update_task(void *argument, size_t index)
 {
     trainer *t = argument;
     const tensor *x = &t->m.table[index];
-    const float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, decay = x->rows ? 0.1f : 0.0f;
+    const float beta1 = 0.9f, beta2 = (float)t->o.beta2, epsilon = 1e-8f, decay = x->rows ? 0.1f : 0.0f;
     const float *g = t->lanes[0].gradients + x->offset;
     float *master = t->m.master + x->offset;
     float *m = t->m.exp_avg + x->offset, *v = t->m.exp_avg_sq + x->offset;
@@ -704,7 +727,7 @@ static double train(trainer *t, double *size)
     t->clip = *size > 1.0 ? (float)(1.0 / *size) : 1.0f;
     t->rate = (float)learning_rate(&t->o, t->step);
     t->correction1 = (float)(1.0 / (1.0 - pow(0.9, (double)(t->step + 1))));
-    t->correction2 = (float)(1.0 / (1.0 - pow(0.95, (double)(t->step + 1))));
+    t->correction2 = (float)(1.0 / (1.0 - pow(t->o.beta2, (double)(t->step + 1))));
     pool_run(&t->workers, update_task, t, t->m.tensors);
     t->step++;
     return loss / (double)(t->o.batch * t->o.context);
@@ -931,8 +954,8 @@ static void load(trainer *t)
     if (load_file(&t->m, prefix, "exp_avg", t->m.exp_avg) != t->step ||
         load_file(&t->m, prefix, "exp_avg_sq", t->m.exp_avg_sq) != t->step)
         stop(1, "%s: the files are of different steps", prefix);
-    if (t->step >= t->o.steps)
-        stop(1, "%s is of step %" PRIu64 ": nothing is left of --steps %" PRIu64, prefix, t->step, t->o.steps);
+    if (t->step >= t->o.until)
+        stop(1, "%s is of step %" PRIu64 ": nothing is left until step %" PRIu64, prefix, t->step, t->o.until);
 }
 
 /* ================================================================================= OPTIONS */
@@ -944,8 +967,9 @@ static const char help[] =
     "\n"
     "  --text FILE...   the text, file behind file; the word --text may be left out\n"
     "  --out DIR        where checkpoints go; created if missing     [checkpoints]\n"
-    "  --steps N        length of the run                            [250]\n"
-    "  --save N,N,...   steps to write, 0 being the start            [a tenth, half and all of --steps]\n"
+    "  --steps N        length of the run, and of the schedule       [250]\n"
+    "  --until N        stops there, as if interrupted               [--steps]\n"
+    "  --save N,N,...   steps to write, 0 being the start            [a tenth, half and all of --until]\n"
     "  --resume PREFIX  go on from PREFIX-master.safetensors, PREFIX-exp_avg.safetensors and\n"
     "                   PREFIX-exp_avg_sq.safetensors; with the same options and text, the run ends\n"
     "                   at the same bits as one that was not interrupted\n"
@@ -957,8 +981,10 @@ static const char help[] =
     "  --batch N        sequences of a step                          [8]\n"
     "  --lr X           highest learning rate                        [0.002]\n"
     "  --warmup N       steps until it is reached                    [a tenth of --steps]\n"
+    "  --beta2 X        how slowly the second moment forgets         [0.95]\n"
     "  --threads N      1 to 8; the results do not depend on it      [one a processor]\n"
-    "  --log FILE       a CSV line each step: step,loss,lr,grad_norm; --resume appends\n"
+    "  --validate FILE  a text that is not trained on: its loss at the steps that are written\n"
+    "  --log FILE       a CSV line each step: step,loss,lr,grad_norm,validation; --resume appends\n"
     "  --quiet          print errors only\n"
     "  --help           print this\n"
     "\n"
@@ -969,6 +995,7 @@ static const char help[] =
     "  train_gpt --out checkpoints *.c *.md\n"
     "  train_gpt --steps 500 --save 100,499,500 --log loss.csv --text book.txt\n"
     "  train_gpt --steps 500 --save 500 --resume checkpoints/gpt-00100 --text book.txt\n"
+    "  train_gpt --steps 500 --until 200 --save 200 --validate other.txt --text book.txt\n"
     "\n"
     "exit status: 0 done, 1 something failed, 2 wrong usage\n";
 
@@ -994,6 +1021,7 @@ static size_t parse(options *o, int argc, char **argv)
         const char **string;
     } table[] = {
         {"steps", &o->steps, 1, 99999, NULL},
+        {"until", &o->until, 1, 99999, NULL},
         {"seed", &o->seed, 0, UINT64_MAX, NULL},
         {"layers", &o->layers, 1, MAX_LAYERS, NULL},
         {"dim", &o->dim, 4, 4096, NULL},
@@ -1005,6 +1033,7 @@ static size_t parse(options *o, int argc, char **argv)
         {"out", NULL, 0, 0, &o->out},
         {"log", NULL, 0, 0, &o->log},
         {"resume", NULL, 0, 0, &o->resume},
+        {"validate", NULL, 0, 0, &o->validate},
     };
     const size_t known = sizeof table / sizeof *table;
     size_t files = 0;
@@ -1029,7 +1058,8 @@ static size_t parse(options *o, int argc, char **argv)
                 *equals = 0;
             while (j < known && strcmp(name, table[j].name) != 0)
                 j++;
-            if (argv[i][1] != '-' || (j == known && strcmp(name, "lr") != 0 && strcmp(name, "save") != 0))
+            const int is_lr = strcmp(name, "lr") == 0, is_beta2 = strcmp(name, "beta2") == 0;
+            if (argv[i][1] != '-' || (j == known && !is_lr && !is_beta2 && strcmp(name, "save") != 0))
                 stop(2, "unknown option %s", argv[i]);
             if (!*value || strlen(value) >= MAX_PATH)
                 stop(2, "--%s wants a value, and not a very long one", name);
@@ -1038,11 +1068,12 @@ static size_t parse(options *o, int argc, char **argv)
                 *table[j].string = value;
             } else if (j < known) {
                 *table[j].number = parse_number(name, &value, 0, table[j].least, table[j].most);
-            } else if (strcmp(name, "lr") == 0) {
+            } else if (is_lr || is_beta2) {
                 char *end;
-                o->lr = strtod(value, &end);
-                if (*end || !(o->lr > 0 && o->lr <= 1))
-                    stop(2, "--lr: '%s' should be a number above 0, at most 1", value);
+                const double number = strtod(value, &end);
+                if (*end || !(number > 0 && (is_lr ? number <= 1 : number < 1)))
+                    stop(2, "--%s: '%s' should be a number above 0, %s 1", name, value, is_lr ? "at most" : "below");
+                *(is_lr ? &o->lr : &o->beta2) = number;
             } else {
                 do {
                     if (o->save_count == MAX_SAVES)
@@ -1066,14 +1097,18 @@ static void complete(options *o)
         o->warmup = o->steps / 10;
     if (o->warmup > o->steps)
         stop(2, "--warmup is longer than --steps");
+    if (!o->until)
+        o->until = o->steps;
+    if (o->until > o->steps)
+        stop(2, "--until is behind the last step, %" PRIu64, o->steps);
     if (!o->save_count) {
-        o->saves[o->save_count++] = (o->steps + 9) / 10;
-        o->saves[o->save_count++] = (o->steps + 1) / 2;
-        o->saves[o->save_count++] = o->steps;
+        o->saves[o->save_count++] = (o->until + 9) / 10;
+        o->saves[o->save_count++] = (o->until + 1) / 2;
+        o->saves[o->save_count++] = o->until;
     }
     for (size_t i = 0; i < o->save_count; i++)
-        if (o->saves[i] > o->steps)
-            stop(2, "--save %" PRIu64 " is behind the last step, %" PRIu64, o->saves[i], o->steps);
+        if (o->saves[i] > o->until)
+            stop(2, "--save %" PRIu64 " is behind the last step, %" PRIu64, o->saves[i], o->until);
     if (!o->threads) {
         const long online = sysconf(_SC_NPROCESSORS_ONLN);
         o->threads = online < 1 ? 1 : online > MAX_LANES ? MAX_LANES : (uint64_t)online;
@@ -1104,32 +1139,37 @@ static void train_all(trainer *t)
     const int terminal = isatty(STDOUT_FILENO);
     const uint64_t first = t->step;
     FILE *log = o->log ? fopen(o->log, first ? "a" : "w") : NULL;
-    if (o->log && (!log || (!first && fputs("step,loss,lr,grad_norm\n", log) < 0)))
+    if (o->log && (!log || (!first && fputs("step,loss,lr,grad_norm,validation\n", log) < 0)))
         stop(1, "%s: %s", o->log, strerror(errno));
     if (first == 0 && is_saved(o, 0))
         save(t);
 
     double smooth = 0, seconds = 0;
-    while (t->step < o->steps) {
+    while (t->step < o->until) {
         double size;
         const double start = now(), loss = train(t, &size);
         seconds += now() - start;
         const uint64_t step = t->step, done = step - first;
         const int good = isfinite(loss) && isfinite(size), saving = is_saved(o, step);
-        const int final = saving || !good || step == o->steps;
+        const int final = saving || !good || step == o->until;
+        char unseen[32] = "";
+        if (saving && good && o->validate)
+            snprintf(unseen, sizeof unseen, "%.9f", validate(t));
         smooth = done == 1 ? loss : smooth + 0.1 * (loss - smooth); /* a batch is small, its loss noisy */
-        if (log && fprintf(log, "%" PRIu64 ",%.6f,%.6g,%.6g\n", step, loss, (double)t->rate, size) < 0)
+        if (log && fprintf(log, "%" PRIu64 ",%.9f,%.9g,%.6g,%s\n", step, loss, (double)t->rate, size, unseen) < 0)
             stop(1, "%s: %s", o->log, strerror(errno));
         if (!o->quiet && (terminal || final || done == 1 || step % 10 == 0)) {
             const double each = seconds / (double)done;
-            const unsigned left = (unsigned)(each * (double)(o->steps - step) + 0.5);
+            const unsigned left = (unsigned)(each * (double)(o->until - step) + 0.5);
             printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.3f  %.1f k tokens/s  %u:%02u left%s",
-                   terminal ? "\r" : "", step, o->steps, smooth, 1e-3 * (double)(o->batch * o->context) / each,
+                   terminal ? "\r" : "", step, o->until, smooth, 1e-3 * (double)(o->batch * o->context) / each,
                    left / 60, left % 60, terminal ? "\033[K" : "");
             if (!terminal || final)
                 putchar('\n');
             fflush(stdout);
         }
+        if (*unseen && !o->quiet)
+            printf("validation loss %s\n", unseen);
         if (!good)
             stop(1, "training diverged at step %" PRIu64 ": try a lower --lr", step);
         if (saving)
@@ -1144,7 +1184,7 @@ int main(int argc, char **argv)
     static trainer t = {.workers = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,
                                     .done = PTHREAD_COND_INITIALIZER}};
     t.o = (options){.out = "checkpoints", .steps = 250, .seed = 1, .layers = 4, .dim = 128, .heads = 4,
-                    .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002};
+                    .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002, .beta2 = 0.95};
     const size_t files = parse(&t.o, argc, argv);
     complete(&t.o);
     if (!files)
@@ -1159,6 +1199,12 @@ int main(int argc, char **argv)
         append_file(&t.text, &t.text_size, argv[i]);
     if (t.text_size < t.m.context + 2)
         stop(1, "the text has %zu bytes, --context %zu needs %zu", t.text_size, t.m.context, t.m.context + 2);
+
+    if (t.o.validate)
+        append_file(&t.unseen, &t.unseen_size, t.o.validate);
+    if (t.o.validate && t.unseen_size <= t.m.context)
+        stop(1, "%s has %zu bytes, --context %zu needs %zu", t.o.validate, t.unseen_size, t.m.context,
+             t.m.context + 1);
 
     describe(&t.m);
     allocate(&t);
