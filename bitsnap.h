@@ -2993,29 +2993,49 @@ BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
     w->ahead += size;
 }
 
-/* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
-static unsigned bsn_log2_fixed(uint32_t x)
+#define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
+
+/* 2^20 * log2(1 + i / 256) */
+static const uint32_t bsn_log2_table[257] = {
+    0, 5898, 11773, 17625, 23454, 29262, 35047, 40810, 46551, 52270, 57968, 63644, 69300, 74934,
+    80547, 86140, 91711, 97263, 102794, 108305, 113796, 119267, 124719, 130151, 135563, 140956, 146330, 151685,
+    157021, 162339, 167637, 172917, 178179, 183423, 188648, 193856, 199045, 204217, 209372, 214508, 219628, 224730,
+    229815, 234883, 239934, 244968, 249985, 254986, 259971, 264939, 269891, 274826, 279746, 284650, 289537, 294409,
+    299266, 304107, 308932, 313742, 318537, 323317, 328082, 332831, 337566, 342286, 346991, 351682, 356359, 361020,
+    365668, 370301, 374920, 379526, 384117, 388694, 393257, 397807, 402343, 406866, 411375, 415870, 420353, 424822,
+    429278, 433720, 438150, 442567, 446971, 451362, 455741, 460107, 464460, 468801, 473129, 477445, 481749, 486041,
+    490320, 494587, 498843, 503086, 507318, 511537, 515745, 519942, 524126, 528300, 532461, 536612, 540750, 544878,
+    548995, 553100, 557194, 561277, 565349, 569410, 573460, 577500, 581529, 585547, 589554, 593551, 597537, 601513,
+    605478, 609433, 613378, 617312, 621236, 625150, 629054, 632948, 636832, 640706, 644570, 648424, 652269, 656103,
+    659928, 663744, 667549, 671345, 675132, 678909, 682677, 686436, 690185, 693925, 697655, 701377, 705089, 708792,
+    712487, 716172, 719848, 723515, 727174, 730823, 734464, 738096, 741720, 745335, 748941, 752538, 756127, 759708,
+    763280, 766844, 770399, 773946, 777484, 781015, 784537, 788051, 791557, 795055, 798544, 802026, 805500, 808965,
+    812423, 815873, 819315, 822749, 826176, 829594, 833005, 836409, 839804, 843192, 846573, 849946, 853311, 856669,
+    860020, 863363, 866699, 870027, 873348, 876662, 879969, 883268, 886561, 889846, 893124, 896394, 899658, 902915,
+    906165, 909408, 912644, 915873, 919095, 922310, 925518, 928720, 931915, 935103, 938284, 941459, 944627, 947789,
+    950944, 954092, 957234, 960369, 963498, 966620, 969736, 972846, 975949, 979046, 982136, 985220, 988298, 991370,
+    994435, 997494, 1000547, 1003594, 1006635, 1009670, 1012698, 1015721, 1018737, 1021748, 1024752, 1027751, 1030743, 1033730,
+    1036711, 1039686, 1042655, 1045618, 1048576
+};
+
+/* 2^20 * log2(x), between the entries of the table along a line: off by less than 2^-18, so that even of a count of 2^20, as
+ * that of zeros is where hardly anything has changed, the logarithm times the count is right to 3 bits; x > 0 */
+static uint64_t bsn_log2_fixed(uint32_t x)
 {
-    unsigned whole = bsn_log2(x), fraction = 0, i;
-    uint64_t y = (uint64_t)x << (31 - whole);
-    for (i = 0; i < 8; i++) {
-        y = (y * y) >> 31;
-        fraction <<= 1;
-        if (y >> 32) {
-            y >>= 1;
-            fraction |= 1;
-        }
-    }
-    return whole << 8 | fraction;
+    const unsigned whole = bsn_log2(x);
+    const uint32_t y = x << (31 - whole), i = y >> 23 & 255, rest = y & 0x7FFFFF; /* 1, then 8 and 23 bits */
+    const uint32_t low = bsn_log2_table[i], step = bsn_log2_table[i + 1] - low;
+    return ((uint64_t)whole << BSN_LOG2_ONE) + low + ((uint64_t)step * rest >> 23);
 }
 
 static uint64_t bsn_entropy_bits(const uint32_t count[256], uint32_t n)
 {
     uint64_t sum = 0;
-    unsigned s, all = n ? bsn_log2_fixed(n) : 0;
+    const uint64_t all = n ? bsn_log2_fixed(n) : 0;
+    unsigned s;
     for (s = 0; s < 256; s++)
-        if (count[s]) sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
-    return sum >> 8;
+        if (count[s]) sum += count[s] * (all - bsn_log2_fixed(count[s]));
+    return sum >> BSN_LOG2_ONE;
 }
 
 #define BSN_NEVER (~UINT64_C(0))
@@ -3182,8 +3202,8 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
 {
     uint64_t sum = 0;
     if (k && k < n)
-        sum = (uint64_t)k * (bsn_log2_fixed(n) - bsn_log2_fixed(k)) + (uint64_t)(n - k) * (bsn_log2_fixed(n) - bsn_log2_fixed(n - k));
-    return sum >> 8;
+        sum = k * (bsn_log2_fixed(n) - bsn_log2_fixed(k)) + (n - k) * (bsn_log2_fixed(n) - bsn_log2_fixed(n - k));
+    return sum >> BSN_LOG2_ONE;
 }
 
 /* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
@@ -3779,16 +3799,16 @@ static void bsn_gather(uint8_t *words, const uint8_t *next[BSN_CLASSES], const u
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
 static uint64_t bsn_class_bits(const uint32_t token[BSN_TOKENS], uint32_t n)
 {
-    const unsigned all = bsn_log2_fixed(n);
+    const uint64_t all = bsn_log2_fixed(n);
     uint64_t entropy = 0, bits = 80;
     unsigned t, used = 0;
     for (t = 0; t < BSN_TOKENS; t++) {
         if (!token[t]) continue;
-        entropy += (uint64_t)token[t] * (all - bsn_log2_fixed(token[t]));
+        entropy += token[t] * (all - bsn_log2_fixed(token[t]));
         bits += (uint64_t)token[t] * bsn_token_rest(t);
         used++;
     }
-    entropy >>= 8;
+    entropy >>= BSN_LOG2_ONE;
     return bits + entropy + entropy / 50 + 8 * (used < 40 ? used : 40);
 }
 
@@ -3836,15 +3856,15 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 /* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
 static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
 {
-    const unsigned all = bsn_log2_fixed(n);
+    const uint64_t all = bsn_log2_fixed(n);
     uint64_t sum = 0;
     unsigned s, used = 0;
     for (s = 0; s < symbols; s++) {
         if (!count[s]) continue;
-        sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
+        sum += count[s] * (all - bsn_log2_fixed(count[s]));
         used++;
     }
-    return (sum >> 8) + 5 * used;
+    return (sum >> BSN_LOG2_ONE) + 5 * used;
 }
 
 typedef struct bsn_words_plan {
