@@ -73,6 +73,7 @@ fuzz-smoke:
 
 $(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
 $(B)/fuzz/replay-delta: SEEDS = -DSEEDS=fuzz_delta_seed
+$(B)/fuzz/replay-info: SEEDS = -DSEEDS=fuzz_info_seed
 $(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
 $(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
 $(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)

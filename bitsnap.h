@@ -434,6 +434,32 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * extensions). Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
+/* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
+typedef struct bitsnap_part {
+    uint64_t elements;       /* words or symbols */
+    uint64_t size;           /* bytes */
+    uint64_t changed;        /* CLASSED: words that are not 0 */
+    unsigned kind;           /* of the list, of words that of their symbols; 0 also for planes, 128 for words, as they are */
+} bitsnap_part;
+
+typedef struct bitsnap_block {
+    unsigned form;
+    uint64_t elements;       /* those of its cells */
+    uint64_t size;           /* bytes, with head, check and hashes */
+    unsigned classes;        /* CLASSED: 1 to 8; else 0 */
+    unsigned char borders[8]; /* between the classes */
+    unsigned parts;
+    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
+                                CLASSED: each class, where that can be known, else there are 0 parts */
+} bitsnap_block;
+
+/* Reads the block that begins at `source` with element `first` of the frame, of which bitsnap_read_info has told `info`: the
+ * first one stands behind the header, every other where the one before ends. Lists are parsed, but checks are not looked at.
+ * Classes of more than one can be told apart with the base in b->base only, which then must be the right one. Workspace:
+ * info->workspace_size. Offsets of errors count from `source`. */
+BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
+                                              const void *source, size_t size);
+
 /* ================================================================================= STREAM */
 
 /* Frames piece by piece, with the same bytes as in one piece. Plain data that the caller owns.
@@ -3035,29 +3061,49 @@ BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
     w->ahead += size;
 }
 
-/* 256 * log2(x), rounded down to 1/256 by squaring; x > 0 */
-static unsigned bsn_log2_fixed(uint32_t x)
+#define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
+
+/* 2^20 * log2(1 + i / 256) */
+static const uint32_t bsn_log2_table[257] = {
+    0, 5898, 11773, 17625, 23454, 29262, 35047, 40810, 46551, 52270, 57968, 63644, 69300, 74934,
+    80547, 86140, 91711, 97263, 102794, 108305, 113796, 119267, 124719, 130151, 135563, 140956, 146330, 151685,
+    157021, 162339, 167637, 172917, 178179, 183423, 188648, 193856, 199045, 204217, 209372, 214508, 219628, 224730,
+    229815, 234883, 239934, 244968, 249985, 254986, 259971, 264939, 269891, 274826, 279746, 284650, 289537, 294409,
+    299266, 304107, 308932, 313742, 318537, 323317, 328082, 332831, 337566, 342286, 346991, 351682, 356359, 361020,
+    365668, 370301, 374920, 379526, 384117, 388694, 393257, 397807, 402343, 406866, 411375, 415870, 420353, 424822,
+    429278, 433720, 438150, 442567, 446971, 451362, 455741, 460107, 464460, 468801, 473129, 477445, 481749, 486041,
+    490320, 494587, 498843, 503086, 507318, 511537, 515745, 519942, 524126, 528300, 532461, 536612, 540750, 544878,
+    548995, 553100, 557194, 561277, 565349, 569410, 573460, 577500, 581529, 585547, 589554, 593551, 597537, 601513,
+    605478, 609433, 613378, 617312, 621236, 625150, 629054, 632948, 636832, 640706, 644570, 648424, 652269, 656103,
+    659928, 663744, 667549, 671345, 675132, 678909, 682677, 686436, 690185, 693925, 697655, 701377, 705089, 708792,
+    712487, 716172, 719848, 723515, 727174, 730823, 734464, 738096, 741720, 745335, 748941, 752538, 756127, 759708,
+    763280, 766844, 770399, 773946, 777484, 781015, 784537, 788051, 791557, 795055, 798544, 802026, 805500, 808965,
+    812423, 815873, 819315, 822749, 826176, 829594, 833005, 836409, 839804, 843192, 846573, 849946, 853311, 856669,
+    860020, 863363, 866699, 870027, 873348, 876662, 879969, 883268, 886561, 889846, 893124, 896394, 899658, 902915,
+    906165, 909408, 912644, 915873, 919095, 922310, 925518, 928720, 931915, 935103, 938284, 941459, 944627, 947789,
+    950944, 954092, 957234, 960369, 963498, 966620, 969736, 972846, 975949, 979046, 982136, 985220, 988298, 991370,
+    994435, 997494, 1000547, 1003594, 1006635, 1009670, 1012698, 1015721, 1018737, 1021748, 1024752, 1027751, 1030743, 1033730,
+    1036711, 1039686, 1042655, 1045618, 1048576
+};
+
+/* 2^20 * log2(x), between the entries of the table along a line: off by less than 2^-18, so that even of a count of 2^20, as
+ * that of zeros is where hardly anything has changed, the logarithm times the count is right to 3 bits; x > 0 */
+static uint64_t bsn_log2_fixed(uint32_t x)
 {
-    unsigned whole = bsn_log2(x), fraction = 0, i;
-    uint64_t y = (uint64_t)x << (31 - whole);
-    for (i = 0; i < 8; i++) {
-        y = (y * y) >> 31;
-        fraction <<= 1;
-        if (y >> 32) {
-            y >>= 1;
-            fraction |= 1;
-        }
-    }
-    return whole << 8 | fraction;
+    const unsigned whole = bsn_log2(x);
+    const uint32_t y = x << (31 - whole), i = y >> 23 & 255, rest = y & 0x7FFFFF; /* 1, then 8 and 23 bits */
+    const uint32_t low = bsn_log2_table[i], step = bsn_log2_table[i + 1] - low;
+    return ((uint64_t)whole << BSN_LOG2_ONE) + low + ((uint64_t)step * rest >> 23);
 }
 
 static uint64_t bsn_entropy_bits(const uint32_t count[256], uint32_t n)
 {
     uint64_t sum = 0;
-    unsigned s, all = n ? bsn_log2_fixed(n) : 0;
+    const uint64_t all = n ? bsn_log2_fixed(n) : 0;
+    unsigned s;
     for (s = 0; s < 256; s++)
-        if (count[s]) sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
-    return sum >> 8;
+        if (count[s]) sum += count[s] * (all - bsn_log2_fixed(count[s]));
+    return sum >> BSN_LOG2_ONE;
 }
 
 #define BSN_NEVER (~UINT64_C(0))
@@ -3224,8 +3270,8 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
 {
     uint64_t sum = 0;
     if (k && k < n)
-        sum = (uint64_t)k * (bsn_log2_fixed(n) - bsn_log2_fixed(k)) + (uint64_t)(n - k) * (bsn_log2_fixed(n) - bsn_log2_fixed(n - k));
-    return sum >> 8;
+        sum = k * (bsn_log2_fixed(n) - bsn_log2_fixed(k)) + (n - k) * (bsn_log2_fixed(n) - bsn_log2_fixed(n - k));
+    return sum >> BSN_LOG2_ONE;
 }
 
 /* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
@@ -3821,16 +3867,16 @@ static void bsn_gather(uint8_t *words, const uint8_t *next[BSN_CLASSES], const u
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
 static uint64_t bsn_class_bits(const uint32_t token[BSN_TOKENS], uint32_t n)
 {
-    const unsigned all = bsn_log2_fixed(n);
+    const uint64_t all = bsn_log2_fixed(n);
     uint64_t entropy = 0, bits = 80;
     unsigned t, used = 0;
     for (t = 0; t < BSN_TOKENS; t++) {
         if (!token[t]) continue;
-        entropy += (uint64_t)token[t] * (all - bsn_log2_fixed(token[t]));
+        entropy += token[t] * (all - bsn_log2_fixed(token[t]));
         bits += (uint64_t)token[t] * bsn_token_rest(t);
         used++;
     }
-    entropy >>= 8;
+    entropy >>= BSN_LOG2_ONE;
     return bits + entropy + entropy / 50 + 8 * (used < 40 ? used : 40);
 }
 
@@ -3878,15 +3924,15 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 /* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
 static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
 {
-    const unsigned all = bsn_log2_fixed(n);
+    const uint64_t all = bsn_log2_fixed(n);
     uint64_t sum = 0;
     unsigned s, used = 0;
     for (s = 0; s < symbols; s++) {
         if (!count[s]) continue;
-        sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
+        sum += count[s] * (all - bsn_log2_fixed(count[s]));
         used++;
     }
-    return (sum >> 8) + 5 * used;
+    return (sum >> BSN_LOG2_ONE) + 5 * used;
 }
 
 typedef struct bsn_words_plan {
@@ -6209,6 +6255,20 @@ static void bsn_decode_same(bsn_decoding *d)
     }
 }
 
+/* How many classes a block has, if it may have so many, and its borders are what they should be, else 0. */
+static unsigned bsn_read_classes(const bsn_decoding *d)
+{
+    const uint8_t *p = d->body;
+    const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
+    unsigned classes, k;
+    if (p == d->end) return 0;
+    classes = *p++;
+    if (classes < 1 || classes > most || (size_t)(d->end - p) < classes - 1) return 0;
+    for (k = 0; k + 1 < classes; k++)
+        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 0;
+    return classes;
+}
+
 /* Differences to the prediction, by class. */
 static unsigned bsn_decode_classed(bsn_decoding *d)
 {
@@ -6228,11 +6288,9 @@ static unsigned bsn_decode_classed(bsn_decoding *d)
     bsn_words x;
     size_t i, j;
     d->place = d->body;
-    if (p == d->end) return 46;
-    classes = *p++;
-    if (classes < 1 || classes > (exponent.mask ? BSN_CLASSES : 1) || (size_t)(d->end - p) < classes - 1) return 46;
-    for (k = 0; k + 1 < classes; k++)
-        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
+    classes = bsn_read_classes(d);
+    if (!classes) return 46;
+    p++;
     memset(counts, 0, sizeof counts);
     counts[0] = (uint32_t)n;
     if (classes > 1) {
@@ -8312,6 +8370,153 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
     memset(&b->error, 0, sizeof b->error);
     if (!size || !destination || !source) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
+}
+
+/* ---- what blocks are made of ---- */
+
+/* A list of symbols at r->at. */
+static void bsn_part_list(bitsnap_part *part, bsn_reader *r, size_t n, unsigned bits)
+{
+    const uint8_t *begin = r->at;
+    part->elements = n;
+    part->kind = n && begin < r->end ? *begin : 0;
+    bsn_list_read(r, n, bits);
+    part->size = (uint64_t)(r->at - begin);
+}
+
+/* A list of words, which are read to count those that are not 0. */
+static void bsn_part_words(bitsnap_part *part, const bsn_words *x, size_t n)
+{
+    static const uint8_t zero[8] = { 0 };
+    const uint8_t *begin = x->reader->at;
+    size_t i, list = 2;
+    bsn_words_read(x, n);
+    part->elements = n;
+    part->size = (uint64_t)(x->reader->at - begin);
+    if (!n || x->reader->rule) return;
+    if (*begin != BSN_WORDS_RAW) list += bsn_low_size(*begin, n);
+    part->kind = *begin == BSN_WORDS_RAW ? BSN_WORDS_RAW : begin[list];
+    for (i = 0; i < n; i++) part->changed += !bsn_equal(x->words + i * x->width, zero, x->width);
+}
+
+static unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d)
+{
+    bsn_layout y;
+    bsn_reader r;
+    const unsigned rule = bsn_layout_read(&y, d);
+    if (rule) return rule;
+    block->parts = 2;
+    block->part[0].elements = d->n;
+    block->part[0].size = y.at[y.planes];
+    bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(d->work + 1));
+    bsn_part_list(&block->part[1], &r, d->n, y.field.symbol_bits);
+    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+}
+
+static unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
+{
+    bsn_reader r;
+    const uint8_t *at = d->body;
+    for (; block->parts < d->context->width; block->parts++) {
+        bsn_reader_begin(&r, d, at, (uint8_t *)(d->work + 1));
+        bsn_part_list(&block->part[block->parts], &r, d->n, 8);
+        if (r.rule) return r.rule;
+        at = r.at;
+    }
+    return at == d->end ? 0 : 33;
+}
+
+static unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
+    uint8_t *memory = (uint8_t *)bsn_align(w + 1), *predicted = w->elements, of[256];
+    const uint8_t *p = d->body + 1;
+    uint32_t counts[BSN_CLASSES];
+    const unsigned classes = bsn_read_classes(d);
+    bsn_reader r;
+    bsn_words x;
+    size_t i, j;
+    if (!classes) return 46;
+    block->classes = classes;
+    memcpy(block->borders, p, classes - 1);
+    if (classes > 1 && !d->base) return 0;
+    memset(counts, 0, sizeof counts);
+    if (classes == 1) {
+        counts[0] = (uint32_t)d->n;
+    } else {
+        bsn_class_map(of, p, classes);
+        for (i = 0; i < d->n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+            bsn_exponents(w->plane[0], bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, c->width);
+            for (j = 0; j < m; j++) counts[of[w->plane[0][j]]]++;
+        }
+    }
+    x.reader = &r;
+    x.words = memory;
+    x.place = (uint32_t *)(void *)(memory + ((d->n * c->width + 127) & ~(size_t)63));
+    x.symbols = w->plane[0];
+    x.low = w->plane[1];
+    x.width = c->width;
+    bsn_reader_begin(&r, d, p + classes - 1, (uint8_t *)x.place + ((4 * d->n + 127) & ~(size_t)63));
+    for (; block->parts < classes; block->parts++) {
+        bsn_part_words(&block->part[block->parts], &x, counts[block->parts]);
+        if (r.rule) return r.rule;
+    }
+    return r.at == d->end ? 0 : 33;
+}
+
+BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
+                                              const void *source, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)source;
+    bitsnap_status status;
+    bitsnap_stream s;
+    bsn_decoding d;
+    bsn_call call;
+    bsn_look look;
+    unsigned rule = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!block || !info || !source || !bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN ||
+        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    memset(block, 0, sizeof *block);
+    memset(&s, 0, sizeof s);
+    s.dtype = info->dtype;
+    s.block_log2 = info->block_log2;
+    s.count = info->count;
+    s.flags = info->checks ? BSN_FLAG_CHECKS : 0;
+    if (info->has_base) s.role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+    s.state.base_dtype = (unsigned)info->base_dtype;
+    s.state.base_id = info->base_id;
+    if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    status = bsn_call_begin(&call, b, &s);
+    if (!status && b->base.data) status = bsn_check_base(b, &s);
+    if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
+    if (status) return status;
+    if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, first);
+    block->form = look.form;
+    block->elements = look.elements;
+    block->size = look.whole;
+    memset(&d, 0, sizeof d);
+    d.work = bsn_work_of(&call, 0);
+    d.context = &call.context;
+    d.body = p + look.prefix;
+    d.end = d.input_end = p + look.whole;
+    d.n = (size_t)look.elements;
+    if (look.form == BSN_FORM_CLASSED && b->base.data) {
+        const unsigned width = bsn_dtypes[info->base_dtype].width;
+        d.base = (const uint8_t *)b->base.data + first * width;
+        if (!call.context.ignore && bsn_leaves_of(call.context.kernels, &d.work->pieces, &call.ids->base, d.base, d.n, width) !=
+                                        bsn_load64(d.body - BSN_IDS_SIZE))
+            return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
+    }
+    if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
+    else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
+    else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,

@@ -1,5 +1,64 @@
-/* bitsnap_read_info on anything: no access outside of the source, and what it tells is possible. */
+/* bitsnap_read_info and bitsnap_read_block on anything: no access outside of the source, and what they tell is possible. */
 #include "fuzz.h"
+
+#define MOST 100000u /* elements of frames whose blocks are looked at */
+
+/* The base of the seeds: the upper bytes of elements are of a few kinds only. */
+static uint8_t *base_of(size_t n, unsigned width)
+{
+    uint8_t *p = (uint8_t *)malloc(n * width);
+    uint64_t x = 1;
+    size_t i;
+    REQUIRE(p);
+    for (i = 0; i < n * width; i++) {
+        x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        p[i] = (uint8_t)(i % width + 1 == width ? 0x38 + (x >> 60) % 8 : x >> 56);
+    }
+    return p;
+}
+
+/* Every block, with a base or without one, of which no check is looked at. */
+static void look(const bitsnap_info *info, const uint8_t *source, size_t size, int with_base)
+{
+    bitsnap b;
+    bitsnap_block block;
+    bitsnap_status status = BITSNAP_OK;
+    uint64_t first = 0, at = info->header_size;
+    memset(&b, 0, sizeof b);
+    b.workspace_size = info->workspace_size;
+    b.workspace = malloc(b.workspace_size);
+    b.flags = BITSNAP_IGNORE_CHECKS;
+    if (with_base) {
+        b.base.data = base_of((size_t)info->count, bitsnap_width(info->base_dtype));
+        b.base.count = info->count;
+        b.base.dtype = info->base_dtype;
+    }
+    REQUIRE(b.workspace && (b.base.data || !with_base));
+    while (!status && first < info->count) {
+        status = bitsnap_read_block(&b, &block, info, first, source + at, size - (size_t)at);
+        if (!status) {
+            const uint64_t cell = UINT64_C(1) << info->block_log2;
+            uint64_t bytes = 0, elements = 0;
+            unsigned i;
+            REQUIRE(block.elements && block.elements <= info->count - first && block.size >= 4 && block.size <= size - at);
+            REQUIRE(block.form <= 5 && (block.elements % cell == 0 || first + block.elements == info->count));
+            REQUIRE(block.parts <= 8 && block.classes <= 8 && (block.form == 5) == (block.classes > 0));
+            REQUIRE(block.parts || block.form != 5 || (block.classes > 1 && !with_base));
+            for (i = 0; i < block.parts; i++) {
+                REQUIRE(block.part[i].changed <= block.part[i].elements && block.part[i].kind < 256);
+                bytes += block.part[i].size;
+                elements += block.part[i].elements;
+            }
+            REQUIRE(bytes <= block.size && (!block.classes || !block.parts || elements == block.elements));
+            first += block.elements;
+            at += block.size;
+        } else {
+            REQUIRE(b.error.status == status && status != BITSNAP_E_ARGUMENT && status != BITSNAP_E_WORKSPACE);
+        }
+    }
+    free(b.workspace);
+    free((void *)(uintptr_t)b.base.data);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -9,8 +68,50 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(bitsnap_width(info.dtype) == info.width && info.width);
         REQUIRE(info.count <= UINT64_C(1) << 48 && info.elements_size == info.count * info.width);
         REQUIRE(info.block_log2 >= 6 && info.block_log2 <= 20 && info.header_size <= size && info.frame_size <= size);
-        REQUIRE(info.workspace_size >= bitsnap_workspace(6, 1) && info.workspace_size <= bitsnap_workspace(20, 1));
+        REQUIRE(info.workspace_size >= bitsnap_workspace(6, 1) && info.workspace_size <= bitsnap_workspace_delta(20, 1));
+        if (info.count && info.count <= MOST) {
+            look(&info, copy, size, 0);
+            if (info.has_base) look(&info, copy, size, 1);
+        }
     }
     free(copy);
     return 0;
+}
+
+/* Seeds: deltas of each dtype, few and many elements changed, smaller ones more often, so that there are several classes;
+ * then frames without a base. */
+size_t fuzz_info_seed(unsigned number, uint8_t *to, size_t room)
+{
+    const bitsnap_dtype dtype = (bitsnap_dtype)(1 + number % 11);
+    const unsigned width = bitsnap_width(dtype), shape = number / 11;
+    const size_t n = 4000 / width;
+    uint8_t *was, *is;
+    uint64_t x = number + 1;
+    size_t size, i;
+    bitsnap b;
+    if (shape > 5) return 0;
+    was = base_of(n, width);
+    is = (uint8_t *)malloc(n * width);
+    memset(&b, 0, sizeof b);
+    b.workspace_size = bitsnap_workspace_delta(16, 1);
+    b.workspace = malloc(b.workspace_size);
+    REQUIRE(is && b.workspace);
+    memcpy(is, was, n * width);
+    for (i = 0; i < n; i++) {
+        const unsigned small = 7 - was[i * width + width - 1] % 8u;
+        x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        is[i * width] = (uint8_t)(is[i * width] + (x >> 40) % (1u + (small * small >> (5 - shape))));
+    }
+    if (shape < 4) {
+        b.base.data = was;
+        b.base.count = n;
+        b.base.dtype = dtype;
+        if (shape == 1) b.flags |= BITSNAP_SELF_CONTAINED;
+    }
+    b.level = BITSNAP_BEST;
+    REQUIRE(bitsnap_encode(&b, to, room, &size, is, n, dtype) == BITSNAP_OK);
+    free(b.workspace);
+    free(was);
+    free(is);
+    return size;
 }

@@ -7,45 +7,85 @@
 #include "bitsnap_simd.h"
 #include "data.h"
 
-static uint8_t workspace[BITSNAP_WORKSPACE];
+static void line(const bitsnap *b, const char *what, unsigned number, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
+{
+    bitsnap c = *b;
+    const size_t bound = n * bitsnap_width(dtype) + 16 * (n / 64 + 2) + 160;
+    uint8_t *frame = (uint8_t *)malloc(bound);
+    size_t size;
+    if (bitsnap_encode(&c, frame, bound, &size, elements, n, dtype)) exit(1);
+    printf("%s %s %u level %d, %lu elements: %lu bytes %08lx%08lx\n", bitsnap_dtype_name(dtype), what, number, c.level,
+           (unsigned long)n, (unsigned long)size, (unsigned long)(bitsnap_hash(frame, size) >> 32),
+           (unsigned long)(bitsnap_hash(frame, size) & 0xFFFFFFFFu));
+    free(frame);
+}
 
-int main(int argc, char **argv)
+static void frames(bitsnap b)
 {
     static const struct {
         size_t n;
         unsigned log2;
     } sizes[] = { { 1, 0 }, { 20, 0 }, { 256, 0 }, { 1000, 6 }, { 4096, 0 }, { 70001, 0 } };
-    bitsnap b;
     unsigned dtype, shape, level, i;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (shape = 0; shape < DATA_SHAPES; shape++)
+            for (level = 0; level < 3; level++) {
+                uint8_t *elements;
+                i = (dtype + shape + level) % (sizeof sizes / sizeof *sizes);
+                if (shape == DATA_WEIGHTS && level == 0) i = 5;
+                elements = (uint8_t *)malloc(sizes[i].n * bitsnap_width((bitsnap_dtype)dtype));
+                test_state = dtype * 100 + shape;
+                data_fill(elements, sizes[i].n, dtype, (int)shape);
+                b.block_log2 = sizes[i].log2;
+                b.level = (int)level;
+                b.flags = shape & 1 ? BITSNAP_CONTENT_ID : 0;
+                line(&b, "shape", shape, elements, sizes[i].n, (bitsnap_dtype)dtype);
+                free(elements);
+            }
+}
+
+/* Deltas of which one element in so many has changed, most of them by little; of bf16 also in one large cell. */
+static void deltas(bitsnap b)
+{
+    static const unsigned every[] = { 1, 3, 100, 3000, 30000 };
+    unsigned dtype, rate;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (rate = 0; rate < 5; rate++) {
+            const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+            const size_t n = dtype == BITSNAP_BF16 ? 500000 : 20000 + 30000 * (size_t)rate;
+            uint8_t *base = (uint8_t *)malloc(n * width), *elements = (uint8_t *)malloc(n * width);
+            size_t i;
+            test_state = dtype * 100 + rate;
+            data_fill(base, n, dtype, DATA_WEIGHTS);
+            memcpy(elements, base, n * width);
+            for (i = 0; i < n; i++) {
+                const uint64_t r = test_random(), x = bsn_element_load(base + i * width, width);
+                if (r % every[rate]) continue;
+                data_store(elements + i * width, (r >> 20) % 50 ? x + ((r >> 30) & 7) - 3 : r >> 4, width);
+            }
+            b.base.data = base;
+            b.base.count = n;
+            b.base.dtype = (bitsnap_dtype)dtype;
+            b.level = (int)((dtype + rate) % 3);
+            b.flags = (dtype + rate) % 5 ? 0 : BITSNAP_SELF_CONTAINED;
+            line(&b, "delta, changed one in", every[rate], elements, n, (bitsnap_dtype)dtype);
+            free(base);
+            free(elements);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace = workspace;
-    b.workspace_size = sizeof workspace;
+    b.workspace_size = bitsnap_workspace_delta(19, 1);
+    b.workspace = malloc(b.workspace_size);
     if (argc > 1) {
         b.kernels = bitsnap_kernels_get((unsigned)atoi(argv[1]));
         if (!b.kernels) return 0;
     }
-    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
-        for (shape = 0; shape < DATA_SHAPES; shape++)
-            for (level = 0; level < 3; level++) {
-                const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
-                i = (dtype + shape + level) % (sizeof sizes / sizeof *sizes);
-                if (shape == DATA_WEIGHTS && level == 0) i = 5;
-                {
-                    const size_t n = sizes[i].n, bound = n * width + 16 * (n / 64 + 2) + 96;
-                    uint8_t *elements = (uint8_t *)malloc(n * width), *frame = (uint8_t *)malloc(bound);
-                    size_t size;
-                    test_state = dtype * 100 + shape;
-                    data_fill(elements, n, dtype, (int)shape);
-                    b.block_log2 = sizes[i].log2;
-                    b.level = (int)level;
-                    b.flags = shape & 1 ? BITSNAP_CONTENT_ID : 0;
-                    if (bitsnap_encode(&b, frame, bound, &size, elements, n, (bitsnap_dtype)dtype)) return 1;
-                    printf("%s shape %u level %u, %lu elements: %lu bytes %08lx%08lx\n", bitsnap_dtype_name((bitsnap_dtype)dtype), shape, level,
-                           (unsigned long)n, (unsigned long)size, (unsigned long)(bitsnap_hash(frame, size) >> 32),
-                           (unsigned long)(bitsnap_hash(frame, size) & 0xFFFFFFFFu));
-                    free(elements);
-                    free(frame);
-                }
-            }
+    frames(b);
+    deltas(b);
+    free(b.workspace);
     return 0;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Two implementations of docs/FORMAT.md that do not know each other: tests/decoder.py and the C code agree on frames that
-# our encoder makes, on frames that it never makes, with and without a base, on what must be rejected and why, and on random damage.
+# our encoder makes, on frames that it never makes, with and without a base, on what must be rejected and why, and on random
+# damage; and so do decoder.py and the tool on files, those that are deltas included.
 cd "$(dirname "$0")/.." || exit 1
 command -v python3 >/dev/null || { echo "skip - decoder: needs python3"; exit 0; }
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
@@ -14,6 +15,10 @@ for round in 1 2; do
         "$t/exchange" write "$t/written$round" "$((seed * 10 + round))" && python3 tests/decoder.py check "$t/written$round"; } ||
         { echo "not ok - decoder: seed $((seed * 10 + round))"; status=1; }
 done
+# files that are deltas, made by the tool
+tool=${BITSNAP:-build/bitsnap}
+[ -x "$tool" ] || { tool=$t/bitsnap; ${CC:-cc} -std=c99 -O2 -w -I. docs/examples/tool/*.c -o "$tool" -lpthread; }
+python3 tests/check_deltas.py "$tool" "$t/deltas" "$seed" || { echo "not ok - decoder deltas: seed $seed"; status=1; }
 # what is frozen in text
 python3 - <<'END' || status=1
 import sys

@@ -29,7 +29,7 @@ figures() { # file, tensors: each has rows, no row lacks a figure of bitsnap's o
     awk -F'\t' -v wanted="$2" '/^#/ { next }
         $1 == "tensor" { for (i = 1; i <= NF; i++) at[$i] = i; columns = NF; next }
         NF != columns { bad = 1 }
-        { seen[$1]++; n = split("full default best self mask", names, " "); for (i in names) if ($at[names[i]] == "-") bad = 1 }
+        { seen[$1]++; n = split("full default best self fast mask", names, " "); for (i in names) if ($at[names[i]] == "-") bad = 1 }
         $at["over_plain"] != "-" && $at["over_plain"] > 200 { bad = 1 }
         END { n = split(wanted, names, " "); for (i in names) if (!seen[names[i]]) bad = 1; exit bad }' "$t/results/$1"
 }

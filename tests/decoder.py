@@ -5,10 +5,10 @@ It is slow and plain on purpose: it follows the document section by section (the
 its sections and of its conditions R1 to R47), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
-    decoder.py file FILE.bsnap             write the source of a .bsnap file to standard output
+    decoder.py file FILE [--base BASE]     write the source of a .bsnap file to standard output
     decoder.py check DIR                   decode all that generate.py wrote to DIR, and compare
 
-A base is given as its dtype, a byte, and then its elements.
+The base of a frame is given as its dtype, a byte, and then its elements; that of a file is a .safetensors file.
 """
 
 import argparse
@@ -1071,7 +1071,9 @@ FILE_MAGIC = bytes.fromhex("B5534E5046494C45")
 TEXT_MAGIC = bytes.fromhex("B5545854")
 END_RECORD_MAGIC = bytes.fromhex("B5454E44")
 FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
-KIND_RAW, KIND_SAFETENSORS = 0, 1
+BASE_MAGIC = bytes.fromhex("B5424153")
+PLACE_MAGIC = bytes.fromhex("B5504C43")
+KIND_RAW, KIND_SAFETENSORS, KIND_DELTA = 0, 1, 2
 UNKNOWN_SIZE = M64
 MAX_TEXT = 100_000_000
 PIECE = 65536
@@ -1097,10 +1099,12 @@ def decode_file_header(data):
         raise Reject(0, "version %d of the file" % data[8], 8)
     if u64(data, 24) != xxh3(data[:24]):
         raise Reject(0, "the check of the file header", 24)
-    if data[9] not in (KIND_RAW, KIND_SAFETENSORS):
+    if data[9] not in (KIND_RAW, KIND_SAFETENSORS, KIND_DELTA):
         raise Reject(0, "a source of kind %d" % data[9], 9)
     if any(data[10:16]):
         raise Reject(0, "reserved bytes of the file header", 10)
+    if data[9] == KIND_DELTA and u64(data, 16) == UNKNOWN_SIZE:
+        raise Reject(0, "a delta to a source of unknown size", 16)
     return data[9], u64(data, 16)
 
 
@@ -1139,8 +1143,8 @@ def sums_of(stream, pos):
     return numbers
 
 
-def decode_text(data, pos, end, text_size):
-    """8.2: the text that the coded text in data[pos:end] stands for."""
+def decode_text(data, pos, end, text_size, before=b""):
+    """8.2: the text that the coded text in data[pos:end] stands for, with another text standing before it."""
     literals, counts, matches, low, middle, high = decode_streams(data, pos, end, text_size)
     counts, matches = sums_of(counts, pos), sums_of(matches, pos)
     if not counts or not len(counts) - 1 == len(matches) == len(low) == len(middle) == len(high):
@@ -1149,17 +1153,22 @@ def decode_text(data, pos, end, text_size):
         raise Reject(0, "%d literals, not %d" % (len(literals), sum(counts)), pos)
     if sum(counts) + sum(matches) + MIN_MATCH * len(matches) != text_size:
         raise Reject(0, "the sequences do not give %d bytes" % text_size, pos)
-    text, used = bytearray(), 0
+    text, used = bytearray(before), 0
     for i, count in enumerate(counts):
         text += literals[used:used + count]
         used += count
         if i < len(matches):
             distance = low[i] | middle[i] << 8 | high[i] << 16
             if not 1 <= distance <= len(text):
-                raise Reject(0, "a distance of %d at byte %d of the text" % (distance, len(text)), pos)
+                raise Reject(0, "a distance of %d at byte %d of the text" % (distance, len(text) - len(before)), pos)
             for _ in range(matches[i] + MIN_MATCH):
                 text.append(text[-distance])
-    return bytes(text)
+    return bytes(text[len(before):])
+
+
+def coded_most(text_size):
+    """8.2, 8.5: the most bytes that a coded text may have"""
+    return 16 * text_size + 65536
 
 
 def decode_text_record(data, pos, limit):
@@ -1170,6 +1179,8 @@ def decode_text_record(data, pos, limit):
     text_size, coded = u64(data, pos + 8), u64(data, pos + 16)
     if text_size > MAX_TEXT:
         raise Reject(0, "a text of %d bytes" % text_size, pos + 8)
+    if coded > coded_most(text_size):
+        raise Reject(0, "a coded text of %d bytes" % coded, pos + 16)
     file_need(data, pos, 32 + coded)
     end = pos + 24 + coded
     if u64(data, end) != xxh3(data[pos:end]):
@@ -1177,6 +1188,73 @@ def decode_text_record(data, pos, limit):
     if text_size + 8 > limit:
         raise TooLarge("a text of %d bytes" % text_size)
     return le64(text_size) + decode_text(data, pos + 24, end, text_size), end + 8
+
+
+def split_base(base):
+    """8: the text and the data of a .safetensors file"""
+    if len(base) < 8 or u64(base, 0) > len(base) - 8:
+        raise Reject(0, "a base that is no .safetensors file", 0)
+    return base[8:8 + u64(base, 0)], base[8 + u64(base, 0):]
+
+
+def decode_base_record(data, pos, base, limit):
+    """8.5: what the record at pos stands for, the data of the base, and where the record ends. Where the base is there the
+    copy of its text is not looked at."""
+    if data[pos:pos + 4] != BASE_MAGIC:
+        raise Reject(0, "no base behind the header of a delta", pos)
+    file_need(data, pos, 44)
+    base_size, base_data_size = u32(data, pos + 4), u64(data, pos + 8)
+    size, base_coded, coded = u32(data, pos + 32), u32(data, pos + 36), u32(data, pos + 40)
+    if base_size > MAX_TEXT or base_coded > coded_most(base_size):
+        raise Reject(0, "a text of %d bytes, coded %d, of the base" % (base_size, base_coded), pos + 4)
+    if base_data_size + base_size + 8 >= M64:
+        raise Reject(0, "a base of 2^64 bytes or more", pos + 8)
+    if size > MAX_TEXT or coded > coded_most(size):
+        raise Reject(0, "a text of %d bytes, coded %d" % (size, coded), pos + 32)
+    if not coded and (size != base_size or data[pos + 16:pos + 24] != data[pos + 24:pos + 32]):
+        raise Reject(0, "no text, but another than that of the base", pos + 40)
+    end = pos + 44 + base_coded + coded
+    file_need(data, pos, end + 8 - pos)
+    if u64(data, end) != xxh3(data[pos:end]):
+        raise Reject(0, "the check of the base record", end)
+    if size + 8 > limit:
+        raise TooLarge("a text of %d bytes" % size)
+    if base is None:
+        raise Reject(0, "no base", pos)
+    base_text, base_data = split_base(base)
+    if len(base_text) != base_size or xxh3(base_text) != u64(data, pos + 16):
+        raise Reject(0, "a base with another text", pos + 16)
+    if len(base_data) != base_data_size:
+        raise Reject(0, "a base with other data", pos + 8)
+    text = decode_text(data, pos + 44 + base_coded, end, size, base_text) if coded else base_text
+    if xxh3(text) != u64(data, pos + 24):
+        raise Reject(0, "another text than the base record says", pos + 24)
+    return le64(size) + text, base_data, end + 8
+
+
+def decode_place_record(data, pos):
+    """8.6: where in the data of its base the base of the next frame begins, and where the record ends"""
+    file_need(data, pos, 20)
+    if u64(data, pos + 12) != xxh3(data[pos:pos + 12]):
+        raise Reject(0, "the check of the place record", pos + 12)
+    return u64(data, pos + 4), pos + 20
+
+
+def decode_frame_of_file(data, pos, place, base_data, limit):
+    """8.1, 8.6: the frame at pos, and where it ends; place: what the place record before it says, or None."""
+    try:
+        header, base = decode_header(data[pos:]), None
+        if (header.base is None) != (place is None):
+            raise Reject(0, "a place without a base, or a base without a place", 16)
+        if header.base:
+            size = header.count * DTYPES[header.base.dtype].width
+            if place + size > len(base_data):
+                raise Reject(0, "a place beyond the end of the base", 16)
+            base = Base(header.base.dtype, base_data[place:place + size])
+        frame = decode_frame(data[pos:], exact=False, limit=limit, base=base)
+    except Reject as reject:
+        raise moved(reject, pos)
+    return frame, pos + frame.size
 
 
 def decode_end_record(data, pos, source_size, frame_sizes):
@@ -1204,24 +1282,28 @@ def decode_end_record(data, pos, source_size, frame_sizes):
         raise Reject(0, "bytes behind the end record", pos + size)
 
 
-def decode_file(data, limit=DEFAULT_LIMIT):
-    """8: the source that a .bsnap file holds."""
+def decode_file(data, limit=DEFAULT_LIMIT, base=None):
+    """8: the source that a .bsnap file holds; base: that of a delta, a .safetensors file."""
     data = bytes(data)
     kind, said_size = decode_file_header(data)
-    source, frame_sizes, pos = bytearray(), [], 32
+    source, frame_sizes, pos, base_data = bytearray(), [], 32, b""
     if kind == KIND_SAFETENSORS:
         if data[pos:pos + 4] != TEXT_MAGIC:
             raise Reject(0, "no text behind the header of a .safetensors file", pos)
         text, pos = decode_text_record(data, pos, limit)
         source += text
-    while data[pos:pos + 4] == MAGIC:
-        try:
-            frame = decode_frame(data[pos:], exact=False, limit=limit - len(source))
-        except Reject as reject:
-            raise moved(reject, pos)
+    if kind == KIND_DELTA:
+        text, base_data, pos = decode_base_record(data, pos, base, limit)
+        source += text
+    while data[pos:pos + 4] in (MAGIC, PLACE_MAGIC):
+        place = None
+        if data[pos:pos + 4] == PLACE_MAGIC:
+            if kind != KIND_DELTA:
+                raise Reject(0, "a place in a file that is no delta", pos)
+            place, pos = decode_place_record(data, pos)
+        frame, pos = decode_frame_of_file(data, pos, place, base_data, limit - len(source))
         source += frame.elements
         frame_sizes.append(frame.size)
-        pos += frame.size
     if data[pos:pos + 4] != END_RECORD_MAGIC:
         raise Reject(0, "neither a frame nor the end record", pos)
     decode_end_record(data, pos, len(source), frame_sizes)
@@ -1375,7 +1457,8 @@ def main():
         command.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="bytes of output allowed")
         if name == "frame":
             command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12, R44 and R45")
-            command.add_argument("--base", metavar="BASE", help="the base of a delta: a byte, its dtype, and its elements")
+        command.add_argument("--base", metavar="BASE", help="the base of a delta: of a frame a byte, its dtype, and its "
+                             "elements; of a file a .safetensors file")
     command = commands.add_parser("check", help="decode all that generate.py or exchange.c wrote to a directory, and compare")
     command.add_argument("path", metavar="DIR")
     arguments = parser.parse_args()
@@ -1384,15 +1467,16 @@ def main():
         return 1 if check_directory(arguments.path) else 0
     with open(arguments.path, "rb") as stream:
         data = stream.read()
+    base = None
+    if arguments.base:
+        with open(arguments.base, "rb") as stream:
+            base = stream.read()
     try:
         if arguments.command == "frame":
-            base = None
-            if arguments.base:
-                with open(arguments.base, "rb") as stream:
-                    base = parse_base(stream.read())
+            base = parse_base(base) if base else None
             output = decode_frame(data, ignore_checks=arguments.ignore_checks, limit=arguments.limit, base=base).elements
         else:
-            output = decode_file(data, limit=arguments.limit)
+            output = decode_file(data, limit=arguments.limit, base=base)
     except (Reject, TooLarge) as error:
         print(error if isinstance(error, Reject) else "too large: %s" % error, file=sys.stderr)
         return 1

@@ -50,6 +50,41 @@ static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n,
     return size;
 }
 
+/* What the blocks say of themselves adds up, and the words that are not 0 are the elements that have changed. */
+static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t size)
+{
+    uint64_t first = 0, at = info->header_size, same = 0, classed = 0, plain = 0;
+    const uint64_t cell = UINT64_C(1) << info->block_log2;
+    const unsigned width = info->width;
+    const void *known = b.base.data;
+    bitsnap_block block;
+    while (first < info->count) {
+        uint64_t changed = 0, words = 0, elements = 0, i;
+        unsigned k;
+        if (bitsnap_read_block(&b, &block, info, first, p + at, size - (size_t)at)) {
+            CHECK(0, "%s", bitsnap_message(&b));
+            return;
+        }
+        for (i = 0; i < block.elements && info->base_dtype == info->dtype; i++)
+            changed += memcmp(base + (first + i) * width, result + (first + i) * width, width) != 0;
+        for (k = 0; k < block.parts; k++) words += block.part[k].changed, elements += block.part[k].elements;
+        if (block.form == BSN_FORM_CLASSED) {
+            CHECK(block.classes >= 1 && block.classes <= 8 && block.parts == (known || block.classes == 1 ? block.classes : 0));
+            CHECK(!block.parts || (words == changed && elements == block.elements), "%d of %d", (int)words, (int)changed);
+        }
+        if (block.form == BSN_FORM_SAME) CHECK(!changed && !block.parts);
+        if (block.form == BSN_FORM_SPLIT) CHECK(block.parts == 2);
+        if (block.form == BSN_FORM_BYTES) CHECK(block.parts == width);
+        *(block.form == BSN_FORM_SAME ? &same : block.form == BSN_FORM_CLASSED ? &classed : &plain) += (block.elements + cell - 1) / cell;
+        at += block.size;
+        first += block.elements;
+        CHECK(bitsnap_read_block(&b, &block, info, 0, p, 3) == BITSNAP_E_TRUNCATED);
+    }
+    CHECK(same == info->same && classed == info->classed && plain == info->plain && at + 44 <= size);
+    CHECK(bitsnap_read_block(&b, &block, info, first, p, size) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_read_block(&b, &block, info, 1, p, size) == BITSNAP_E_ARGUMENT);
+}
+
 static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level, unsigned flags, unsigned log2)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -67,6 +102,8 @@ static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level,
           info.base_id == bitsnap_content_id(base, n, dtype) && info.content_id == bitsnap_content_id(result, n, dtype) &&
           info.same + info.classed + info.plain == info.blocks && info.frame_size == size);
     CHECK(every || info.same == info.blocks, "%d cells of %d", (int)info.same, (int)info.blocks);
+    blocks(b, &info, frame, size);
+    blocks(fresh(), &info, frame, size);
     for (t = 0; bitsnap_kernels_get(t); t++) {
         b.kernels = bitsnap_kernels_get(t);
         memset(back, 0xAA, n * width);

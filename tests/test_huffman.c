@@ -1,5 +1,6 @@
 /* HUFFMAN: lengths, canonical codes, and every complete code that there is, through trees, tables and lists. */
 #include "test.h"
+#include <math.h>
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
@@ -289,6 +290,17 @@ static void tables_one_spelling(void)
     }
 }
 
+/* Logarithms are so exact that even sums of large counts are. */
+static void logarithms(void)
+{
+    uint32_t x;
+    for (x = 1; x < 3000000; x += 1 + x / 3000) {
+        const double wrong = (double)bsn_log2_fixed(x) - 1048576 * log2((double)x);
+        CHECK(wrong < 4 && wrong > -4, "%u: %f", x, wrong);
+    }
+    CHECK(bsn_log2_fixed(1) == 0 && bsn_log2_fixed(1u << 31) == UINT64_C(31) << 20);
+}
+
 static void built_in_trees(void)
 {
     unsigned j, s, sum;
@@ -380,6 +392,7 @@ int main(void)
     RUN(lengths_of_many);
     RUN(lengths_errors);
     RUN(tables_one_spelling);
+    RUN(logarithms);
     RUN(built_in_trees);
     RUN(lists_round_trip);
     RUN(every_complete_code);

@@ -9,7 +9,7 @@
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
-const char *const form_names[FORMS] = {"full",     "default",   "best",  "self", "xor-huffman",
+const char *const form_names[FORMS] = {"full",     "default",   "best",  "self", "fast", "xor-huffman",
                                        "xor-zstd-1", "xor-zstd-19", "mask", "pairs", "gaps"};
 
 static const peer *peer_of(enum form form)
@@ -109,6 +109,7 @@ static size_t measure_bitsnap(measured *m, const change *c, enum form form, unsi
         b.base.count = c->n;
         b.base.dtype = c->base_dtype;
     }
+    if (form == FAST) b.level = BITSNAP_FAST;
     if (form == BEST) b.level = BITSNAP_BEST;
     if (form == SELF) b.flags = BITSNAP_SELF_CONTAINED;
     if (bitsnap_encode(&b, frame, capacity, &size, c->data, c->n, c->dtype) != BITSNAP_OK ||
@@ -132,7 +133,7 @@ measured forms_measure(const change *c, unsigned forms)
     m.n = c->n;
     m.width = bitsnap_width(c->dtype);
     plane_entropies(m.entropy, c->data, c->n, m.width);
-    for (unsigned form = FULL; form <= SELF; form++)
+    for (unsigned form = FULL; form <= FAST; form++)
         if (forms >> form & 1) m.bytes[form] = measure_bitsnap(&m, c, form, 0);
     if (m.bytes[FULL] && m.bytes[DELTA]) m.plain = measure_bitsnap(&m, c, FULL, m.width > 2 ? 17 : 18);
     if (c->dtype == c->base_dtype) {

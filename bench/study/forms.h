@@ -12,6 +12,7 @@ enum form {
     DELTA,        /* bitsnap with a base, level default */
     BEST,         /* level best */
     SELF,         /* level default, self-contained */
+    FAST,         /* level fast */
     XOR_HUFFMAN,  /* XOR, byte planes, each by LMC's runs and Huffman code (bench/lmc.h) */
     XOR_ZSTD_1,   /* XOR, byte planes, each by zstd -1 */
     XOR_ZSTD_19,  /* the same by zstd -19 */
@@ -37,7 +38,7 @@ typedef struct measured {
     unsigned width;
     size_t bytes[FORMS];       /* 0: not measured */
     size_t plain;              /* FULL with the blocks of DELTA; 0: not measured */
-    uint64_t cells[3][3];      /* of DELTA, BEST, SELF: the same, classed, plain */
+    uint64_t cells[4][3];      /* of DELTA, BEST, SELF, FAST: the same, classed, plain */
     double entropy[WIDTH_MAX]; /* order-0, in bits, of each byte plane of the data; 0 is the lowest byte */
     double xor_entropy[WIDTH_MAX]; /* of the data XOR the base */
 } measured;

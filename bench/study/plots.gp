@@ -4,7 +4,7 @@ set datafile missing "-"
 set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
-colour(i) = word("#d62728 #ff7f0e #8c564b #2ca02c #1f77b4 #9467bd #17becf #e377c2 #7f7f7f", i)
+colour(i) = word("#d62728 #ff7f0e #8c564b #2ca02c #1f77b4 #9467bd #17becf #e377c2 #7f7f7f #bcbd22", i)
 steps = results."/study-steps.tsv"
 rates = results."/study-rates.tsv"
 origin(file) = system("sed -n '2s/^# //p' ".file)
@@ -82,7 +82,7 @@ do for [kind in kinds] {
 unset multiplot
 
 # (d) size against the share of elements that change
-forms = "default best self xor-huffman xor-zstd-1 mask pairs gaps full"
+forms = "fast default best self xor-huffman xor-zstd-1 mask pairs gaps full"
 set label 1 origin(rates) at screen 0.5, 0.015 center font ",9" tc rgb "#777777" noenhanced
 set output results."/study-rates.svg"
 set terminal svg size 900,620 font "sans,12" background "white"

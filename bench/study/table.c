@@ -27,7 +27,7 @@ static void figures_begin(const char *title)
                   "# lowest. -: not measured.\n");
     fprintf(file, "tensor\tfrom\tto\telements\tchanged");
     for (unsigned f = 0; f < FORMS; f++) fprintf(file, "\t%s", form_names[f]);
-    for (unsigned f = DELTA; f <= SELF; f++)
+    for (unsigned f = DELTA; f <= FAST; f++)
         for (unsigned k = 0; k < 3; k++) fprintf(file, "\t%s_%s", form_names[f], cell_names[k]);
     fprintf(file, "\tover_plain");
     for (unsigned k = 0; k < PLANES; k++) fprintf(file, "\tentropy_%u", k);
@@ -58,7 +58,7 @@ static void figures_row(const char *tensor, const char *from, const char *to, co
         if (m->bytes[f]) fprintf(file, "\t%.6g", bits_per_element(m, f));
         else fprintf(file, "\t-");
     }
-    for (unsigned f = 0; f < 3; f++)
+    for (unsigned f = 0; f <= FAST - DELTA; f++)
         for (unsigned k = 0; k < 3; k++) fprintf(file, "\t%u", (unsigned)m->cells[f][k]);
     if (m->plain) fprintf(file, "\t%ld", (long)m->bytes[DELTA] - (long)m->plain);
     else fprintf(file, "\t-");

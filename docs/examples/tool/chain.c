@@ -13,12 +13,24 @@ int chain_note_frame(void *context, const file_frame *frame, fault *f)
     if (x->count == x->capacity) {
         const size_t capacity = x->capacity ? 2 * x->capacity : 16;
         file_frame *frames = (file_frame *)realloc(x->frames, capacity * sizeof *frames);
+        forms *parts;
         if (!frames) return fault_memory(f);
         x->frames = frames;
+        parts = (forms *)realloc(x->forms, capacity * sizeof *parts);
+        if (!parts) return fault_memory(f);
+        x->forms = parts;
         x->capacity = capacity;
     }
-    x->frames[x->count++] = *frame;
-    return 0;
+    x->frames[x->count] = *frame;
+    x->forms[x->count++] = x->now;
+    memset(&x->now, 0, sizeof x->now);
+    return forms_add(&x->all, &x->forms[x->count - 1], f);
+}
+
+int chain_note_block(void *context, const bitsnap_block *block, uint64_t changed, fault *f)
+{
+    chain_file *x = (chain_file *)context;
+    return forms_note(&x->now, block, changed, f);
 }
 
 int chain_take(chain_file *x, file_reader *r, const char *name, fault *f)
@@ -87,17 +99,22 @@ static file_frame sum_of(const chain_file *x)
     return all;
 }
 
-void chain_print(const chain_file *x, uint64_t file_size, int with_frames)
+void chain_print(const chain_file *x, uint64_t file_size)
 {
     const file_frame all = sum_of(x);
-    size_t i;
     (void)printf("base     %llu bytes of header text (id %016llx), %llu bytes of data; the header text of the file is %s\n",
                  (unsigned long long)x->link.base.text_size, (unsigned long long)x->link.base.id,
                  (unsigned long long)x->link.base.data_size, x->link.coded_size ? "another" : "the same");
     (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
                  "%llu for themselves\n", (unsigned long long)all.count, per_element(file_size, all.count),
                  (unsigned long long)all.same, (unsigned long long)all.classed, (unsigned long long)all.plain);
-    for (i = 0; with_frames && i < x->count; i++) {
+}
+
+void chain_print_forms(const chain_file *x, int each)
+{
+    int unknown = 0;
+    size_t i;
+    for (i = 0; (x->delta || each) && i < x->count; i++) {
         const file_frame *a = &x->frames[i];
         (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->count, bitsnap_dtype_name(a->dtype),
                      (unsigned long long)a->begin);
@@ -105,12 +122,19 @@ void chain_print(const chain_file *x, uint64_t file_size, int with_frames)
             (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->range.dtype), (unsigned long long)a->range.begin,
                          a->role == 2 ? ", cast" : "");
         else (void)printf("without a base");
-        (void)printf(": %.4f bits/element, cells %llu + %llu + %llu", per_element(a->size, a->count), (unsigned long long)a->same,
-                     (unsigned long long)a->classed, (unsigned long long)a->plain);
+        (void)printf(": %.4f bits/element", per_element(a->size, a->count));
+        if (x->delta)
+            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->classed,
+                         (unsigned long long)a->plain);
         if (a->role) (void)printf(", from id %016llx", (unsigned long long)a->base_id);
         if (a->has_id) (void)printf(a->role ? " to %016llx" : ", id %016llx", (unsigned long long)a->id);
         (void)putchar('\n');
+        if (each) forms_print(&x->forms[i], x->delta);
     }
+    if (x->all.count && each && x->count > 1) (void)printf("all frames\n");
+    if (!each || x->count > 1) forms_print(&x->all, x->delta);
+    for (i = 0; i < x->all.count; i++) unknown |= x->all.rows[i].classes > 1 && x->all.rows[i].known < x->all.rows[i].elements;
+    if (unknown) (void)printf("give the base with -b to see the classes, and how many elements have changed\n");
 }
 
 static void put_id(json *j, const char *name, uint64_t id)
@@ -153,6 +177,7 @@ void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
         json_member_real(j, "bits_per_element", per_element(a->size, a->count));
         json_member_whole(j, "role", (uint64_t)a->role);
         put_cells(j, a);
+        forms_json(j, &x->forms[i]);
         if (a->role) {
             json_member_string(j, "base_dtype", bitsnap_dtype_name(a->range.dtype));
             json_member_whole(j, "base_begin", a->range.begin);
@@ -167,7 +192,12 @@ void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
 
 void chain_free(chain_file *x)
 {
+    size_t i;
+    for (i = 0; i < x->count; i++) forms_free(&x->forms[i]);
+    forms_free(&x->now);
+    forms_free(&x->all);
     link_free(&x->link);
+    free(x->forms);
     free(x->frames);
     free(x->name);
     memset(x, 0, sizeof *x);

@@ -200,7 +200,7 @@ static void report(const job *j, const char *path, const char *target, double be
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
         json_bases(&out, j->o);
-        tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0);
+        tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0, 0);
         json_end(&out, '}');
         (void)putc('\n', stdout);
     } else {

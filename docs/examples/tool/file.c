@@ -409,6 +409,7 @@ static int frame_begin(file_reader *r, fault *f)
     size_t used;
     if (frame_info(r, &info, f)) return 1;
     r->info = info;
+    memset(&r->cells, 0, sizeof r->cells);
     r->noted = 0;
     if (bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) return fail_codec(r, f);
     input_consume(r->in, used);
@@ -427,12 +428,70 @@ static int frame_end(file_reader *r, fault *f)
            BITSNAP_E_TRUNCATED)
         if (want(r, r->stream.need, f)) return 1;
     if (status) return fail_codec(r, f);
-    memset(&frame, 0, sizeof frame);
+    frame = r->cells;
     frame_describe(r, &r->info, &frame);
     input_consume(r->in, used);
     r->in_frame = 0;
     file_release_range(r->codec, &r->used);
     return frame_done(r, &frame, f);
+}
+
+uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width)
+{
+    uint8_t mask[512];
+    uint64_t i, sum = 0;
+    for (i = 0; i < n; i += 8 * sizeof mask) {
+        const size_t m = n - i < 8 * sizeof mask ? (size_t)(n - i) : 8 * sizeof mask, at = (size_t)i * width;
+        size_t count;
+        (void)bitsnap_mask_encode(NULL, width, elements + at, base + at, m, mask, NULL, 0, &count);
+        sum += count;
+    }
+    return sum;
+}
+
+static void count_cells(file_frame *frame, unsigned form, uint64_t cells)
+{
+    if (form == FORM_SAME) frame->same += cells;
+    else if (form == FORM_CLASSED) frame->classed += cells;
+    else frame->plain += cells;
+}
+
+/* How the block at p, of a frame that is being read, is coded. Its elements, where they are known, with those of the base. */
+static int note_form(file_reader *r, const bitsnap_info *info, uint64_t first, const uint8_t *p, size_t size, bitsnap_block *block,
+                     const uint8_t *elements, const uint8_t *base, fault *f)
+{
+    uint64_t changed = UINT64_MAX;
+    unsigned k;
+    if (bitsnap_read_block(&r->codec->b, block, info, first, p, size)) {
+        r->codec->b.error.offset += r->in->offset + (uint64_t)(p - input_bytes(r->in)) - r->frame_begin;
+        return fail_codec(r, f);
+    }
+    if (block->form == FORM_SAME) changed = 0;
+    else if (block->form != FORM_CLASSED && base) changed = count_changed(elements, base, block->elements, info->width);
+    for (k = 0; block->form == FORM_CLASSED && k < block->parts; k++)
+        changed = (k ? changed : 0) + block->part[k].changed;
+    return r->form_observer.block(r->form_observer.context, block, changed, f);
+}
+
+/* The blocks at p, that have just been decoded to n elements; all of them lie in these, but for parts of runs. */
+static int note_forms(file_reader *r, const uint8_t *elements, size_t n, const uint8_t *p, size_t size, fault *f)
+{
+    const bitsnap_stream *s = &r->stream;
+    const uint64_t begin = s->position - n;
+    const uint8_t *base = s->role == 1 ? (const uint8_t *)r->codec->b.base.data : NULL;
+    bitsnap_block block;
+    uint64_t first = r->noted;
+    while (size) {
+        const size_t at = first > begin ? (size_t)(first - begin) * s->width : 0; /* runs are the same, or have no base */
+        if (note_form(r, &r->info, first, p, size, &block, elements + at, base ? base + first * s->width : NULL, f)) return 1;
+        count_cells(&r->cells, block.form, ((block.elements - 1) >> s->block_log2) + 1);
+        first += block.elements;
+        p += (size_t)block.size;
+        size -= (size_t)block.size;
+    }
+    if (r->form_observer.elements)
+        r->form_observer.elements(r->form_observer.context, elements, base ? base + begin * s->width : NULL, n * s->width, s->width);
+    return 0;
 }
 
 /* Elements of the frame, until the window is full or the frame has no more. */
@@ -453,6 +512,7 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
             continue;
         }
         if (status) return fail_codec(r, f);
+        if (r->form_observer.block && note_forms(r, r->elements + done * s->width, n, input_bytes(r->in), used, f)) return 1;
         file_note_blocks(&r->observer, s, &r->noted, input_bytes(r->in), used);
         input_consume(r->in, used);
         done += n;
@@ -513,9 +573,12 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
         if (!b.elements || b.whole - b.prefix > (b.form == FORM_SAME ? 8 * b.cells : info->width * b.elements + 4))
             return fail_at(f, r->in->offset, "wrong size of a block");
         if (r->observer.note) r->observer.note(r->observer.context, b.elements * info->width, b.whole);
-        if (b.form == FORM_SAME) frame->same += b.cells;
-        else if (b.form == FORM_CLASSED) frame->classed++;
-        else frame->plain += b.cells;
+        if (r->form_observer.block) {
+            bitsnap_block block;
+            if (want(r, (size_t)b.whole, f) ||
+                note_form(r, info, done, input_bytes(r->in), (size_t)b.whole, &block, NULL, NULL, f)) return 1;
+        }
+        count_cells(frame, b.form, b.cells);
         done += b.elements;
         *footer += *footer ? (b.form == FORM_CONST ? 8 : 4) : 0;
         if (skip(r, b.whole, f)) return 1;
@@ -532,6 +595,7 @@ static int look_at_frame(file_reader *r, fault *f)
     memset(&frame, 0, sizeof frame);
     if (skip(r, info.header_size, f)) return 1;
     set_dtype(r, info.dtype);
+    if (r->form_observer.block && codec_reserve(r->codec, info.block_log2, info.has_base, f)) return 1;
     if (look_at_blocks(r, &info, &frame, &footer, f)) return 1;
     r->done += info.count * info.width;
     if (info.has_content_id && want(r, 8, f)) return 1;

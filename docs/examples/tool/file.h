@@ -107,16 +107,31 @@ typedef struct file_frame {
     uint64_t same, classed, plain; /* cells, as bitsnap_info has them */
 } file_frame;
 
-/* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are of file_look only. Returns 0, or 1 with a message. */
+/* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are
+ * those of file_look, and of file_read with an observer of forms. Returns 0, or 1 with a message. */
 typedef struct frame_observer {
     int (*note)(void *context, const file_frame *frame, fault *f);
     void *context;
 } frame_observer;
 
+/* Who wants to know how blocks are coded. `block` is called for each in order, with the number of its elements that have
+ * changed, or UINT64_MAX where that is not known, as it is of elements that are coded for themselves and not decoded, or
+ * against a cast. `elements`, where not null, gets the elements as they are decoded, with those of the base, null where
+ * there are none of the same dtype. */
+typedef struct form_observer {
+    int (*block)(void *context, const bitsnap_block *block, uint64_t changed, fault *f);
+    void (*elements)(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width);
+    void *context;
+} form_observer;
+
+/* How many of n elements are others than those of the base. */
+uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width);
+
 typedef struct file_reader {
     codec *codec;
     input *in;
     block_observer observer;
+    form_observer form_observer;
     frame_observer frame_observer;
     frame_list frames;
     int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
@@ -136,6 +151,7 @@ typedef struct file_reader {
     int in_frame;
     bitsnap_stream stream;
     bitsnap_info info;     /* of the frame */
+    file_frame cells;      /* of the frame: only the numbers of its cells */
     uint64_t frame_begin;  /* byte of the file */
     uint64_t noted;
     uint8_t *elements;     /* c->window bytes */

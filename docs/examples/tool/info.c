@@ -21,6 +21,7 @@ typedef struct job {
     tally tally;
     progress progress;
     int with_bound, with_text; /* with_text: the header text is known */
+    int with_changes;          /* a delta that is decoded: which elements have changed is known */
     const base *base;      /* -b */
     chain_file self;
     int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
@@ -53,23 +54,37 @@ static int read_blocks(job *j)
 /* The file before this one in the command line. */
 static chain_file before;
 
-/* A delta is not decoded, which takes no more of its base than the text: from -b, or from the file before. */
+/* A delta is decoded where -b gives its base. Else it takes no more of that than the text: also from the file before. */
 static int begin(job *j, const char *path)
 {
     file_base text;
     const file_base *known = j->base ? &j->base->file : NULL;
     if (input_open(&j->in, path, j->f) || input_fill(&j->in, 32, j->f)) return 1;
-    if (file_is_delta(input_bytes(&j->in), input_available(&j->in))) j->with_bound = 0;
-    if (j->with_bound) return file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, NULL, j->f);
-    if (before.link.own.text) {
+    if (!file_is_delta(input_bytes(&j->in), input_available(&j->in))) {
+        if (j->with_bound) return file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, NULL, j->f);
+        return file_look_begin(&j->reader, j->codec, &j->in, NULL, j->f);
+    }
+    if (!known && before.link.own.text) {
         memset(&text, 0, sizeof text);
         text.text = before.link.own.text;
         text.text_size = (size_t)before.link.own.text_size;
         known = &text;
     }
     if (file_look_begin(&j->reader, j->codec, &j->in, known, j->f)) return 1;
-    j->reader.base = NULL;
+    if (!j->reader.base || !j->reader.base->data) j->with_bound = 0;
+    if (!j->with_bound) j->reader.base = NULL;
+    j->with_changes = j->with_bound;
     return 0;
+}
+
+static int note_block(void *context, const bitsnap_block *block, uint64_t changed, fault *f)
+{
+    return chain_note_block(&((job *)context)->self, block, changed, f);
+}
+
+static void note_elements(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width)
+{
+    tally_changed(&((job *)context)->tally, elements, base, bytes, width);
 }
 
 static int look(job *j, const char *path)
@@ -84,6 +99,9 @@ static int look(job *j, const char *path)
     if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
     j->reader.observer.note = tally_note;
     j->reader.observer.context = &j->tally;
+    if (!j->o->no_bound) j->reader.form_observer.block = note_block;
+    if (j->with_changes) j->reader.form_observer.elements = note_elements;
+    j->reader.form_observer.context = j;
     j->reader.frame_observer.note = chain_note_frame;
     j->reader.frame_observer.context = &j->self;
     header = j->reader.done;
@@ -132,6 +150,9 @@ static void print_cells(const job *j, size_t i, uint64_t elements, uint64_t byte
     else (void)printf("  %12s", "-");
     if (stored > 0) (void)printf("  %8.4f", 8 * (double)bytes / stored);
     else (void)printf("  %8s", "-");
+    if (j->with_changes && elements && j->tally.changed[i] != UINT64_MAX)
+        (void)printf("  %7.3f %%", 100 * (double)j->tally.changed[i] / (double)elements);
+    else if (j->with_changes) (void)printf("  %9s", "-");
     if (!j->with_bound) return;
     if (elements) (void)printf("  %12.4f", j->tally.bound[i] / (double)elements);
     else (void)printf("  %12s", "-");
@@ -152,6 +173,7 @@ static void print_table(const job *j)
     }
     (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)name_width, "name", "dtype", (int)shape_width, "shape",
                  "elements", "bits/element", "ratio");
+    if (j->with_changes) (void)printf("  %9s", "changed");
     (void)printf(j->with_bound ? "  %12s\n" : "\n", "order-0");
     if (raw) {
         const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
@@ -204,12 +226,13 @@ static void print_totals(const job *j, const sums *s)
     (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
                  (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
                  j->reader.frames.count);
-    if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out, !j->o->quiet);
+    if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
         (void)print_text(stdout, before.name, strlen(before.name));
         (void)printf(j->follows ? "%s\n" : ": %s\n", j->why);
     }
+    if (!j->o->quiet) chain_print_forms(&j->self, j->o->verbose);
     if (!j->with_bound) return;
     (void)printf("order-0  %llu -> %.0f bytes, ratio %.4f", (unsigned long long)s->element_bytes, s->bound_bytes,
                  quotient((double)s->element_bytes, s->bound_bytes));
@@ -238,7 +261,8 @@ static void print_json(const job *j, const sums *s, const char *path)
     }
     if (j->reader.kind == SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
-    tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound);
+    tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound, j->with_changes);
+    forms_json(&out, &j->self.all);
     json_end(&out, '}');
     (void)putc('\n', stdout);
 }

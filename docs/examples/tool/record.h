@@ -22,7 +22,7 @@ typedef struct block_kind {
     int checks, base; /* whether blocks have checks, and the frame a base */
 } block_kind;
 
-enum { FORM_CONST = 1, FORM_SAME = 4, FORM_CLASSED = 5 };
+enum { FORM_CONST = 1, FORM_SPLIT = 2, FORM_SAME = 4, FORM_CLASSED = 5 };
 
 /* A block, by its first bytes. */
 typedef struct block_size {

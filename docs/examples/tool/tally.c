@@ -2,6 +2,7 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "posix.h"
 
+#include "file.h"
 #include "tally.h"
 
 #include <stdlib.h>
@@ -14,13 +15,15 @@ int tally_open(tally *t, const safetensors *model, fault *f)
     t->model = model;
     t->stored = (double *)calloc(n, sizeof *t->stored);
     t->bound = (double *)calloc(n, sizeof *t->bound);
-    return t->stored && t->bound ? 0 : fault_memory(f);
+    t->changed = (uint64_t *)calloc(n, sizeof *t->changed);
+    return t->stored && t->bound && t->changed ? 0 : fault_memory(f);
 }
 
 void tally_close(tally *t)
 {
     free(t->stored);
     free(t->bound);
+    free(t->changed);
     memset(t, 0, sizeof *t);
 }
 
@@ -59,6 +62,23 @@ void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes)
     tally_stored((tally *)context, source_bytes, stored_bytes);
 }
 
+void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width)
+{
+    tally *t = (tally *)context;
+    tally_cursor *c = &t->changed_at;
+    const uint64_t begin = c->at, end = begin + bytes;
+    while (t->model && c->at < end && c->tensor < t->model->count) {
+        const uint64_t tensor_end = t->model->tensors[c->tensor].end, until = tensor_end < end ? tensor_end : end;
+        uint64_t *sum = &t->changed[c->tensor];
+        if (!base) *sum = UINT64_MAX;
+        else if (*sum != UINT64_MAX)
+            *sum += count_changed(elements + (c->at - begin), base + (c->at - begin), (until - c->at) / width, width);
+        c->at = until;
+        if (until == tensor_end) c->tensor++;
+    }
+    c->at = end;
+}
+
 static void put_ratio(json *j, const char *name, double bits, uint64_t whole)
 {
     json_name(j, name);
@@ -66,7 +86,8 @@ static void put_ratio(json *j, const char *name, double bits, uint64_t whole)
     else json_null(j);
 }
 
-static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, uint64_t bytes, int with_bound)
+static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, uint64_t bytes, int with_bound,
+                        int with_changes)
 {
     json_member_whole(j, "elements", elements);
     json_member_whole(j, "bytes", bytes);
@@ -75,9 +96,10 @@ static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, ui
     json_name(j, "ratio");
     json_real(j, 8 * (double)bytes / t->stored[i]);
     if (with_bound) put_ratio(j, "bound_bits_per_element", t->bound[i], elements);
+    if (with_changes && t->changed[i] != UINT64_MAX) json_member_whole(j, "changed", t->changed[i]);
 }
 
-void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound)
+void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound, int with_changes)
 {
     size_t i;
     json_name(j, "tensors");
@@ -92,7 +114,7 @@ void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound
         json_begin(j, '[');
         json_whole(j, t->stored_at.at / width);
         json_end(j, ']');
-        put_amounts(t, 0, j, t->stored_at.at / width, t->stored_at.at, with_bound);
+        put_amounts(t, 0, j, t->stored_at.at / width, t->stored_at.at, with_bound, with_changes);
         json_end(j, '}');
     }
     for (i = 0; t->model && i < t->model->count; i++) {
@@ -108,7 +130,7 @@ void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound
         json_begin(j, '[');
         while (shape_next(x->shape, &at, &dimension)) json_whole(j, dimension);
         json_end(j, ']');
-        put_amounts(t, i, j, x->elements, x->end - x->begin, with_bound);
+        put_amounts(t, i, j, x->elements, x->end - x->begin, with_bound, with_changes);
         json_end(j, '}');
     }
     json_end(j, ']');
