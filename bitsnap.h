@@ -2036,6 +2036,16 @@ typedef struct bsn_package {
 
 BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
 
+/* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
+BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
+{
+    unsigned a = 0, b = 256;
+    while (a < b && !(count[a] | count[a + 1] | count[a + 2] | count[a + 3])) a += 4;
+    while (b > a && !(count[b - 1] | count[b - 2] | count[b - 3] | count[b - 4])) b -= 4;
+    *first = a;
+    *last = b;
+}
+
 static void bsn_sort(uint64_t *key, size_t n)
 {
     static const uint8_t gaps[] = { 109, 41, 19, 5, 1 };
@@ -2055,11 +2065,12 @@ static void bsn_sort(uint64_t *key, size_t n)
 static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
 {
     size_t m = 0, items, take, i, leaf, pair;
-    unsigned l, s;
+    unsigned l, s, end;
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
     memset(length, 0, 257);
-    for (s = 0; s <= 256; s++)
+    for (bsn_counted(count, &s, &end); s < end; s++)
         if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    if (count[256]) p->key[m++] = (uint64_t)count[256] << 9;
     if (m == 0) return;
     if (m == 1) {
         length[256 - (p->key[0] & 511)] = 1;
@@ -2234,6 +2245,8 @@ enum {
 static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
 {
     unsigned first = 0, last = 255, s, nibbles = 0, run, code;
+    while (first + 8 <= last && !bsn_load64(t->length + first)) first += 8;
+    while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     while (!t->length[first]) first++;
     while (!t->length[last]) last--;
     to[0] = (uint8_t)((BSN_LIST_TREE + t->escape_kind) | t->length[256] << 4);
@@ -3000,6 +3013,7 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     uint64_t bits = 0;
     unsigned s, first = 256, last = 0, codes = 0;
     for (s = 0; s <= 256; s++) {
+        while (s <= 248 && !bsn_load64(length + s)) s += 8; /* most symbols are absent */
         if (!length[s]) continue;
         bits += (uint64_t)weight[s] * length[s];
         codes++;
@@ -3026,10 +3040,10 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
 {
     bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
     uint32_t dropped[257], escapes = lost;
-    unsigned s, rare = 0, last = 0;
+    unsigned s, end, rare = 0, last = 0;
     memset(dropped, 0, sizeof dropped);
     memset(x->weight, 0, sizeof x->weight);
-    for (s = 0; s < 256; s++) {
+    for (bsn_counted(count, &s, &end); s < end; s++) {
         if (!count[s]) continue;
         if ((uint64_t)count[s] << shift > total) {
             x->weight[s] = count[s];
@@ -3072,13 +3086,14 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
 static unsigned bsn_window(const uint8_t *list, size_t n)
 {
     uint32_t h[256];
-    unsigned i, j, sum = 0, most, base = 0;
+    unsigned i, j, end, sum = 0, most, base = 0;
     memset(h, 0, sizeof h);
     for (i = 0; i < 64; i++)
         for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
     for (i = 0; i < 16; i++) sum += h[i];
     most = sum;
-    for (i = 1; i <= 240; i++) {
+    bsn_counted(h, &i, &end);
+    for (i = i > 16 ? i - 15 : 1; i <= 240 && i < end; i++) { /* windows before and behind these hold nothing */
         sum += h[i + 15] - h[i - 1];
         if (sum > most) {
             most = sum;
@@ -3204,7 +3219,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, same = 0, s, shift, j;
+    unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
     bsn_choice choice;
     size_t i;
 
@@ -3241,7 +3256,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             w->kernels->histogram(h, item->data, n, x->tables);
         }
     }
-    for (s = 0; s < 256; s++)
+    for (bsn_counted(h, &s, &end); s < end; s++)
         if (h[s] > most) most = h[s];
     if (lost && 8 * (uint64_t)most > 5 * (uint64_t)total) { /* skewed: worth exact counts */
         memset(h, 0, 257 * sizeof *h);
