@@ -2542,31 +2542,36 @@ static void bsn_scalar_node_counts(const bsn_node *node, size_t counts[4])
     }
 }
 
-/* eight tables, so that equal neighbours do not wait for each other */
-static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+/* Several tables, so that equal neighbours do not wait for each other; n is a multiple of 8. */
+BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *t, unsigned tables)
 {
-    uint32_t *t = scratch;
+    uint32_t *u = t + 256 * (tables - 4);
     size_t i;
     unsigned j;
-    if (n >= 1024) {
-        memset(t, 0, 8 * 256 * sizeof *t);
-        for (i = 0; i + 8 <= n; i += 8) {
-            const uint64_t x = bsn_load64(list + i);
-            t[x & 255]++;
-            t[256 + (x >> 8 & 255)]++;
-            t[512 + (x >> 16 & 255)]++;
-            t[768 + (x >> 24 & 255)]++;
-            t[1024 + (x >> 32 & 255)]++;
-            t[1280 + (x >> 40 & 255)]++;
-            t[1536 + (x >> 48 & 255)]++;
-            t[1792 + (x >> 56)]++;
-        }
-        for (j = 0; j < 256; j++)
-            h[j] += t[j] + t[256 + j] + t[512 + j] + t[768 + j] + t[1024 + j] + t[1280 + j] + t[1536 + j] + t[1792 + j];
-        list += i;
-        n -= i;
+    memset(t, 0, 256 * tables * sizeof *t);
+    for (i = 0; i < n; i += 8) {
+        const uint64_t x = bsn_load64(list + i);
+        t[x & 255]++;
+        t[256 + (x >> 8 & 255)]++;
+        t[512 + (x >> 16 & 255)]++;
+        t[768 + (x >> 24 & 255)]++;
+        u[x >> 32 & 255]++;
+        u[256 + (x >> 40 & 255)]++;
+        u[512 + (x >> 48 & 255)]++;
+        u[768 + (x >> 56)]++;
     }
-    for (i = 0; i < n; i++) h[list[i]]++;
+    for (j = 0; j < 256; j++) h[j] += t[j] + t[256 + j] + t[512 + j] + t[768 + j];
+    if (tables == 8)
+        for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
+}
+
+/* short lists would not repay clearing all tables */
+static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
+    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
+    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
+    for (list += most, n -= most; n; n--) h[*list++]++;
 }
 
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
