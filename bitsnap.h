@@ -787,6 +787,17 @@ typedef struct bsn_finish {
     int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
 
+/* The first step of encoding: elements split, the bytes below the symbol hashed, symbols of a window counted. */
+typedef struct bsn_start {
+    const bsn_field *field;
+    uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
+    uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
+    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
+    unsigned varying;        /* of those that are set here */
+    uint32_t *counts;        /* of the 16 symbols from `base` on, added to; null: not to be counted */
+    unsigned base;
+} bsn_start;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -822,6 +833,9 @@ struct bitsnap_kernels {
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
     void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
+    /* split, bits_take, hash and window at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
+     * not have it for this field, and nothing is done; null: it never has. A table that has it has a window, too. */
+    int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
@@ -2965,6 +2979,8 @@ typedef struct bsn_writer {
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
     const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
     size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
+    const uint32_t *window;           /* counts of the outermost list's window, where they are known already, else null */
+    unsigned base;                    /* of that window */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int full;           /* result: 1 where the destination was too small */
@@ -3087,14 +3103,10 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
     return choice;
 }
 
-/* The 16 neighbouring symbols that hold the most of a sample of 64 places x 8: the lowest such window. */
-static unsigned bsn_window(const uint8_t *list, size_t n)
+/* The 16 neighbouring symbols that hold the most: the lowest such window. */
+static unsigned bsn_window_of(const uint32_t h[256])
 {
-    uint32_t h[256];
-    unsigned i, j, end, sum = 0, most, base = 0;
-    memset(h, 0, sizeof h);
-    for (i = 0; i < 64; i++)
-        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
+    unsigned i, end, sum = 0, most, base = 0;
     for (i = 0; i < 16; i++) sum += h[i];
     most = sum;
     bsn_counted(h, &i, &end);
@@ -3106,6 +3118,17 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
         }
     }
     return base;
+}
+
+/* The window of a list by a sample of 64 places x 8. */
+static unsigned bsn_window(const uint8_t *list, size_t n)
+{
+    uint32_t h[256];
+    unsigned i, j;
+    memset(h, 0, sizeof h);
+    for (i = 0; i < 64; i++)
+        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
+    return bsn_window_of(h);
 }
 
 /* The mask [symbol > t], t = 0 or 2, eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
@@ -3238,9 +3261,11 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         lost = (total >> 12) + 1;
     } else {
         if (sampled) { /* the window, where it holds 31 of 32 */
-            const unsigned base = bsn_window(item->data, n);
+            const unsigned base = w->window ? w->base : bsn_window(item->data, n);
             uint32_t inside = 0;
-            if (w->kernels->window) {
+            if (w->window) {
+                memcpy(h + base, w->window, 16 * sizeof *h);
+            } else if (w->kernels->window) {
                 for (i = 0; i < n; i += BSN_CHUNK) {
                     w->kernels->window(h + base, item->data + i, bsn_min(BSN_CHUNK, n - i), base);
                     bsn_look_ahead(w, w->ahead_step);
@@ -3341,7 +3366,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         const int deal = w->kernels->deal != NULL;
         for (i = 0; i < n; i += m) {
             m = bsn_min(deal ? 1024 : BSN_CHUNK, n - i);
-            bsn_look_ahead(w, (w->ahead_step - w->ahead_step / 4) * (deal ? 1 : BSN_CHUNK / 1024));
+            bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * (deal ? 1 : BSN_CHUNK / 1024));
             if (deal && m >= 64) {
                 m &= ~(size_t)63;
                 escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
@@ -4386,19 +4411,47 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->scratch = scratch;
     wr->ahead = wr->ahead_end = NULL;
     wr->ahead_step = 0;
+    wr->window = NULL;
+    wr->base = 0;
     wr->level = c->level;
     wr->full = 0;
     wr->thorough = 0;
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols. */
-static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
-                             uint8_t *symbols, const uint8_t *elements, size_t n)
+/* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
+ * so that each place begins a group. */
+static unsigned bsn_window_ahead(const bsn_layout *y, const uint8_t *elements, size_t n)
+{
+    const unsigned width = y->field.width, down = 8 * width - 1 - y->field.symbol_bits;
+    const size_t step = n / 64 * width;
+    uint32_t h[256];
+    size_t i, j;
+    memset(h, 0, sizeof h);
+    for (i = 0; i < 64; i++) bsn_prefetch(elements + i * step, 64 * width);
+    for (i = 0; i < 64; i++)
+        for (j = 0; j < 8; j++) {
+            const uint8_t *p = elements + i * step + bsn_pair(j, 64, width) * width;
+            h[bsn_element_load(p, width) >> down & (0xFFu >> y->shift)]++;
+        }
+    return bsn_window_of(h);
+}
+
+/* Splits a block into raw planes, which go to the body, and symbols. Where `counts` is not null the symbols of the window
+ * at `base` are counted on the way. */
+static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
+                             const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
 {
     const unsigned top = c->width - 1;
+    int at_once = c->kernels->start != NULL;
+    bsn_start start;
     uint8_t *plane[8];
     size_t i, j;
     unsigned k;
+    for (k = 0; k < y->planes; k++)
+        if (k < top ? y->varying[k] != 0xFF : !y->varying[k]) at_once = 0;
+    start.field = &y->field;
+    start.counts = counts;
+    start.base = base;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -4406,6 +4459,27 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
         for (k = 0; k < 8; k++)
             plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (y->planes == top) plane[top] = symbols + i;
+        if (at_once && m == BSN_CHUNK && i + m < n) {
+            for (k = 0; k < top; k++) {
+                start.plane[k] = plane[k];
+                start.state[k] = c->checks && n > 240 ? w->hasher[k].state : NULL;
+            }
+            start.plane[top] = symbols + i;
+            if (y->planes > top) {
+                start.varying = y->varying[top];
+                start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
+            }
+            if (c->kernels->start(&start, elements + i * c->width, m)) {
+                for (k = 0; k < top; k++) {
+                    w->hasher[k].stripes = (i + m) / 64;
+                    if (stream) bsn_stream(body + y->at[k] + i, plane[k], m);
+                }
+                if (y->planes > top && c->checks)
+                    bsn_hash_feed(c->kernels, &w->hasher[top], body + y->at[top], bsn_bits_size(start.varying, i + m));
+                continue;
+            }
+            at_once = 0;
+        }
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
@@ -4421,6 +4495,7 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
         if (y->planes > top) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
+        if (counts) c->kernels->window(counts, symbols + i, m, base);
     }
 }
 
@@ -4429,9 +4504,11 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
                                const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
 {
     uint8_t *symbols = (uint8_t *)(w + 1);
+    const int counting = c->kernels->start && c->level == BITSNAP_DEFAULT && n % 4096 == 0 && c->dtype != BITSNAP_F64;
+    uint32_t counts[16];
     bsn_writer wr;
     bsn_layout y;
-    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
+    unsigned k, window = 0, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
     bsn_layout_begin(&y, c->dtype, symbol_bits, base);
     y.descriptor[0] = (uint8_t)symbol_bits;
     y.descriptor_size = 1;
@@ -4458,8 +4535,16 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     bsn_layout_place(&y, n);
     if ((size_t)(end - body) <= y.at[y.planes]) return 0;
     memcpy(body, y.descriptor, y.descriptor_size);
-    bsn_write_planes(w, c, &y, body, symbols, elements, n);
+    if (counting) {
+        memset(counts, 0, sizeof counts);
+        window = bsn_window_ahead(&y, elements, n);
+    }
+    bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    if (counting) {
+        wr.window = counts;
+        wr.base = window;
+    }
     if (c->large) { /* the next block's elements, most likely */
         wr.ahead = elements + n * c->width;
         wr.ahead_end = wr.ahead + n * c->width;
@@ -6840,6 +6925,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL

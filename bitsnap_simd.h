@@ -535,6 +535,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_counts,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
@@ -1240,6 +1241,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
     bsn_avx2_window16,
+    NULL,
     NULL
 };
 
@@ -1483,8 +1485,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_transpose(__m512i v[8], unsigned width)
 }
 
 /* as bsn_avx2_split_field, a group at a time */
-BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                                  size_t groups, unsigned width, unsigned kind)
+/* Elements of a group to its planes, in place. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_split64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
     const __m128i shift = _mm_cvtsi32_si128((int)e);
@@ -1493,6 +1495,31 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
     const __m512i base = _mm512_set1_epi64((long long)f->base);
     const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x007FFFFFFFFFFFF8));
     const __m512i sign55 = _mm512_set1_epi64((long long)(UINT64_C(1) << 55));
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
+        const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
+        const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
+        const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
+                                               _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
+        v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
+    }
+    bsn_avx512_transpose(v, width);
+    if (kind == BSN_FIELD_INSIDE) {
+        const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
+        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const __m512i x = v[top], y = v[below];
+        v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
+        v[below] = bsn_avx512_select(sign8, x, y);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                                  size_t groups, unsigned width, unsigned kind)
+{
     uint8_t *plane[8];
     size_t i;
     unsigned j;
@@ -1502,25 +1529,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
         __m512i v[8];
         BSN_UNROLL
         for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
-            const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
-            const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
-            const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
-                                                   _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
-            v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
-        }
-        bsn_avx512_transpose(v, width);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
-            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m512i x = v[top], y = v[below];
-            v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
-            v[below] = bsn_avx512_select(sign8, x, y);
-        }
+        bsn_avx512_split64(f, v, width, kind);
         BSN_UNROLL
         for (j = 0; j < width; j++) _mm512_storeu_si512(plane[j] + i, v[j]);
     }
@@ -1599,23 +1608,30 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
 }
 
 /* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b. */
-static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_order(unsigned varying)
 {
-    const unsigned size = 8u * bsn_ones_in[varying];
-    const __m512i round = _mm512_set_epi64(0x38393A3B3C3D3E3F, 0x3031323334353637, 0x28292A2B2C2D2E2F,
-                                           0x2021222324252627, 0x18191A1B1C1D1E1F, 0x1011121314151617,
-                                           0x08090A0B0C0D0E0F, 0x0001020304050607);
     uint8_t from[64];
-    __m512i order;
     unsigned b, i, j = 0;
     for (i = 0; i < 64; i++) from[i] = 0;
     for (b = 0; b < 8; b++)
         for (i = 0; i < 8 && varying >> b & 1; i++) from[j++] = (uint8_t)(8 * i + b);
-    order = _mm512_loadu_si512(from);
-    for (; groups; groups--, bytes += 64, bits += size) {
-        const __m512i x = _mm512_permutexvar_epi8(round, _mm512_loadu_si512(bytes));
-        bsn_avx512_store_some(bits, _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(x)), size);
-    }
+    return _mm512_loadu_si512(from);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_take64(__m512i x, __m512i order)
+{
+    const __m512i round = _mm512_set_epi64(0x38393A3B3C3D3E3F, 0x3031323334353637, 0x28292A2B2C2D2E2F,
+                                           0x2021222324252627, 0x18191A1B1C1D1E1F, 0x1011121314151617,
+                                           0x08090A0B0C0D0E0F, 0x0001020304050607);
+    return _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(_mm512_permutexvar_epi8(round, x)));
+}
+
+static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    const unsigned size = 8u * bsn_ones_in[varying];
+    const __m512i order = bsn_avx512_bits_order(varying);
+    for (; groups; groups--, bytes += 64, bits += size)
+        bsn_avx512_store_some(bits, bsn_avx512_bits_take64(_mm512_loadu_si512(bytes), order), size);
 }
 
 /* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. */
@@ -1661,6 +1677,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int we
     BSN_STORE256(h, _mm256_add_epi32(BSN_LOAD256(h), _mm256_mullo_epi32(sum, _mm256_set1_epi32(weight))));
 }
 
+/* Adds the symbols of 4 groups, each as a place in `bit`, to sums of bits of weight 1, 2 and 4; up to 16 times, as a tally
+ * adds at most 8 to each byte of fours. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count4(__m512i *ones, __m512i *twos, __m512i *fours, const __m512i x[4], __m512i bit)
+{
+    const __m512i a = bsn_avx512_carry(ones, _mm512_permutexvar_epi8(x[0], bit), _mm512_permutexvar_epi8(x[1], bit));
+    const __m512i b = bsn_avx512_carry(ones, _mm512_permutexvar_epi8(x[2], bit), _mm512_permutexvar_epi8(x[3], bit));
+    *fours = _mm512_add_epi8(*fours, bsn_avx512_tally(bsn_avx512_carry(twos, a, b)));
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m512i twos, __m512i fours)
+{
+    bsn_avx512_tally_add(h, fours, 4);
+    bsn_avx512_tally_add(h, bsn_avx512_tally(twos), 2);
+    bsn_avx512_tally_add(h, bsn_avx512_tally(ones), 1);
+}
+
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
  * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one, or not at all where there
@@ -1676,7 +1708,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
     for (p = 0; p < parts; p++)
         bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
     while (n >= 256) {
-        const size_t m = bsn_min(n / 256, 16) * 256; /* a tally adds at most 8 to each byte of fours */
+        const size_t m = bsn_min(n / 256, 16) * 256;
         __m512i ones[8], twos[8], fours[8];
         size_t i, k = 0;
         BSN_UNROLL
@@ -1694,21 +1726,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
                 x[j] = _mm512_adds_epu8(place, only64);
             }
             BSN_UNROLL
-            for (p = 0; p < parts; p++) {
-                __m512i a, b;
-                a = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[0], bit[p]),
-                                     _mm512_permutexvar_epi8(x[1], bit[p]));
-                b = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[2], bit[p]),
-                                     _mm512_permutexvar_epi8(x[3], bit[p]));
-                fours[p] = _mm512_add_epi8(fours[p], bsn_avx512_tally(bsn_avx512_carry(&twos[p], a, b)));
-            }
+            for (p = 0; p < parts; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
         }
         BSN_UNROLL
-        for (p = 0; p < parts; p++) {
-            bsn_avx512_tally_add(h + 8 * p, fours[p], 4);
-            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(twos[p]), 2);
-            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(ones[p]), 1);
-        }
+        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + 8 * p, ones[p], twos[p], fours[p]);
         for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
         list += m;
         n -= m;
@@ -1720,6 +1741,75 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
 static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
+}
+
+/* Splitting, hashing and counting of 4 groups while they are in registers; each as by itself. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
+                                                  unsigned kind)
+{
+    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
+    const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying) : _mm512_setzero_si512();
+    const __m512i symbol = _mm512_set1_epi8((char)(0xFF >> shift));
+    const __m512i first = _mm512_set1_epi8((char)t->base), only64 = _mm512_set1_epi8((char)0xC0);
+    uint8_t *plane[8], *bits = t->bits;
+    __m512i a[8], bit[2], ones[2], twos[2], fours[2];
+    size_t i;
+    unsigned j, p, q, s;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) {
+        bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
+        ones[p] = twos[p] = fours[p] = _mm512_setzero_si512();
+    }
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = t->plane[j];
+    BSN_UNROLL
+    for (j = 0; j < top; j++) a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+    for (i = 0; i < n; i += 1024) {
+        for (s = 0; s < 16; s += 4) {
+            __m512i x[4];
+            BSN_UNROLL
+            for (q = 0; q < 4; q++, elements += 64 * width) {
+                const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
+                __m512i v[8];
+                BSN_UNROLL
+                for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
+                bsn_avx512_split64(t->field, v, width, kind);
+                if (kind == BSN_FIELD_INSIDE) {
+                    bsn_avx512_store_some(bits, bsn_avx512_bits_take64(v[top], order), size);
+                    bits += size;
+                    v[top] = _mm512_and_si512(_mm512_srl_epi16(v[top], _mm_cvtsi32_si128((int)shift)), symbol);
+                }
+                BSN_UNROLL
+                for (j = 0; j < width; j++) {
+                    _mm512_storeu_si512(plane[j] + i + 64 * (s + q), v[j]);
+                    if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+                }
+                x[q] = _mm512_adds_epu8(_mm512_sub_epi8(v[top], first), only64);
+            }
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
+        }
+        BSN_UNROLL
+        for (j = 0; j < top; j++)
+            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < top; j++)
+        if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
+    BSN_UNROLL
+    for (p = 0; p < 2; p++)
+        if (t->counts) bsn_avx512_count_end(t->counts + 8 * p, ones[p], twos[p], fours[p]);
+}
+
+static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elements, size_t n)
+{
+    switch (16 * t->field->width + bsn_field_kind(t->field)) {
+    case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_ACROSS); return 1;
+    case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_INSIDE); return 1;
+    case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 4, BSN_FIELD_ACROSS); return 1;
+    default: return 0;
+    }
 }
 
 /* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
@@ -2090,6 +2180,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_counts,
     bsn_avx512_finish,
     bsn_avx512_window16,
+    bsn_avx512_start,
     bsn_avx512_deal
 };
 
@@ -2801,6 +2892,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL
