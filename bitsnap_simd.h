@@ -981,29 +981,72 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsi
     }
 }
 
-/* Counts of the 8 symbols from `base` on in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[8], const uint8_t *list, size_t n, unsigned base)
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
 {
-    const __m256i first = _mm256_set1_epi8((char)base), zero = _mm256_setzero_si256();
-    __m256i sum[8];
-    unsigned s;
+    const __m256i differ = _mm256_xor_si256(*low, x);
+    const __m256i carry = _mm256_or_si256(_mm256_and_si256(*low, x), _mm256_and_si256(differ, y));
+    *low = _mm256_xor_si256(differ, y);
+    return carry;
+}
+
+/* adds to h[b], times a weight, in how many bytes bit b is set */
+BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
+{
+    unsigned b;
     BSN_UNROLL
-    for (s = 0; s < 8; s++) sum[s] = zero;
-    for (; n; n -= 32, list += 32) {
-        const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list), first);
-        BSN_UNROLL
-        for (s = 0; s < 8; s++)
-            sum[s] = _mm256_sub_epi8(sum[s], _mm256_cmpeq_epi8(x, _mm256_set1_epi8((char)s)));
-    }
-    BSN_UNROLL
-    for (s = 0; s < 8; s++) {
-        const __m256i y = _mm256_sad_epu8(sum[s], zero);
-        const __m128i z = _mm_add_epi64(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
-        h[s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
+    for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
+        uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
+        BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
+        h[b] += weight * bsn_x86_ones(w);
     }
 }
 
-/* Where 16 neighbouring symbols hold nearly all: these by comparing, others one by one. */
+/* A look-up makes of each symbol one bit, in one of two registers; bits are added by carry-save adders, and carries of
+ * weight 16 are tallied. For other symbols the index saturates to one with bit 7, which makes no bit. */
+static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
+    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201), 0),
+                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201)) };
+    __m256i ones[2], twos[2], fours[2], eights[2];
+    unsigned p, i, j;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
+    for (; n >= 512; n -= 512, list += 512) {
+        __m256i four[2][4];
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) {
+            __m256i x[4];
+            BSN_UNROLL
+            for (j = 0; j < 4; j++)
+                x[j] = _mm256_adds_epu8(_mm256_sub_epi8(BSN_LOAD256(list + 128 * i + 32 * j), first), only16);
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) {
+                const __m256i a = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[0]), _mm256_shuffle_epi8(bit[p], x[1]));
+                const __m256i b = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[2]), _mm256_shuffle_epi8(bit[p], x[3]));
+                four[p][i] = bsn_avx2_carry(&twos[p], a, b);
+            }
+        }
+        BSN_UNROLL
+        for (p = 0; p < 2; p++) {
+            const __m256i a = bsn_avx2_carry(&fours[p], four[p][0], four[p][1]);
+            const __m256i b = bsn_avx2_carry(&fours[p], four[p][2], four[p][3]);
+            bsn_avx2_tally(h + 8 * p, bsn_avx2_carry(&eights[p], a, b), 16);
+        }
+    }
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) {
+        bsn_avx2_tally(h + 8 * p, eights[p], 8);
+        bsn_avx2_tally(h + 8 * p, fours[p], 4);
+        bsn_avx2_tally(h + 8 * p, twos[p], 2);
+        bsn_avx2_tally(h + 8 * p, ones[p], 1);
+    }
+    for (; n; n--, list++)
+        if (*list - base < 16) h[*list - base]++;
+}
+
+/* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
 static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     unsigned base = 0, inside = 0;
@@ -1018,8 +1061,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_histogram8(h + base, list, m, base);
-        bsn_avx2_histogram8(h + base + 8, list, m, base + 8);
+        bsn_avx2_window16(h + base, list, m, base);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -1029,19 +1071,6 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         n -= m;
     }
     for (; n; n--) h[*list++]++;
-}
-
-static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    while (n >= 32) {
-        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
-        bsn_avx2_histogram8(h, list, m, base);
-        bsn_avx2_histogram8(h + 8, list, m, base + 8);
-        list += m;
-        n -= m;
-    }
-    for (; n; n--, list++)
-        if (*list - base < 16) h[*list - base]++;
 }
 
 /* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
