@@ -782,8 +782,10 @@ typedef struct bsn_field {
 typedef struct bsn_finish {
     bsn_node *node;          /* the outermost, which has symbols */
     const bsn_field *field;
-    const uint8_t *plane[8]; /* bytes of the elements, of the top one the bits below the symbol where there are such */
-    uint64_t *state[8];      /* XXH3's accumulators of each plane; null: not to be hashed */
+    const uint8_t *plane[8]; /* bytes of the elements below the top one */
+    uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
+    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
+    unsigned varying, value; /* of those that are set here; the others */
     int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
 
@@ -828,7 +830,7 @@ struct bitsnap_kernels {
     void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
-    /* node_merge, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
+    /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
@@ -4918,7 +4920,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     if (r.at != d->end) return 33;
     for (k = 0; k < y.planes; k++) {
         plane[k] = w->plane[k];
-        if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
+        if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
     finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
@@ -4927,7 +4929,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
         if (c->large) bsn_prefetch(d->end + i * ahead, m * ahead);
-        for (k = 0; k < y.planes; k++) {
+        for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
             } else if (y.varying[k] && out) {
@@ -4940,14 +4942,19 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             uint8_t *to = out;
             finish.stream = bsn_sink_streams(d->sink, i, m);
             if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;
-            for (k = 0; k < c->width; k++) {
-                const int whole = hashing && k < y.planes && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
+            if (y.planes > top) {
+                finish.varying = y.varying[top];
+                finish.value = y.value[top];
+                finish.bits = d->body + y.at[top] + bsn_bits_size(finish.varying, i);
+            }
+            for (k = 0; k < top; k++) {
+                const int whole = hashing && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
                 finish.plane[k] = plane[k];
                 finish.state[k] = whole ? w->hasher[k].state : NULL;
             }
             if (c->kernels->finish(&finish, to, i, m)) {
                 for (k = 0; k < y.planes; k++) {
-                    if (finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
+                    if (k < top && finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
                     else if (hashing)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
@@ -4965,7 +4972,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         if (y.planes > top) {
             /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
             uint8_t *both = w->plane[top];
-            if (!y.varying[top]) memset(both, y.value[top], m);
+            memset(both, y.value[top], m);
+            if (y.varying[top])
+                bsn_bits_put(c->kernels, both, d->body + y.at[top] + bsn_bits_size(y.varying[top], i), y.varying[top], m);
             for (j = 0; j < m; j += BSN_WIDE) /* symbols are below 2^e: nothing crosses into the next byte */
                 bsn_wide_store(both + j, bsn_wide_load(both + j) | bsn_wide_load(symbols + j) << y.shift);
         } else {

@@ -1663,26 +1663,35 @@ static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes,
         bsn_avx512_store_some(bits, bsn_avx512_bits_take64(_mm512_loadu_si512(bytes), order), size);
 }
 
-/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. */
-static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. Where the bytes come from, and
+ * which do. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, uint64_t *some)
 {
-    const unsigned size = 8u * bsn_ones_in[varying];
     uint8_t from[64];
-    uint64_t some = 0;
-    __m512i order;
     unsigned b, i, j = 0;
+    *some = 0;
     for (i = 0; i < 64; i++) from[i] = 0;
     for (b = 0; b < 8; b++) {
         for (i = 0; i < 8 && varying >> b & 1; i++) {
             from[8 * i + 7 - b] = (uint8_t)j++;
-            some |= UINT64_C(1) << (8 * i + 7 - b);
+            *some |= UINT64_C(1) << (8 * i + 7 - b);
         }
     }
-    order = _mm512_loadu_si512(from);
-    for (; groups; groups--, bytes += 64, bits += size) {
-        const __m512i x = _mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size));
-        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_transpose_bits(x)));
-    }
+    return _mm512_loadu_si512(from);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(const uint8_t *bits, unsigned size, __m512i order, uint64_t some)
+{
+    return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size)));
+}
+
+static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const unsigned size = 8u * bsn_ones_in[varying];
+    uint64_t some;
+    const __m512i order = bsn_avx512_bytes_order(varying, &some);
+    for (; groups; groups--, bytes += 64, bits += size)
+        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_bits_put64(bits, size, order, some)));
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -1973,12 +1982,17 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                                                   unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
     bsn_node *node = t->node;
-    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned top = width - 1, size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)(8 - t->field->symbol_bits));
     const unsigned before = (uintptr_t)elements & 63;
+    uint64_t some = 0;
+    const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, &some) : _mm512_setzero_si512();
+    const __m512i value = _mm512_set1_epi8((char)(kind == BSN_FIELD_INSIDE ? t->value : 0));
     const uint8_t *begin = elements;
     uint8_t *line = elements - before;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
+    const uint8_t *bits = t->bits;
     const size_t stride = node->stride;
     uint64_t w[4] = { 0, 0, 0, 0 };
     __m512i leaf[5], a[8], held = _mm512_setzero_si512();
@@ -1988,7 +2002,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     BSN_UNROLL
-    for (j = 0; j < width; j++) {
+    for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
         a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
     }
@@ -2004,9 +2018,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
                 if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
             }
-            if (kind == BSN_FIELD_INSIDE) /* symbols are below 2^e: nothing crosses into the next byte */
-                v[top] = _mm512_or_si512(_mm512_loadu_si512(raw[top] + i + 64 * s),
-                                         _mm512_sll_epi16(v[top], _mm_cvtsi32_si128((int)shift)));
+            if (kind == BSN_FIELD_INSIDE) { /* symbols are below 2^e: nothing crosses into the next byte */
+                v[top] = _mm512_ternarylogic_epi64(_mm512_sll_epi16(v[top], shift), value,
+                                                   bsn_avx512_bits_put64(bits, size, put, some), 0xFE);
+                bits += size;
+            }
             bsn_avx512_join64(t->field, v, width, kind);
             BSN_UNROLL
             for (j = 0; j < width; j++) {

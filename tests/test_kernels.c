@@ -655,6 +655,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
     const size_t misplaced = test_below(2) ? test_below(64) : 0;
+    const unsigned varying = (unsigned)test_below((size_t)1 << (8 - e)), value = (unsigned)test_below((size_t)1 << (8 - e)) & ~varying;
     uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
@@ -680,14 +681,21 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     memset(&t, 0, sizeof t);
     t.node = &b;
     t.field = f;
+    t.varying = varying;
+    t.value = value;
     t.stream = (int)test_below(2);
     memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
         fill(raw, m, RANDOM);
-        if (j == width - 1)
-            for (i = 0; i < m; i++) raw[i] = (uint8_t)(raw[i] & ((1u << (8 - e)) - 1));
         t.plane[j] = read[j] = raw;
+        if (j == width - 1) { /* bits, of which bytes are made */
+            t.plane[j] = NULL;
+            t.bits = at_end(10, bsn_bits_size(varying, m), 0);
+            memcpy(at_end(10, bsn_bits_size(varying, m), 0), raw, bsn_bits_size(varying, m));
+            memset(raw, (int)value, m);
+            scalar->bits_put(raw, t.bits, varying, m / 64);
+        }
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
         if (j < width - 1 && (checked >> j & 1)) {
