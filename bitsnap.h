@@ -4970,13 +4970,12 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
         if (y.planes > top) {
-            /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
+            /* the top plane is symbol and rest; symbols are below 2^e: nothing crosses into the next byte */
             uint8_t *both = w->plane[top];
-            memset(both, y.value[top], m);
+            for (j = 0; j < m; j += BSN_WIDE)
+                bsn_wide_store(both + j, bsn_wide_load(symbols + j) << y.shift | BSN_ONES * y.value[top]);
             if (y.varying[top])
                 bsn_bits_put(c->kernels, both, d->body + y.at[top] + bsn_bits_size(y.varying[top], i), y.varying[top], m);
-            for (j = 0; j < m; j += BSN_WIDE) /* symbols are below 2^e: nothing crosses into the next byte */
-                bsn_wide_store(both + j, bsn_wide_load(both + j) | bsn_wide_load(symbols + j) << y.shift);
         } else {
             plane[top] = symbols;
         }
