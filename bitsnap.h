@@ -177,7 +177,7 @@ typedef struct bitsnap {
  * everything else in this file. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
  * tells the need of other block sizes. */
 #define BITSNAP_WORKSPACE 1048576u
-#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
+#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
 
 /* The same for calls with a base: of default block size, level best's, and any (block_log2 0 means 19). */
@@ -4196,6 +4196,7 @@ typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
     bitsnap_pieces pieces;
+    int next;                         /* is the block behind this one for this thread, too? */
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
@@ -4547,7 +4548,7 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
         wr.window = counts;
         wr.base = window;
     }
-    if (c->large) { /* the next block's elements, most likely */
+    if (c->large && w->next) { /* the next block's elements, most likely */
         wr.ahead = elements + n * c->width;
         wr.ahead_end = wr.ahead + n * c->width;
         wr.ahead_step = 1024 * c->width;
@@ -4928,7 +4929,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
-        if (c->large) bsn_prefetch(d->end + i * ahead, m * ahead);
+        if (c->large && w->next) bsn_prefetch(d->end + i * ahead, m * ahead);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
@@ -5483,7 +5484,12 @@ static size_t bsn_worker_size(unsigned block_log2, int delta)
     return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
 }
 
-static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << block_log2) + 64 + 63) & ~(size_t)63; }
+/* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
+ * place. */
+static size_t bsn_staging_size(unsigned block_log2, int delta)
+{
+    return ((delta ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
+}
 
 static size_t bsn_workspace(unsigned block_log2, unsigned workers, int delta)
 {
@@ -5491,7 +5497,7 @@ static size_t bsn_workspace(unsigned block_log2, unsigned workers, int delta)
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
     if (workers <= 1) return shared + bsn_worker_size(block_log2, delta);
-    each = bsn_worker_size(block_log2, delta) + bsn_staging_size(block_log2);
+    each = bsn_worker_size(block_log2, delta) + bsn_staging_size(block_log2, delta);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
 
@@ -5508,7 +5514,7 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
 BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
 BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
-BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
+BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
 {
@@ -5609,7 +5615,11 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 typedef struct bsn_call {
     bitsnap *b;
     bsn_context context;
-    bsn_job *jobs;
+    bsn_job *jobs;         /* of this batch */
+    size_t batch;
+    const bsn_job *coded;  /* parallel encoding: of the batch before, blocks that are to be moved to their places */
+    size_t coded_count;
+    size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for itself */
     bsn_ids *ids;          /* of each job, with a base */
     uint8_t *work;         /* of worker 0; the others' follow */
     size_t work_size;
@@ -5637,7 +5647,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, delta);
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2) : 0;
+    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, delta) : 0;
     call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
@@ -5684,11 +5694,16 @@ BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
 /* how many jobs are done side by side */
 static size_t bsn_jobs(const bsn_call *call) { return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : BSN_JOBS; }
 
+/* All jobs: in tasks, of which there are enough for every thread to be busy until the end. */
 static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
 {
-    size_t i;
-    if (call->workers > 1 && count > 1) call->b->run(call->b->run_context, task, call, count);
-    else for (i = 0; i < count; i++) task(call, i, 0);
+    call->group = count;
+    if (call->workers <= 1 || count <= 1) {
+        task(call, 0, 0);
+        return;
+    }
+    call->group = count / 8 / call->workers + 1;
+    call->b->run(call->b->run_context, task, call, (count + call->group - 1) / call->group);
 }
 
 static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
@@ -5774,11 +5789,17 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     return BITSNAP_OK;
 }
 
-static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
+/* A block from where it was coded to its place in the frame. */
+static void bsn_place_block(const bsn_call *call, const bsn_job *job)
 {
-    const bsn_call *call = (const bsn_call *)argument;
-    bsn_job *job = &call->jobs[index];
-    bsn_work *w = bsn_work_of(call, worker);
+    if (!job->size) return;
+    if (call->context.large) bsn_stream(job->target, job->source, job->size);
+    else memcpy(job->target, job->source, job->size);
+    if (call->context.large) bsn_streamed();
+}
+
+static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+{
     job->error.status = BITSNAP_OK;
     if (job->ids) {
         job->ids->same = 0;
@@ -5805,15 +5826,17 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     }
 }
 
-static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
+static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_call *call = (const bsn_call *)argument;
-    const bsn_job *job = &call->jobs[index];
-    (void)worker;
-    if (!job->size) return;
-    if (call->context.large) bsn_stream(job->target, job->source, job->size);
-    else memcpy(job->target, job->source, job->size);
-    if (call->context.large) bsn_streamed();
+    const size_t first = (size_t)index * call->group;
+    bsn_work *w = bsn_work_of(call, worker);
+    size_t i;
+    for (i = first; i < first + call->group; i++) {
+        w->next = call->workers <= 1 || i + 1 < first + call->group;
+        if (i < call->coded_count) bsn_place_block(call, &call->coded[i]);
+        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], w);
+    }
 }
 
 /* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
@@ -5877,6 +5900,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     const uint8_t *from = (const uint8_t *)elements;
     uint8_t *to = (uint8_t *)destination, *end = to + capacity;
     bsn_call call;
+    bsn_job *other;
+    uint8_t *staging[2];
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
     if (size) *size = 0;
@@ -5891,8 +5916,11 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
-    slots = bsn_min(bsn_jobs(&call), call.workers > 1 ? call.staging_size / slot : 1);
-    while (left) {
+    slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
+    other = call.jobs + slots;
+    staging[0] = call.staging;
+    staging[1] = call.staging + slots * slot;
+    while (left || call.coded_count) {
         uint64_t first = s->position;
         const size_t gap = bsn_min(bsn_sames_size(s), (size_t)(end - to)); /* for the block that waits */
         for (batch = 0; batch < slots && left; batch++) {
@@ -5900,14 +5928,16 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
             job->ids = call.ids ? call.ids + batch : NULL;
             job->n = bsn_min(block, left);
             job->source = from;
-            job->target = call.workers > 1 ? call.staging + batch * slot : to + gap;
+            job->target = call.workers > 1 ? staging[0] + batch * slot : to + gap;
             job->size = call.workers > 1 ? slot : (size_t)(end - to) - gap;
             job->first = first;
             first += job->n;
             from += job->n * s->width;
             left -= job->n;
         }
-        bsn_run(&call, bsn_encode_task, batch);
+        call.batch = batch;
+        bsn_run(&call, bsn_encode_task, batch > call.coded_count ? batch : call.coded_count);
+        call.coded_count = 0;
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
             if (job->error.status == BITSNAP_OK && !(job->ids && job->ids->same)) {
@@ -5940,8 +5970,17 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                 if (status) return status;
             }
         }
-        if (call.workers > 1) bsn_run(&call, bsn_place_task, batch);
-        if (bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+        if (call.workers > 1) { /* this batch is moved while the next is coded in the other memory */
+            bsn_job *jobs = call.jobs;
+            uint8_t *memory = staging[0];
+            call.coded = jobs;
+            call.coded_count = batch;
+            call.jobs = other;
+            other = jobs;
+            staging[0] = staging[1];
+            staging[1] = memory;
+        }
+        if (batch && bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -6040,10 +6079,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     return BITSNAP_OK;
 }
 
-static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
+static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
 {
-    const bsn_call *call = (const bsn_call *)argument;
-    bsn_job *job = &call->jobs[index];
     bsn_place at;
     at.block = job->source;
     at.input_end = job->source + job->size;
@@ -6053,7 +6090,19 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
     at.part = job->part;
     at.base = NULL;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, job->ids, &job->error);
+    (void)bsn_decode_block(w, &call->context, &at, &job->sink, job->ids, &job->error);
+}
+
+static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
+{
+    const bsn_call *call = (const bsn_call *)argument;
+    const size_t first = (size_t)index * call->group;
+    bsn_work *w = bsn_work_of(call, worker);
+    size_t i;
+    for (i = first; i < first + call->group && i < call->batch; i++) {
+        w->next = call->workers <= 1 || i + 1 < first + call->group;
+        bsn_decode_job(call, &call->jobs[i], w);
+    }
 }
 
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
@@ -6155,6 +6204,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 skip = 0;
             }
         }
+        call->batch = batch;
         bsn_run(call, bsn_decode_task, batch);
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
@@ -6442,6 +6492,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             }
         }
         if (batch == bsn_jobs(&call) || position >= end) {
+            call.batch = batch;
             bsn_run(&call, bsn_decode_task, batch);
             for (i = 0; i < batch; i++)
                 if (call.jobs[i].error.status)
@@ -6808,7 +6859,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->to = to + BSN_BASE_HEADER_SIZE;
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + jobs + bsn_worker_size(h.block_log2, 1);
-    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2);
+    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2, 1);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
