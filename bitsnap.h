@@ -188,7 +188,7 @@ typedef struct bitsnap {
  * everything else in this file. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
  * tells the need of other block sizes. */
 #define BITSNAP_WORKSPACE 1048576u
-#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 589824u))
+#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
 
 /* The same for calls with a base, a quantizer or columns: of default block size, level best's, and any (block_log2 0 means
@@ -876,10 +876,23 @@ typedef struct bsn_field {
 typedef struct bsn_finish {
     bsn_node *node;          /* the outermost, which has symbols */
     const bsn_field *field;
-    const uint8_t *plane[8]; /* bytes of the elements, of the top one the bits below the symbol where there are such */
-    uint64_t *state[8];      /* XXH3's accumulators of each plane; null: not to be hashed */
+    const uint8_t *plane[8]; /* bytes of the elements below the top one */
+    uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
+    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
+    unsigned varying, value; /* of those that are set here; the others */
     int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
+
+/* The first step of encoding: elements split, the bytes below the symbol hashed, symbols of a window counted. */
+typedef struct bsn_start {
+    const bsn_field *field;
+    uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
+    uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
+    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
+    unsigned varying;        /* of those that are set here */
+    uint32_t *counts;        /* of the 16 symbols from `base` on, added to; null: not to be counted */
+    unsigned base;
+} bsn_start;
 
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
@@ -911,11 +924,14 @@ struct bitsnap_kernels {
     void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
-    /* node_merge, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
+    /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
     void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
+    /* split, bits_take, hash and window at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
+     * not have it for this field, and nothing is done; null: it never has. A table that has it has a window, too. */
+    int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
@@ -2130,6 +2146,16 @@ typedef struct bsn_package {
 
 BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
 
+/* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
+BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
+{
+    unsigned a = 0, b = 256;
+    while (a < b && !(count[a] | count[a + 1] | count[a + 2] | count[a + 3])) a += 4;
+    while (b > a && !(count[b - 1] | count[b - 2] | count[b - 3] | count[b - 4])) b -= 4;
+    *first = a;
+    *last = b;
+}
+
 static void bsn_sort(uint64_t *key, size_t n)
 {
     static const uint8_t gaps[] = { 109, 41, 19, 5, 1 };
@@ -2149,11 +2175,12 @@ static void bsn_sort(uint64_t *key, size_t n)
 static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
 {
     size_t m = 0, items, take, i, leaf, pair;
-    unsigned l, s;
+    unsigned l, s, end;
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
     memset(length, 0, 257);
-    for (s = 0; s <= 256; s++)
+    for (bsn_counted(count, &s, &end); s < end; s++)
         if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    if (count[256]) p->key[m++] = (uint64_t)count[256] << 9;
     if (m == 0) return;
     if (m == 1) {
         length[256 - (p->key[0] & 511)] = 1;
@@ -2328,6 +2355,8 @@ enum {
 static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
 {
     unsigned first = 0, last = 255, s, nibbles = 0, run, code;
+    while (first + 8 <= last && !bsn_load64(t->length + first)) first += 8;
+    while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     while (!t->length[first]) first++;
     while (!t->length[last]) last--;
     to[0] = (uint8_t)((BSN_LIST_TREE + t->escape_kind) | t->length[256] << 4);
@@ -2623,31 +2652,36 @@ static void bsn_scalar_node_counts(const bsn_node *node, size_t counts[4])
     }
 }
 
-/* eight tables, so that equal neighbours do not wait for each other */
-static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+/* Several tables, so that equal neighbours do not wait for each other; n is a multiple of 8. */
+BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *t, unsigned tables)
 {
-    uint32_t *t = scratch;
+    uint32_t *u = t + 256 * (tables - 4);
     size_t i;
     unsigned j;
-    if (n >= 1024) {
-        memset(t, 0, 8 * 256 * sizeof *t);
-        for (i = 0; i + 8 <= n; i += 8) {
-            const uint64_t x = bsn_load64(list + i);
-            t[x & 255]++;
-            t[256 + (x >> 8 & 255)]++;
-            t[512 + (x >> 16 & 255)]++;
-            t[768 + (x >> 24 & 255)]++;
-            t[1024 + (x >> 32 & 255)]++;
-            t[1280 + (x >> 40 & 255)]++;
-            t[1536 + (x >> 48 & 255)]++;
-            t[1792 + (x >> 56)]++;
-        }
-        for (j = 0; j < 256; j++)
-            h[j] += t[j] + t[256 + j] + t[512 + j] + t[768 + j] + t[1024 + j] + t[1280 + j] + t[1536 + j] + t[1792 + j];
-        list += i;
-        n -= i;
+    memset(t, 0, 256 * tables * sizeof *t);
+    for (i = 0; i < n; i += 8) {
+        const uint64_t x = bsn_load64(list + i);
+        t[x & 255]++;
+        t[256 + (x >> 8 & 255)]++;
+        t[512 + (x >> 16 & 255)]++;
+        t[768 + (x >> 24 & 255)]++;
+        u[x >> 32 & 255]++;
+        u[256 + (x >> 40 & 255)]++;
+        u[512 + (x >> 48 & 255)]++;
+        u[768 + (x >> 56)]++;
     }
-    for (i = 0; i < n; i++) h[list[i]]++;
+    for (j = 0; j < 256; j++) h[j] += t[j] + t[256 + j] + t[512 + j] + t[768 + j];
+    if (tables == 8)
+        for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
+}
+
+/* short lists would not repay clearing all tables */
+static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
+    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
+    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
+    for (list += most, n -= most; n; n--) h[*list++]++;
 }
 
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
@@ -3041,6 +3075,8 @@ typedef struct bsn_writer {
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
     const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
     size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
+    const uint32_t *window;           /* counts of the outermost list's window, where they are known already, else null */
+    unsigned base;                    /* of that window */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int full;           /* result: 1 where the destination was too small */
@@ -3114,6 +3150,7 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     uint64_t bits = 0;
     unsigned s, first = 256, last = 0, codes = 0;
     for (s = 0; s <= 256; s++) {
+        while (s <= 248 && !bsn_load64(length + s)) s += 8; /* most symbols are absent */
         if (!length[s]) continue;
         bits += (uint64_t)weight[s] * length[s];
         codes++;
@@ -3140,10 +3177,10 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
 {
     bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
     uint32_t dropped[257], escapes = lost;
-    unsigned s, rare = 0, last = 0;
+    unsigned s, end, rare = 0, last = 0;
     memset(dropped, 0, sizeof dropped);
     memset(x->weight, 0, sizeof x->weight);
-    for (s = 0; s < 256; s++) {
+    for (bsn_counted(count, &s, &end); s < end; s++) {
         if (!count[s]) continue;
         if ((uint64_t)count[s] << shift > total) {
             x->weight[s] = count[s];
@@ -3182,17 +3219,14 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
     return choice;
 }
 
-/* The 16 neighbouring symbols that hold the most of a sample of 64 places x 8: the lowest such window. */
-static unsigned bsn_window(const uint8_t *list, size_t n)
+/* The 16 neighbouring symbols that hold the most: the lowest such window. */
+static unsigned bsn_window_of(const uint32_t h[256])
 {
-    uint32_t h[256];
-    unsigned i, j, sum = 0, most, base = 0;
-    memset(h, 0, sizeof h);
-    for (i = 0; i < 64; i++)
-        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
+    unsigned i, end, sum = 0, most, base = 0;
     for (i = 0; i < 16; i++) sum += h[i];
     most = sum;
-    for (i = 1; i <= 240; i++) {
+    bsn_counted(h, &i, &end);
+    for (i = i > 16 ? i - 15 : 1; i <= 240 && i < end; i++) { /* windows before and behind these hold nothing */
         sum += h[i + 15] - h[i - 1];
         if (sum > most) {
             most = sum;
@@ -3200,6 +3234,17 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
         }
     }
     return base;
+}
+
+/* The window of a list by a sample of 64 places x 8. */
+static unsigned bsn_window(const uint8_t *list, size_t n)
+{
+    uint32_t h[256];
+    unsigned i, j;
+    memset(h, 0, sizeof h);
+    for (i = 0; i < 64; i++)
+        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
+    return bsn_window_of(h);
 }
 
 /* The mask [symbol > t], t = 0 or 2, eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
@@ -3318,7 +3363,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, same = 0, s, shift, j;
+    unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
     bsn_choice choice;
     size_t i;
 
@@ -3332,9 +3377,11 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         lost = (total >> 12) + 1;
     } else {
         if (sampled) { /* the window, where it holds 31 of 32 */
-            const unsigned base = bsn_window(item->data, n);
+            const unsigned base = w->window ? w->base : bsn_window(item->data, n);
             uint32_t inside = 0;
-            if (w->kernels->window) {
+            if (w->window) {
+                memcpy(h + base, w->window, 16 * sizeof *h);
+            } else if (w->kernels->window) {
                 for (i = 0; i < n; i += BSN_CHUNK) {
                     w->kernels->window(h + base, item->data + i, bsn_min(BSN_CHUNK, n - i), base);
                     bsn_look_ahead(w, w->ahead_step);
@@ -3355,7 +3402,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             w->kernels->histogram(h, item->data, n, x->tables);
         }
     }
-    for (s = 0; s < 256; s++)
+    for (bsn_counted(h, &s, &end); s < end; s++)
         if (h[s] > most) most = h[s];
     if (lost && 8 * (uint64_t)most > 5 * (uint64_t)total) { /* skewed: worth exact counts */
         memset(h, 0, 257 * sizeof *h);
@@ -3435,7 +3482,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         const int deal = w->kernels->deal != NULL;
         for (i = 0; i < n; i += m) {
             m = bsn_min(deal ? 1024 : BSN_CHUNK, n - i);
-            bsn_look_ahead(w, (w->ahead_step - w->ahead_step / 4) * (deal ? 1 : BSN_CHUNK / 1024));
+            bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * (deal ? 1 : BSN_CHUNK / 1024));
             if (deal && m >= 64) {
                 m &= ~(size_t)63;
                 escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
@@ -5150,6 +5197,7 @@ typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
     bitsnap_pieces pieces;
+    int next;                         /* is the block behind this one for this thread, too? */
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
@@ -5367,19 +5415,47 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->scratch = scratch;
     wr->ahead = wr->ahead_end = NULL;
     wr->ahead_step = 0;
+    wr->window = NULL;
+    wr->base = 0;
     wr->level = c->level;
     wr->full = 0;
     wr->thorough = 0;
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols. */
-static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
-                             uint8_t *symbols, const uint8_t *elements, size_t n)
+/* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
+ * so that each place begins a group. */
+static unsigned bsn_window_ahead(const bsn_layout *y, const uint8_t *elements, size_t n)
+{
+    const unsigned width = y->field.width, down = 8 * width - 1 - y->field.symbol_bits;
+    const size_t step = n / 64 * width;
+    uint32_t h[256];
+    size_t i, j;
+    memset(h, 0, sizeof h);
+    for (i = 0; i < 64; i++) bsn_prefetch(elements + i * step, 64 * width);
+    for (i = 0; i < 64; i++)
+        for (j = 0; j < 8; j++) {
+            const uint8_t *p = elements + i * step + bsn_pair(j, 64, width) * width;
+            h[bsn_element_load(p, width) >> down & (0xFFu >> y->shift)]++;
+        }
+    return bsn_window_of(h);
+}
+
+/* Splits a block into raw planes, which go to the body, and symbols. Where `counts` is not null the symbols of the window
+ * at `base` are counted on the way. */
+static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
+                             const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
 {
     const unsigned top = c->width - 1;
+    int at_once = c->kernels->start != NULL;
+    bsn_start start;
     uint8_t *plane[8];
     size_t i, j;
     unsigned k;
+    for (k = 0; k < y->planes; k++)
+        if (k < top ? y->varying[k] != 0xFF : !y->varying[k]) at_once = 0;
+    start.field = &y->field;
+    start.counts = counts;
+    start.base = base;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -5387,6 +5463,27 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
         for (k = 0; k < 8; k++)
             plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (y->planes == top) plane[top] = symbols + i;
+        if (at_once && m == BSN_CHUNK && i + m < n) {
+            for (k = 0; k < top; k++) {
+                start.plane[k] = plane[k];
+                start.state[k] = c->checks && n > 240 ? w->hasher[k].state : NULL;
+            }
+            start.plane[top] = symbols + i;
+            if (y->planes > top) {
+                start.varying = y->varying[top];
+                start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
+            }
+            if (c->kernels->start(&start, elements + i * c->width, m)) {
+                for (k = 0; k < top; k++) {
+                    w->hasher[k].stripes = (i + m) / 64;
+                    if (stream) bsn_stream(body + y->at[k] + i, plane[k], m);
+                }
+                if (y->planes > top && c->checks)
+                    bsn_hash_feed(c->kernels, &w->hasher[top], body + y->at[top], bsn_bits_size(start.varying, i + m));
+                continue;
+            }
+            at_once = 0;
+        }
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
@@ -5402,6 +5499,7 @@ static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout
         if (y->planes > top) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
+        if (counts) c->kernels->window(counts, symbols + i, m, base);
     }
 }
 
@@ -5410,9 +5508,11 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
                                const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
 {
     uint8_t *symbols = (uint8_t *)(w + 1);
+    const int counting = c->kernels->start && c->level == BITSNAP_DEFAULT && n % 4096 == 0 && c->dtype != BITSNAP_F64;
+    uint32_t counts[16];
     bsn_writer wr;
     bsn_layout y;
-    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
+    unsigned k, window = 0, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
     bsn_layout_begin(&y, c->dtype, symbol_bits, base);
     y.descriptor[0] = (uint8_t)symbol_bits;
     y.descriptor_size = 1;
@@ -5439,9 +5539,17 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     bsn_layout_place(&y, n);
     if ((size_t)(end - body) <= y.at[y.planes]) return 0;
     memcpy(body, y.descriptor, y.descriptor_size);
-    bsn_write_planes(w, c, &y, body, symbols, elements, n);
+    if (counting) {
+        memset(counts, 0, sizeof counts);
+        window = bsn_window_ahead(&y, elements, n);
+    }
+    bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
-    if (c->large) { /* the next block's elements, most likely */
+    if (counting) {
+        wr.window = counts;
+        wr.base = window;
+    }
+    if (c->large && w->next) { /* the next block's elements, most likely */
         wr.ahead = elements + n * c->width;
         wr.ahead_end = wr.ahead + n * c->width;
         wr.ahead_step = 1024 * c->width;
@@ -6121,7 +6229,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     if (r.at != d->end) return 33;
     for (k = 0; k < y.planes; k++) {
         plane[k] = w->plane[k];
-        if (!y.varying[k]) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
+        if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
     finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
@@ -6129,8 +6237,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
-        if (c->large) bsn_prefetch(d->end + i * ahead, m * ahead);
-        for (k = 0; k < y.planes; k++) {
+        if (c->large && w->next) bsn_prefetch(d->end + i * ahead, m * ahead);
+        for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
             } else if (y.varying[k] && out) {
@@ -6143,14 +6251,19 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             uint8_t *to = out;
             finish.stream = bsn_sink_streams(d->sink, i, m);
             if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;
-            for (k = 0; k < c->width; k++) {
-                const int whole = hashing && k < y.planes && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
+            if (y.planes > top) {
+                finish.varying = y.varying[top];
+                finish.value = y.value[top];
+                finish.bits = d->body + y.at[top] + bsn_bits_size(finish.varying, i);
+            }
+            for (k = 0; k < top; k++) {
+                const int whole = hashing && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
                 finish.plane[k] = plane[k];
                 finish.state[k] = whole ? w->hasher[k].state : NULL;
             }
             if (c->kernels->finish(&finish, to, i, m)) {
                 for (k = 0; k < y.planes; k++) {
-                    if (finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
+                    if (k < top && finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
                     else if (hashing)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
@@ -6166,11 +6279,12 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
         if (y.planes > top) {
-            /* the top plane is symbol and rest; where the rest is constant its plane is still needed */
+            /* the top plane is symbol and rest; symbols are below 2^e: nothing crosses into the next byte */
             uint8_t *both = w->plane[top];
-            if (!y.varying[top]) memset(both, y.value[top], m);
-            for (j = 0; j < m; j += BSN_WIDE) /* symbols are below 2^e: nothing crosses into the next byte */
-                bsn_wide_store(both + j, bsn_wide_load(both + j) | bsn_wide_load(symbols + j) << y.shift);
+            for (j = 0; j < m; j += BSN_WIDE)
+                bsn_wide_store(both + j, bsn_wide_load(symbols + j) << y.shift | BSN_ONES * y.value[top]);
+            if (y.varying[top])
+                bsn_bits_put(c->kernels, both, d->body + y.at[top] + bsn_bits_size(y.varying[top], i), y.varying[top], m);
         } else {
             plane[top] = symbols;
         }
@@ -6923,7 +7037,12 @@ static size_t bsn_worker_size(unsigned block_log2, int large)
     return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
 }
 
-static size_t bsn_staging_size(unsigned block_log2) { return (8 * ((size_t)1 << block_log2) + 64 + 63) & ~(size_t)63; }
+/* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
+ * place. */
+static size_t bsn_staging_size(unsigned block_log2, int large)
+{
+    return ((large ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
+}
 
 /* large: with a base, a quantizer or columns */
 static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large)
@@ -6932,7 +7051,7 @@ static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large)
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
     if (workers <= 1) return shared + bsn_worker_size(block_log2, large);
-    each = bsn_worker_size(block_log2, large) + bsn_staging_size(block_log2);
+    each = bsn_worker_size(block_log2, large) + bsn_staging_size(block_log2, large);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
 
@@ -6949,7 +7068,7 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
 BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
 BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
-BSN_ASSERT(staging, 8 * 65536 + 192 <= 589824);
+BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
 /* A certificate in numbers that people read. */
 static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
@@ -7072,7 +7191,11 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 typedef struct bsn_call {
     bitsnap *b;
     bsn_context context;
-    bsn_job *jobs;
+    bsn_job *jobs;         /* of this batch */
+    size_t batch;
+    const bsn_job *coded;  /* parallel encoding: of the batch before, blocks that are to be moved to their places */
+    size_t coded_count;
+    size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for itself */
     bsn_ids *ids;          /* of each job, with a base */
     uint8_t *work;         /* of worker 0; the others' follow */
     size_t work_size;
@@ -7100,7 +7223,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2) : 0;
+    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
     if (s->cells) {
         bsn_log *log = (bsn_log *)(void *)(call->staging + call->staging_size);
         bsn_log_set(log, (unsigned)s->dtype, s->cells);
@@ -7153,11 +7276,16 @@ BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
 /* how many jobs are done side by side */
 static size_t bsn_jobs(const bsn_call *call) { return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : BSN_JOBS; }
 
+/* All jobs: in tasks, of which there are enough for every thread to be busy until the end. */
 static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
 {
-    size_t i;
-    if (call->workers > 1 && count > 1) call->b->run(call->b->run_context, task, call, count);
-    else for (i = 0; i < count; i++) task(call, i, 0);
+    call->group = count;
+    if (call->workers <= 1 || count <= 1) {
+        task(call, 0, 0);
+        return;
+    }
+    call->group = count / 8 / call->workers + 1;
+    call->b->run(call->b->run_context, task, call, (count + call->group - 1) / call->group);
 }
 
 static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
@@ -7283,11 +7411,17 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     return BITSNAP_OK;
 }
 
-static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
+/* A block from where it was coded to its place in the frame. */
+static void bsn_place_block(const bsn_call *call, const bsn_job *job)
 {
-    const bsn_call *call = (const bsn_call *)argument;
-    bsn_job *job = &call->jobs[index];
-    bsn_work *w = bsn_work_of(call, worker);
+    if (!job->size) return;
+    if (call->context.large) bsn_stream(job->target, job->source, job->size);
+    else memcpy(job->target, job->source, job->size);
+    if (call->context.large) bsn_streamed();
+}
+
+static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+{
     job->error.status = BITSNAP_OK;
     if (job->ids) {
         job->ids->same = 0;
@@ -7315,15 +7449,17 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     }
 }
 
-static void bsn_place_task(void *argument, uint64_t index, unsigned worker)
+static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_call *call = (const bsn_call *)argument;
-    const bsn_job *job = &call->jobs[index];
-    (void)worker;
-    if (!job->size) return;
-    if (call->context.large) bsn_stream(job->target, job->source, job->size);
-    else memcpy(job->target, job->source, job->size);
-    if (call->context.large) bsn_streamed();
+    const size_t first = (size_t)index * call->group;
+    bsn_work *w = bsn_work_of(call, worker);
+    size_t i;
+    for (i = first; i < first + call->group; i++) {
+        w->next = call->workers <= 1 || i + 1 < first + call->group;
+        if (i < call->coded_count) bsn_place_block(call, &call->coded[i]);
+        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], w);
+    }
 }
 
 /* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
@@ -7399,6 +7535,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     const uint8_t *from = (const uint8_t *)elements;
     uint8_t *to = (uint8_t *)destination, *end = to + capacity;
     bsn_call call;
+    bsn_job *other;
+    uint8_t *staging[2];
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
     if (size) *size = 0;
@@ -7413,8 +7551,11 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
-    slots = bsn_min(bsn_jobs(&call), call.workers > 1 ? call.staging_size / slot : 1);
-    while (left) {
+    slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
+    other = call.jobs + slots;
+    staging[0] = call.staging;
+    staging[1] = call.staging + slots * slot;
+    while (left || call.coded_count) {
         uint64_t first = s->position;
         const size_t gap = bsn_min(bsn_sames_size(s), (size_t)(end - to)); /* for the block that waits */
         for (batch = 0; batch < slots && left; batch++) {
@@ -7422,14 +7563,16 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
             job->ids = call.ids ? call.ids + batch : NULL;
             job->n = bsn_min(block, left);
             job->source = from;
-            job->target = call.workers > 1 ? call.staging + batch * slot : to + gap;
+            job->target = call.workers > 1 ? staging[0] + batch * slot : to + gap;
             job->size = call.workers > 1 ? slot : (size_t)(end - to) - gap;
             job->first = first;
             first += job->n;
             from += job->n * s->width;
             left -= job->n;
         }
-        bsn_run(&call, bsn_encode_task, batch);
+        call.batch = batch;
+        bsn_run(&call, bsn_encode_task, batch > call.coded_count ? batch : call.coded_count);
+        call.coded_count = 0;
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
             if (job->error.status == BITSNAP_OK && !(job->ids && job->ids->same)) {
@@ -7462,8 +7605,17 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                 if (status) return status;
             }
         }
-        if (call.workers > 1) bsn_run(&call, bsn_place_task, batch);
-        if (bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+        if (call.workers > 1) { /* this batch is moved while the next is coded in the other memory */
+            bsn_job *jobs = call.jobs;
+            uint8_t *memory = staging[0];
+            call.coded = jobs;
+            call.coded_count = batch;
+            call.jobs = other;
+            other = jobs;
+            staging[0] = staging[1];
+            staging[1] = memory;
+        }
+        if (batch && bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -7570,10 +7722,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     return BITSNAP_OK;
 }
 
-static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
+static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
 {
-    const bsn_call *call = (const bsn_call *)argument;
-    bsn_job *job = &call->jobs[index];
     bsn_place at;
     at.block = job->source;
     at.input_end = job->source + job->size;
@@ -7583,7 +7733,19 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
     at.part = job->part;
     at.base = NULL;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(bsn_work_of(call, worker), &call->context, &at, &job->sink, job->ids, &job->error);
+    (void)bsn_decode_block(w, &call->context, &at, &job->sink, job->ids, &job->error);
+}
+
+static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
+{
+    const bsn_call *call = (const bsn_call *)argument;
+    const size_t first = (size_t)index * call->group;
+    bsn_work *w = bsn_work_of(call, worker);
+    size_t i;
+    for (i = first; i < first + call->group && i < call->batch; i++) {
+        w->next = call->workers <= 1 || i + 1 < first + call->group;
+        bsn_decode_job(call, &call->jobs[i], w);
+    }
 }
 
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
@@ -7684,6 +7846,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 skip = 0;
             }
         }
+        call->batch = batch;
         bsn_run(call, bsn_decode_task, batch);
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
@@ -7973,6 +8136,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             }
         }
         if (batch == bsn_jobs(&call) || position >= end) {
+            call.batch = batch;
             bsn_run(&call, bsn_decode_task, batch);
             for (i = 0; i < batch; i++)
                 if (call.jobs[i].error.status)
@@ -8339,7 +8503,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + jobs + bsn_worker_size(h.block_log2, 1);
-    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2);
+    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2, 1);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
@@ -8611,6 +8775,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL

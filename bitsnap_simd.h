@@ -535,6 +535,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_counts,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
@@ -980,29 +981,72 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsi
     }
 }
 
-/* Counts of the 8 symbols from `base` on in at most 255 * 32 bytes: comparing with each gives -1 or 0 for counters of a byte. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_histogram8(uint32_t h[8], const uint8_t *list, size_t n, unsigned base)
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
 {
-    const __m256i first = _mm256_set1_epi8((char)base), zero = _mm256_setzero_si256();
-    __m256i sum[8];
-    unsigned s;
+    const __m256i differ = _mm256_xor_si256(*low, x);
+    const __m256i carry = _mm256_or_si256(_mm256_and_si256(*low, x), _mm256_and_si256(differ, y));
+    *low = _mm256_xor_si256(differ, y);
+    return carry;
+}
+
+/* adds to h[b], times a weight, in how many bytes bit b is set */
+BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
+{
+    unsigned b;
     BSN_UNROLL
-    for (s = 0; s < 8; s++) sum[s] = zero;
-    for (; n; n -= 32, list += 32) {
-        const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list), first);
-        BSN_UNROLL
-        for (s = 0; s < 8; s++)
-            sum[s] = _mm256_sub_epi8(sum[s], _mm256_cmpeq_epi8(x, _mm256_set1_epi8((char)s)));
-    }
-    BSN_UNROLL
-    for (s = 0; s < 8; s++) {
-        const __m256i y = _mm256_sad_epu8(sum[s], zero);
-        const __m128i z = _mm_add_epi64(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
-        h[s] += (uint32_t)_mm_cvtsi128_si32(z) + (uint32_t)_mm_extract_epi32(z, 2);
+    for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
+        uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
+        BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
+        h[b] += weight * bsn_x86_ones(w);
     }
 }
 
-/* Where 16 neighbouring symbols hold nearly all: these by comparing, others one by one. */
+/* A look-up makes of each symbol one bit, in one of two registers; bits are added by carry-save adders, and carries of
+ * weight 16 are tallied. For other symbols the index saturates to one with bit 7, which makes no bit. */
+static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
+    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201), 0),
+                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201)) };
+    __m256i ones[2], twos[2], fours[2], eights[2];
+    unsigned p, i, j;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
+    for (; n >= 512; n -= 512, list += 512) {
+        __m256i four[2][4];
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) {
+            __m256i x[4];
+            BSN_UNROLL
+            for (j = 0; j < 4; j++)
+                x[j] = _mm256_adds_epu8(_mm256_sub_epi8(BSN_LOAD256(list + 128 * i + 32 * j), first), only16);
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) {
+                const __m256i a = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[0]), _mm256_shuffle_epi8(bit[p], x[1]));
+                const __m256i b = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[2]), _mm256_shuffle_epi8(bit[p], x[3]));
+                four[p][i] = bsn_avx2_carry(&twos[p], a, b);
+            }
+        }
+        BSN_UNROLL
+        for (p = 0; p < 2; p++) {
+            const __m256i a = bsn_avx2_carry(&fours[p], four[p][0], four[p][1]);
+            const __m256i b = bsn_avx2_carry(&fours[p], four[p][2], four[p][3]);
+            bsn_avx2_tally(h + 8 * p, bsn_avx2_carry(&eights[p], a, b), 16);
+        }
+    }
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) {
+        bsn_avx2_tally(h + 8 * p, eights[p], 8);
+        bsn_avx2_tally(h + 8 * p, fours[p], 4);
+        bsn_avx2_tally(h + 8 * p, twos[p], 2);
+        bsn_avx2_tally(h + 8 * p, ones[p], 1);
+    }
+    for (; n; n--, list++)
+        if (*list - base < 16) h[*list - base]++;
+}
+
+/* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
 static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     unsigned base = 0, inside = 0;
@@ -1017,8 +1061,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_histogram8(h + base, list, m, base);
-        bsn_avx2_histogram8(h + base + 8, list, m, base + 8);
+        bsn_avx2_window16(h + base, list, m, base);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -1028,19 +1071,6 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         n -= m;
     }
     for (; n; n--) h[*list++]++;
-}
-
-static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    while (n >= 32) {
-        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
-        bsn_avx2_histogram8(h, list, m, base);
-        bsn_avx2_histogram8(h + 8, list, m, base + 8);
-        list += m;
-        n -= m;
-    }
-    for (; n; n--, list++)
-        if (*list - base < 16) h[*list - base]++;
 }
 
 /* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
@@ -1240,6 +1270,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
     bsn_avx2_window16,
+    NULL,
     NULL
 };
 
@@ -1483,8 +1514,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_transpose(__m512i v[8], unsigned width)
 }
 
 /* as bsn_avx2_split_field, a group at a time */
-BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                                  size_t groups, unsigned width, unsigned kind)
+/* Elements of a group to its planes, in place. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_split64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
     const __m128i shift = _mm_cvtsi32_si128((int)e);
@@ -1493,6 +1524,31 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
     const __m512i base = _mm512_set1_epi64((long long)f->base);
     const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x007FFFFFFFFFFFF8));
     const __m512i sign55 = _mm512_set1_epi64((long long)(UINT64_C(1) << 55));
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
+        const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
+        const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
+        const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
+                                               _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
+        v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
+    }
+    bsn_avx512_transpose(v, width);
+    if (kind == BSN_FIELD_INSIDE) {
+        const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
+        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const __m512i x = v[top], y = v[below];
+        v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
+        v[below] = bsn_avx512_select(sign8, x, y);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
+                                                  size_t groups, unsigned width, unsigned kind)
+{
     uint8_t *plane[8];
     size_t i;
     unsigned j;
@@ -1502,25 +1558,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *c
         __m512i v[8];
         BSN_UNROLL
         for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
-            const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
-            const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
-            const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
-                                                   _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
-            v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
-        }
-        bsn_avx512_transpose(v, width);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
-            v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m512i x = v[top], y = v[below];
-            v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
-            v[below] = bsn_avx512_select(sign8, x, y);
-        }
+        bsn_avx512_split64(f, v, width, kind);
         BSN_UNROLL
         for (j = 0; j < width; j++) _mm512_storeu_si512(plane[j] + i, v[j]);
     }
@@ -1599,45 +1637,61 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
 }
 
 /* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b. */
-static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_order(unsigned varying)
 {
-    const unsigned size = 8u * bsn_ones_in[varying];
-    const __m512i round = _mm512_set_epi64(0x38393A3B3C3D3E3F, 0x3031323334353637, 0x28292A2B2C2D2E2F,
-                                           0x2021222324252627, 0x18191A1B1C1D1E1F, 0x1011121314151617,
-                                           0x08090A0B0C0D0E0F, 0x0001020304050607);
     uint8_t from[64];
-    __m512i order;
     unsigned b, i, j = 0;
     for (i = 0; i < 64; i++) from[i] = 0;
     for (b = 0; b < 8; b++)
         for (i = 0; i < 8 && varying >> b & 1; i++) from[j++] = (uint8_t)(8 * i + b);
-    order = _mm512_loadu_si512(from);
-    for (; groups; groups--, bytes += 64, bits += size) {
-        const __m512i x = _mm512_permutexvar_epi8(round, _mm512_loadu_si512(bytes));
-        bsn_avx512_store_some(bits, _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(x)), size);
-    }
+    return _mm512_loadu_si512(from);
 }
 
-/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. */
-static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_take64(__m512i x, __m512i order)
+{
+    const __m512i round = _mm512_set_epi64(0x38393A3B3C3D3E3F, 0x3031323334353637, 0x28292A2B2C2D2E2F,
+                                           0x2021222324252627, 0x18191A1B1C1D1E1F, 0x1011121314151617,
+                                           0x08090A0B0C0D0E0F, 0x0001020304050607);
+    return _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(_mm512_permutexvar_epi8(round, x)));
+}
+
+static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
     const unsigned size = 8u * bsn_ones_in[varying];
+    const __m512i order = bsn_avx512_bits_order(varying);
+    for (; groups; groups--, bytes += 64, bits += size)
+        bsn_avx512_store_some(bits, bsn_avx512_bits_take64(_mm512_loadu_si512(bytes), order), size);
+}
+
+/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. Where the bytes come from, and
+ * which do. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, uint64_t *some)
+{
     uint8_t from[64];
-    uint64_t some = 0;
-    __m512i order;
     unsigned b, i, j = 0;
+    *some = 0;
     for (i = 0; i < 64; i++) from[i] = 0;
     for (b = 0; b < 8; b++) {
         for (i = 0; i < 8 && varying >> b & 1; i++) {
             from[8 * i + 7 - b] = (uint8_t)j++;
-            some |= UINT64_C(1) << (8 * i + 7 - b);
+            *some |= UINT64_C(1) << (8 * i + 7 - b);
         }
     }
-    order = _mm512_loadu_si512(from);
-    for (; groups; groups--, bytes += 64, bits += size) {
-        const __m512i x = _mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size));
-        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_transpose_bits(x)));
-    }
+    return _mm512_loadu_si512(from);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(const uint8_t *bits, unsigned size, __m512i order, uint64_t some)
+{
+    return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size)));
+}
+
+static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const unsigned size = 8u * bsn_ones_in[varying];
+    uint64_t some;
+    const __m512i order = bsn_avx512_bytes_order(varying, &some);
+    for (; groups; groups--, bytes += 64, bits += size)
+        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_bits_put64(bits, size, order, some)));
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -1661,6 +1715,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int we
     BSN_STORE256(h, _mm256_add_epi32(BSN_LOAD256(h), _mm256_mullo_epi32(sum, _mm256_set1_epi32(weight))));
 }
 
+/* Adds the symbols of 4 groups, each as a place in `bit`, to sums of bits of weight 1, 2 and 4; up to 16 times, as a tally
+ * adds at most 8 to each byte of fours. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count4(__m512i *ones, __m512i *twos, __m512i *fours, const __m512i x[4], __m512i bit)
+{
+    const __m512i a = bsn_avx512_carry(ones, _mm512_permutexvar_epi8(x[0], bit), _mm512_permutexvar_epi8(x[1], bit));
+    const __m512i b = bsn_avx512_carry(ones, _mm512_permutexvar_epi8(x[2], bit), _mm512_permutexvar_epi8(x[3], bit));
+    *fours = _mm512_add_epi8(*fours, bsn_avx512_tally(bsn_avx512_carry(twos, a, b)));
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m512i twos, __m512i fours)
+{
+    bsn_avx512_tally_add(h, fours, 4);
+    bsn_avx512_tally_add(h, bsn_avx512_tally(twos), 2);
+    bsn_avx512_tally_add(h, bsn_avx512_tally(ones), 1);
+}
+
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
  * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one, or not at all where there
@@ -1676,7 +1746,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
     for (p = 0; p < parts; p++)
         bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
     while (n >= 256) {
-        const size_t m = bsn_min(n / 256, 16) * 256; /* a tally adds at most 8 to each byte of fours */
+        const size_t m = bsn_min(n / 256, 16) * 256;
         __m512i ones[8], twos[8], fours[8];
         size_t i, k = 0;
         BSN_UNROLL
@@ -1694,21 +1764,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
                 x[j] = _mm512_adds_epu8(place, only64);
             }
             BSN_UNROLL
-            for (p = 0; p < parts; p++) {
-                __m512i a, b;
-                a = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[0], bit[p]),
-                                     _mm512_permutexvar_epi8(x[1], bit[p]));
-                b = bsn_avx512_carry(&ones[p], _mm512_permutexvar_epi8(x[2], bit[p]),
-                                     _mm512_permutexvar_epi8(x[3], bit[p]));
-                fours[p] = _mm512_add_epi8(fours[p], bsn_avx512_tally(bsn_avx512_carry(&twos[p], a, b)));
-            }
+            for (p = 0; p < parts; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
         }
         BSN_UNROLL
-        for (p = 0; p < parts; p++) {
-            bsn_avx512_tally_add(h + 8 * p, fours[p], 4);
-            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(twos[p]), 2);
-            bsn_avx512_tally_add(h + 8 * p, bsn_avx512_tally(ones[p]), 1);
-        }
+        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + 8 * p, ones[p], twos[p], fours[p]);
         for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
         list += m;
         n -= m;
@@ -1720,6 +1779,75 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
 static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
+}
+
+/* Splitting, hashing and counting of 4 groups while they are in registers; each as by itself. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
+                                                  unsigned kind)
+{
+    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
+    const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying) : _mm512_setzero_si512();
+    const __m512i symbol = _mm512_set1_epi8((char)(0xFF >> shift));
+    const __m512i first = _mm512_set1_epi8((char)t->base), only64 = _mm512_set1_epi8((char)0xC0);
+    uint8_t *plane[8], *bits = t->bits;
+    __m512i a[8], bit[2], ones[2], twos[2], fours[2];
+    size_t i;
+    unsigned j, p, q, s;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) {
+        bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
+        ones[p] = twos[p] = fours[p] = _mm512_setzero_si512();
+    }
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = t->plane[j];
+    BSN_UNROLL
+    for (j = 0; j < top; j++) a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+    for (i = 0; i < n; i += 1024) {
+        for (s = 0; s < 16; s += 4) {
+            __m512i x[4];
+            BSN_UNROLL
+            for (q = 0; q < 4; q++, elements += 64 * width) {
+                const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
+                __m512i v[8];
+                BSN_UNROLL
+                for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
+                bsn_avx512_split64(t->field, v, width, kind);
+                if (kind == BSN_FIELD_INSIDE) {
+                    bsn_avx512_store_some(bits, bsn_avx512_bits_take64(v[top], order), size);
+                    bits += size;
+                    v[top] = _mm512_and_si512(_mm512_srl_epi16(v[top], _mm_cvtsi32_si128((int)shift)), symbol);
+                }
+                BSN_UNROLL
+                for (j = 0; j < width; j++) {
+                    _mm512_storeu_si512(plane[j] + i + 64 * (s + q), v[j]);
+                    if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+                }
+                x[q] = _mm512_adds_epu8(_mm512_sub_epi8(v[top], first), only64);
+            }
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
+        }
+        BSN_UNROLL
+        for (j = 0; j < top; j++)
+            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < top; j++)
+        if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
+    BSN_UNROLL
+    for (p = 0; p < 2; p++)
+        if (t->counts) bsn_avx512_count_end(t->counts + 8 * p, ones[p], twos[p], fours[p]);
+}
+
+static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elements, size_t n)
+{
+    switch (16 * t->field->width + bsn_field_kind(t->field)) {
+    case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_ACROSS); return 1;
+    case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_INSIDE); return 1;
+    case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 4, BSN_FIELD_ACROSS); return 1;
+    default: return 0;
+    }
 }
 
 /* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
@@ -1854,12 +1982,17 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                                                   unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
     bsn_node *node = t->node;
-    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned top = width - 1, size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
+    const __m128i shift = _mm_cvtsi32_si128((int)(8 - t->field->symbol_bits));
     const unsigned before = (uintptr_t)elements & 63;
+    uint64_t some = 0;
+    const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, &some) : _mm512_setzero_si512();
+    const __m512i value = _mm512_set1_epi8((char)(kind == BSN_FIELD_INSIDE ? t->value : 0));
     const uint8_t *begin = elements;
     uint8_t *line = elements - before;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
+    const uint8_t *bits = t->bits;
     const size_t stride = node->stride;
     uint64_t w[4] = { 0, 0, 0, 0 };
     __m512i leaf[5], a[8], held = _mm512_setzero_si512();
@@ -1869,7 +2002,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     BSN_UNROLL
-    for (j = 0; j < width; j++) {
+    for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
         a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
     }
@@ -1885,9 +2018,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
                 if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
             }
-            if (kind == BSN_FIELD_INSIDE) /* symbols are below 2^e: nothing crosses into the next byte */
-                v[top] = _mm512_or_si512(_mm512_loadu_si512(raw[top] + i + 64 * s),
-                                         _mm512_sll_epi16(v[top], _mm_cvtsi32_si128((int)shift)));
+            if (kind == BSN_FIELD_INSIDE) { /* symbols are below 2^e: nothing crosses into the next byte */
+                v[top] = _mm512_ternarylogic_epi64(_mm512_sll_epi16(v[top], shift), value,
+                                                   bsn_avx512_bits_put64(bits, size, put, some), 0xFE);
+                bits += size;
+            }
             bsn_avx512_join64(t->field, v, width, kind);
             BSN_UNROLL
             for (j = 0; j < width; j++) {
@@ -2090,6 +2225,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_counts,
     bsn_avx512_finish,
     bsn_avx512_window16,
+    bsn_avx512_start,
     bsn_avx512_deal
 };
 
@@ -2801,6 +2937,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL

@@ -655,6 +655,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
     const size_t misplaced = test_below(2) ? test_below(64) : 0;
+    const unsigned varying = (unsigned)test_below((size_t)1 << (8 - e)), value = (unsigned)test_below((size_t)1 << (8 - e)) & ~varying;
     uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
@@ -680,14 +681,21 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     memset(&t, 0, sizeof t);
     t.node = &b;
     t.field = f;
+    t.varying = varying;
+    t.value = value;
     t.stream = (int)test_below(2);
     memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
         fill(raw, m, RANDOM);
-        if (j == width - 1)
-            for (i = 0; i < m; i++) raw[i] = (uint8_t)(raw[i] & ((1u << (8 - e)) - 1));
         t.plane[j] = read[j] = raw;
+        if (j == width - 1) { /* bits, of which bytes are made */
+            t.plane[j] = NULL;
+            t.bits = at_end(10, bsn_bits_size(varying, m), 0);
+            memcpy(at_end(10, bsn_bits_size(varying, m), 0), raw, bsn_bits_size(varying, m));
+            memset(raw, (int)value, m);
+            scalar->bits_put(raw, t.bits, varying, m / 64);
+        }
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
         if (j < width - 1 && (checked >> j & 1)) {
@@ -724,6 +732,70 @@ static void finish(void)
                 bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
                 finish_case(&f, node_kinds[j][0], node_kinds[j][1], 1024 * (1 + r % 5), (unsigned)test_below(8));
             }
+        }
+    }
+}
+
+/* the first step at once against its parts; `checked` says which planes are hashed */
+static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned varying, int counting)
+{
+    const unsigned width = f->width, e = f->symbol_bits, top = width - 1, base = (unsigned)test_below(241);
+    const size_t bits_size = bsn_bits_size(varying, n);
+    uint8_t *elements = at_end(0, n * width, 0), *expected[8], *bits = at_end(9, bits_size, 0);
+    uint64_t state[2][8][8];
+    uint32_t all[256], counts[16];
+    bsn_start t;
+    size_t i;
+    unsigned j;
+    fill(elements, n * width, (unsigned)test_below(KINDS));
+    if (test_below(2)) /* neighbouring exponents */
+        for (i = top; i < n * width; i += width) elements[i] = (uint8_t)(elements[i] & 0x83);
+    memset(&t, 0, sizeof t);
+    t.field = f;
+    t.bits = bits;
+    t.varying = varying;
+    t.counts = counting ? counts : NULL;
+    t.base = base;
+    for (j = 0; j < 16; j++) counts[j] = (uint32_t)test_below(1000);
+    memset(all, 0, sizeof all);
+    memcpy(all + base, counts, sizeof counts);
+    for (j = 0; j < 8; j++) expected[j] = spare[j];
+    scalar->split(f, expected, elements, n / 64);
+    scalar->bits_take(spare[8], expected[top], varying, n / 64);
+    for (i = 0; i < n; i++) expected[top][i] = (uint8_t)(expected[top][i] >> (8 - e));
+    if (counting) scalar->histogram(all, expected[top], n, (uint32_t *)(void *)spare[9]);
+    for (j = 0; j < width; j++) {
+        t.plane[j] = at_end(1 + j, n, 0);
+        mark(t.plane[j], n, 0);
+        fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
+        memcpy(state[1][j], state[0][j], sizeof state[0][j]);
+        if (j < top && (checked >> j & 1)) {
+            t.state[j] = state[1][j];
+            scalar->hash(state[0][j], expected[j], n / 64, 0);
+        }
+    }
+    mark(bits, bits_size, 0);
+    if (!kernels->start(&t, elements, n)) return;
+    for (j = 0; j < width; j++)
+        CHECK(!memcmp(t.plane[j], expected[j], n) && marked(t.plane[j], n, 0), "%s: start, width %u, e %u, %zu: plane %u", kernels->name, width, e, n, j);
+    CHECK(e == 8 || !memcmp(bits, spare[8], bits_size), "%s: start, width %u, e %u, varying %u: bits", kernels->name, width, e, varying);
+    CHECK(marked(bits, bits_size, 0), "%s: start writes bits too far", kernels->name);
+    CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: start hashes, width %u, e %u", kernels->name, width, e);
+    CHECK(!memcmp(all + base, counts, sizeof counts), "%s: start counts, width %u, e %u, base %u", kernels->name, width, e, base);
+}
+
+static void start(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3 };
+    bsn_field f;
+    unsigned i, r;
+    if (!kernels->start) return;
+    for (i = 0; i < 5; i++) {
+        for (r = 0; r < 256; r++) {
+            unsigned varying;
+            bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
+            varying = 1 + (unsigned)test_below((1u << (8 - f.symbol_bits)) - (f.symbol_bits < 8));
+            start_case(&f, 1024 * (1 + r % 4), (unsigned)test_below(8), f.symbol_bits < 8 ? varying : 0, (int)test_below(4));
         }
     }
 }
@@ -850,7 +922,7 @@ static void tables(void)
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); finish(); }
+    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }
 
 CASES(bmi2)
 CASES(avx2)
