@@ -4198,7 +4198,7 @@ BSN_INLINE int bsn_has_octaves(unsigned dtype) { return dtype >= BITSNAP_F16 && 
 static bsn_octaves bsn_octaves_of(unsigned dtype)
 {
     bsn_octaves o;
-    const unsigned exponent = bsn_dtypes[dtype].exponent_bits;
+    const unsigned exponent = dtype == BITSNAP_F64 ? 11 : bsn_dtypes[dtype].exponent_bits; /* of F64 that is its symbol's */
     o.width = bsn_dtypes[dtype].width;
     o.mantissa = 8 * o.width - 1 - exponent;
     o.special = (1u << exponent) - 1;
