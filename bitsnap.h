@@ -4343,7 +4343,7 @@ BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
 {
     const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), cell = q - octave * x->cells;
     const unsigned m = x->type.mantissa;
-    if (octave >= x->type.count) return 0;
+    if (q >= x->cells * x->type.count) return 0; /* beyond, the octave may be wrong as well */
     if (octave >= m) {
         if (x->normal[cell] == BSN_NO_CELL) return 0;
         return ((uint64_t)(octave - m + 1) << m) + ((uint64_t)x->normal[cell] << (m > 23 ? m - 23 : 0));
