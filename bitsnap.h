@@ -4799,7 +4799,7 @@ static int32_t bsn_lowest_code(const bsn_scales *s, const uint32_t *codes, size_
         if (most < least) return 0;
         step = (uint32_t)(most - least) / 256 + 1;
     }
-    for (bin = 0; below + spare[bin] <= n / 4096; bin++) below += spare[bin];
+    for (bin = 0; bin < 255 && below + spare[bin] <= n / 4096; bin++) below += spare[bin];
     return least + (int32_t)(bin * step) - (int32_t)BSN_CODE_FIRST;
 }
 
