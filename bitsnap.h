@@ -427,7 +427,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
  *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
  *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
- *   64 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
+ *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
