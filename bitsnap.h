@@ -468,7 +468,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
  *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
  *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
- *   64 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
+ *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
@@ -4451,7 +4451,7 @@ BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
 {
     const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), cell = q - octave * x->cells;
     const unsigned m = x->type.mantissa;
-    if (octave >= x->type.count) return 0;
+    if (q >= x->cells * x->type.count) return 0; /* beyond, the octave may be wrong as well */
     if (octave >= m) {
         if (x->normal[cell] == BSN_NO_CELL) return 0;
         return ((uint64_t)(octave - m + 1) << m) + ((uint64_t)x->normal[cell] << (m > 23 ? m - 23 : 0));

@@ -2,7 +2,7 @@
 """A decoder of the bitsnap format, version 0, that was written from docs/FORMAT.md alone.
 
 It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R47), and shares nothing with the codec.
+its sections and of its conditions R1 to R51), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
     decoder.py file FILE [--base BASE]     write the source of a .bsnap file to standard output
@@ -12,7 +12,9 @@ The base of a frame is given as its dtype, a byte, and then its elements; that o
 """
 
 import argparse
+import fractions
 import functools
+import math
 import os
 import struct
 import sys
@@ -21,7 +23,7 @@ from typing import List, Optional, Tuple
 
 
 class Reject(Exception):
-    """One of the conditions R1 to R47 applies. Rule 0 is for section 8, whose conditions have no numbers."""
+    """One of the conditions R1 to R51 applies. Rule 0 is for section 8, whose conditions have no numbers."""
 
     def __init__(self, rule, message, offset):
         name = "R%d" % rule if rule else "file"
@@ -449,7 +451,7 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED = 0, 1, 2, 3, 4, 5
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED = 0, 1, 2, 3, 4, 5, 6, 7
 MAX_BASE = 1792
 
 
@@ -486,6 +488,8 @@ class Header:
     size: int
     check: int
     base: Optional[BaseInfo] = None
+    quantizer: Optional[int] = None         # the cells of an octave (6.5)
+    columns: Optional[int] = None           # C (6.5)
 
     @property
     def cell(self):
@@ -504,9 +508,13 @@ class Header:
         return bool(self.flags & 2)
 
     @property
+    def is_quantized(self):
+        return bool(self.flags & IS_QUANTIZED)
+
+    @property
     def has_footer(self):
         """6"""
-        return self.cells > 1 or self.has_content_id
+        return self.cells > 1 or self.has_content_id or self.is_quantized
 
 
 @dataclass
@@ -519,6 +527,7 @@ class Block:
     count: int          # n
     cells: int          # 1, but for the run of a CONST or SAME block
     check: Optional[int]
+    certificate: Optional["Certificate"] = None     # of a QUANTIZED block
 
     @property
     def index_entry(self):
@@ -714,6 +723,247 @@ def decode_classed(data, start, end, dtype, predictions):
     return bytes(elements)
 
 
+# 5.8 to 5.12: the dtypes that can be quantized, and have scales: the bits of mantissa and exponent
+FLOATS = {F16: (10, 5), BF16: (7, 8), F32: (23, 8), F64: (52, 11)}
+MAX_QUANTIZER = 2048
+CERTIFICATE_SIZE = 44
+MAX_NUMBER = 0x7FF0000000000000     # binary64 numbers of a certificate: infinity
+SATURATED = M64
+
+
+def signed32(x):
+    return x - (1 << 32) if x >> 31 else x
+
+
+def decode_scales(data, pos, end, header, first, n):
+    """5.8: the scales of the n elements from first on (None where there are none), and what follows."""
+    columns = header.columns
+    if pos >= end or data[pos] > 1:
+        raise Reject(49, "neither scales nor none", pos)
+    if data[pos] == 0:
+        return None, pos + 1
+    if columns is None or columns > n:
+        raise Reject(49, "scales without columns, or of %d elements with more columns" % n, pos)
+    reader = ListDecoder(data, pos + 1, end)
+    first_row = first // columns
+    rows = reader.list((first + n - 1) // columns - first_row + 1, 8)
+    reader = ListDecoder(data, reader.pos, end)
+    of_columns = reader.list(columns, 8)
+    return [rows[i // columns - first_row] + of_columns[i % columns] for i in range(first, first + n)], reader.pos
+
+
+def decode_scaled(data, start, end, header, first, n):
+    """5.9"""
+    w = DTYPES[header.dtype].width
+    bits, shift = 8 * w, FLOATS[header.dtype][0] - 3
+    if end - start < 6 or data[start] > 1:
+        raise Reject(49, "the beginning of a SCALED block", start)
+    apart, base = data[start] == 1, signed32(u32(data, start + 1))
+    scales, pos = decode_scales(data, start + 5, end, header, first, n)
+    if scales is None:
+        raise Reject(49, "a SCALED block without scales", start + 5)
+    reader = WordsDecoder(data, pos, end, w)
+    elements = bytearray()
+    for word, scale in zip(reader.words(n), scales):
+        added = (scale + base) << shift
+        if apart:
+            v = ((word >> 1) + added) % (1 << bits - 1) | (word & 1) << bits - 1
+        else:
+            v = (word + added) % (1 << bits)
+        elements += v.to_bytes(w, "little")
+    if reader.pos != end:
+        raise Reject(33, "bytes behind the list of words", reader.pos)
+    return bytes(elements)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """5.12: what has been lost. Binary64 numbers are kept as their bits."""
+    numbers: int = 0
+    exact: int = 0
+    sum_relative: int = 0
+    sum_squares: int = 0
+    largest: int = 0
+    largest_relative: int = 0
+
+    @classmethod
+    def parse(cls, data, pos):
+        return cls(*struct.unpack_from("<QQQQQI", data, pos))
+
+    def __bytes__(self):
+        return struct.pack("<QQQQQI", self.numbers, self.exact, self.sum_relative, self.sum_squares, self.largest, self.largest_relative)
+
+    def plus(self, other):
+        return Certificate((self.numbers + other.numbers) & M64, (self.exact + other.exact) & M64,
+                           min(self.sum_relative + other.sum_relative, SATURATED), sum_upwards(self.sum_squares, other.sum_squares),
+                           max(self.largest, other.largest), max(self.largest_relative, other.largest_relative))
+
+
+def number_of_bits(bits):
+    return struct.unpack("<d", struct.pack("<Q", bits))[0]
+
+
+def bits_of_number(x):
+    return struct.unpack("<Q", struct.pack("<d", x))[0]
+
+
+def sum_upwards(a, b):
+    """5.12: of two binary64 numbers, as bits"""
+    if max(a, b) == MAX_NUMBER:
+        return MAX_NUMBER
+    return bits_upwards(fractions.Fraction(number_of_bits(a)) + fractions.Fraction(number_of_bits(b)))
+
+
+def bits_upwards(x):
+    """The bits of the least binary64 number that is not below x; not subnormal."""
+    if x == 0:
+        return 0
+    try:
+        nearest = float(x)
+    except OverflowError:
+        return MAX_NUMBER
+    bits = bits_of_number(nearest) + (fractions.Fraction(nearest) < x)
+    return max(bits, 1 << 52)
+
+
+@functools.lru_cache(maxsize=None)
+def threshold(n, j):
+    """5.11: T_j, the least integer for which T_j^n >= 2^(23n + j)"""
+    t = int(2.0 ** (23 + j / n))
+    while t ** n >= 1 << 23 * n + j:
+        t -= 1
+    while t ** n < 1 << 23 * n + j:
+        t += 1
+    return t
+
+
+@functools.lru_cache(maxsize=None)
+def middle(n, j):
+    """5.11: r_j"""
+    a, b = threshold(n, j), threshold(n, j + 1)
+    return (4 * a * b + a + b) // (2 * (a + b))
+
+
+def relative_error_bound(n):
+    """6.5, in 2^-24"""
+    errors = []
+    for j in range(n):
+        a, b, r = threshold(n, j), threshold(n, j + 1), middle(n, j)
+        errors += [-(-(r - a << 24) // a), -(-(b - r << 24) // b)]
+    return max(errors)
+
+
+def octaves_of(dtype):
+    """5.11: how many there are"""
+    mantissa, exponent = FLOATS[dtype]
+    return mantissa + (1 << exponent) - 2
+
+
+@functools.lru_cache(maxsize=None)
+def number_of_cell(n, k, j):
+    """5.11: the significand that belongs to cell j of n, of numbers of k + 1 bits; None if there is none"""
+    if 1 << k <= n:
+        return (1 << k) + j if j < 1 << k else None
+    if k > 23:
+        return middle(n, j) << k - 23
+    d = 1 << 23 - k
+    low, high = -(-threshold(n, j) // d), (threshold(n, j + 1) - 1) // d
+    if low > high:
+        return None
+    return min(max((middle(n, j) + d // 2) // d, low), high)
+
+
+def magnitude_of_cell(q, n, dtype):
+    """5.11: the bits of the number that q stands for; None if there is none"""
+    mantissa = FLOATS[dtype][0]
+    octave, j = divmod(q, n)
+    if not 0 <= octave < octaves_of(dtype):
+        return None
+    significand = number_of_cell(n, min(octave, mantissa), j)
+    if significand is None or octave < mantissa:
+        return significand
+    return (octave - mantissa + 1 << mantissa) | significand - (1 << mantissa)
+
+
+def decode_quantized(data, start, end, header, first, n):
+    """5.10: the elements and the certificate"""
+    w, cells = DTYPES[header.dtype].width, header.quantizer
+    bits = 8 * w
+    if end - start < CERTIFICATE_SIZE + 5:
+        raise Reject(50, "a body of %d bytes, of a QUANTIZED block" % (end - start), start)
+    certificate = Certificate.parse(data, start)
+    if certificate.sum_squares > MAX_NUMBER or certificate.largest > MAX_NUMBER:
+        raise Reject(50, "a certificate with what is no number", start)
+    pos = start + CERTIFICATE_SIZE
+    if data[pos] > 1:
+        raise Reject(50, "neither signs nor none", pos)
+    signs, base = data[pos] == 1, signed32(u32(data, pos + 1))
+    pos += 5
+    if pos + certificate.exact * w > end:
+        raise Reject(50, "the body ends before its scales", end)
+    exact = iter([data[i:i + w] for i in range(pos, pos + certificate.exact * w, w)])
+    pos += certificate.exact * w
+    scales, pos = decode_scales(data, pos, end, header, first, n)
+    words = pos
+    reader = WordsDecoder(data, pos, end, 4)
+    elements, used = bytearray(), 0
+    for word, scale in zip(reader.words(n), scales or [0] * n):
+        u, sign = (word >> 1, word & 1) if signs else (word, 0)
+        if u == 1:
+            used += 1
+            if used > certificate.exact:
+                raise Reject(50, "more elements that stand exactly than %d" % certificate.exact, words)
+            elements += next(exact)
+            continue
+        v = 0
+        if u:
+            v = magnitude_of_cell(u - 2 + base + (cells * scale + 4) // 8, cells, header.dtype)
+            if v is None:
+                raise Reject(50, "a cell without a number", words)
+        elements += (sign << bits - 1 | v).to_bytes(w, "little")
+    if used != certificate.exact:
+        raise Reject(50, "%d elements that stand exactly, not %d" % (used, certificate.exact), words)
+    if reader.pos != end:
+        raise Reject(33, "bytes behind the list of words", reader.pos)
+    return bytes(elements), certificate
+
+
+def value_of(v, dtype):
+    """The value of an element, as a fraction; None if it is infinite or NaN."""
+    mantissa, exponent = FLOATS[dtype]
+    e, m, sign = v >> mantissa & (1 << exponent) - 1, v & (1 << mantissa) - 1, v >> mantissa + exponent
+    if e == (1 << exponent) - 1:
+        return None
+    magnitude = fractions.Fraction(m | (1 << mantissa if e else 0)) * fractions.Fraction(2) ** (max(e, 1) - (1 << exponent - 1) + 1 - mantissa)
+    return -magnitude if sign else magnitude
+
+
+def true_certificate(given, decoded, dtype):
+    """5.12: numbers (without zeros), the sum of the relative errors in 2^-24, each rounded up, the exact sum of the
+    squares, the largest error, the largest relative one in 2^-24, of what was given and what came back."""
+    w = DTYPES[dtype].width
+    numbers = sum_relative = largest_relative = 0
+    sum_squares = largest = fractions.Fraction(0)
+    for i in range(0, len(given), w):
+        v, back = int.from_bytes(given[i:i + w], "little"), int.from_bytes(decoded[i:i + w], "little")
+        x = value_of(v, dtype)
+        if not x:       # a zero, infinite or NaN
+            if v != back:
+                return None
+            continue
+        y = value_of(back, dtype)
+        if not y or (x < 0) != (y < 0):
+            return None
+        error = abs(x - y)
+        relative = math.ceil(error / abs(x) * (1 << 24))
+        numbers += 1
+        sum_relative += relative
+        largest_relative = max(largest_relative, relative)
+        sum_squares += error * error
+        largest = max(largest, error)
+    return numbers, sum_relative, sum_squares, largest, largest_relative
+
+
 def round_shifted(value, shift):
     """value / 2^shift to the nearest integer, ties to even."""
     if shift == 0:
@@ -749,11 +999,11 @@ def predict(cell, header):
     return b"".join(cast_element(u32(cell, i), header.dtype).to_bytes(2, "little") for i in range(0, len(cell), 4))
 
 
-def check_body_size(form, size, n, w, has_base, pos):
-    """R5, R15, R16"""
-    if form in (6, 7):
-        raise Reject(5, "a block of form %d" % form, pos)
-    if form > 7 or (form in (SAME, CLASSED) and not has_base):
+def check_body_size(form, size, n, header, pos):
+    """R15, R16"""
+    w = DTYPES[header.dtype].width
+    needs = {SAME: header.base, CLASSED: header.base, SCALED: header.columns, QUANTIZED: header.quantizer}
+    if form > QUANTIZED or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     if form == SAME:
         if size == 0 or size % 8:
@@ -783,7 +1033,7 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
     has_hashes = header.base is not None and form != SAME
     start = pos + (12 if header.has_checks else 4) + (16 if has_hashes else 0)
     end = start + size
-    check_body_size(form, size, n, w, header.base is not None, pos)
+    check_body_size(form, size, n, header, pos)
     if form == SAME:                                                    # 5.6
         cells = size // 8
         check_run(form, cells, header, cell, pos)
@@ -810,6 +1060,7 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
             if u64(data, place + 8 * of_cell) != cell_hash(part, base.dtype):
                 raise Reject(44, "the cell hash of the base, of cell %d" % (cell + of_cell), place + 8 * of_cell)
 
+    certificate = None
     if split:
         elements = split.decode()
     elif form == BYTES:
@@ -820,11 +1071,15 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         elements = predict(base.cell(first, n), header)
     elif form == CLASSED:
         elements = decode_classed(data, start, end, header.dtype, predict(base.cell(first, n), header))
+    elif form == SCALED:
+        elements = decode_scaled(data, start, end, header, first, n)
+    elif form == QUANTIZED:
+        elements, certificate = decode_quantized(data, start, end, header, first, n)
     else:
         elements = data[start:end]
     if has_hashes and not ignore_checks and u64(hashes, 8) != cell_hash(elements, header.dtype):
         raise Reject(45, "the cell hash of the elements", start - 8)
-    return Block(pos, end - pos, head, form, first, n, cells, check), elements
+    return Block(pos, end - pos, head, form, first, n, cells, check, certificate), elements
 
 
 # ---- 6. Frames ----
@@ -832,8 +1087,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
 MAGIC = bytes.fromhex("B5534E50")
 END_MAGIC = bytes.fromhex("504E53B5")
 MAX_COUNT = 1 << 48
-HAS_CHECKS, HAS_CONTENT_ID, QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
-BASE_EXTENSION = 129
+HAS_CHECKS, HAS_CONTENT_ID, IS_QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
+BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION = 129, 130, 131
 MIN_BASE_LOG2 = 16
 
 
@@ -846,6 +1101,7 @@ class Frame:
     blocks: List[Block]
     content_id: Optional[int]
     size: int
+    certificate: Optional[Certificate] = None
 
 
 def decode_extensions(data, pos, end):
@@ -855,9 +1111,7 @@ def decode_extensions(data, pos, end):
         if pos + 2 > end or pos + 2 + data[pos + 1] > end:
             raise Reject(36, "an extension ends behind the extensions", pos)
         kind, size = data[pos], data[pos + 1]
-        if kind == 130:
-            raise Reject(4, "an extension of type %d" % kind, pos)
-        if kind >= 128 and kind != BASE_EXTENSION:
+        if kind >= 128 and kind not in (BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION):
             raise Reject(3, "a critical extension of type %d" % kind, pos)
         extensions.append((kind, data[pos + 2:pos + 2 + size]))
         pos += 2 + size
@@ -876,6 +1130,32 @@ def decode_base_info(data, extensions):
     if not right or data[7] & 3 != 3 or data[6] < MIN_BASE_LOG2:
         raise Reject(42, "a base that does not fit the frame", 16)
     return info
+
+
+def decode_quantizer(data, extensions):
+    """6.5: the cells of an octave of a header with this data and these extensions, and its columns; None if it has none."""
+    quantizers = [content for kind, content in extensions if kind == QUANTIZER_EXTENSION]
+    columns = [content for kind, content in extensions if kind == COLUMNS_EXTENSION]
+    if len(quantizers) != (1 if data[7] & IS_QUANTIZED else 0) or len(columns) > 1:
+        raise Reject(48, "flag 2 that does not fit, or two extensions of a kind", 7)
+    if not quantizers and not columns:
+        return None, None
+    if any(kind == BASE_EXTENSION for kind, _ in extensions) or data[5] not in FLOATS:
+        raise Reject(48, "a quantizer or columns that do not fit the frame", 16)
+    cells = of_row = None
+    if quantizers:
+        if len(quantizers[0]) != 3:
+            raise Reject(48, "a quantizer of another size", 16)
+        if quantizers[0][0] != 1:
+            raise Reject(4, "a quantizer of family %d" % quantizers[0][0], 16)
+        cells = u16(quantizers[0], 1)
+        if not 1 <= cells <= MAX_QUANTIZER or data[7] & HAS_CONTENT_ID:
+            raise Reject(48, "a quantizer of %d cells, or a content id" % cells, 16)
+    if columns:
+        of_row = u64(columns[0], 0)
+        if len(columns[0]) != 8 or of_row == 0:
+            raise Reject(48, "no columns", 16)
+    return cells, of_row
 
 
 def check_given_base(header, base):
@@ -898,8 +1178,6 @@ def decode_header(data, ignore_checks=False):
     need(data, 0, end + 8)
     if not ignore_checks and u64(data, end) != xxh3(data[:end]):
         raise Reject(8, "the check of the header", end)
-    if flags & QUANTIZED:
-        raise Reject(4, "flag 2", 7)
     if flags & 0x78:
         raise Reject(35, "flags 3 to 6", 7)
     if data[5] not in DTYPES:
@@ -910,20 +1188,24 @@ def decode_header(data, ignore_checks=False):
         raise Reject(34, "%d elements" % u64(data, 8), 8)
     extensions = decode_extensions(data, start, end)
     info = decode_base_info(data, extensions)
-    return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end), info)
+    cells, columns = decode_quantizer(data, extensions)
+    return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end), info, cells, columns)
 
 
 def decode_footer(data, pos, header, blocks, elements, ignore_checks):
     """6.2, as a full decoder reads it: the content id, and the end of the frame."""
     start = pos
     index = b"".join(block.index_entry for block in blocks)
-    size = len(index) + 28 + 8 * header.has_content_id + 8 * header.has_checks
+    size = len(index) + 28 + 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks
     need(data, start, size)
     found_id = None
-    id_pos = chain_pos = pos
+    id_pos = chain_pos = certificate_pos = pos
     if header.has_content_id:
         found_id = u64(data, pos)
         pos += 8
+    if header.is_quantized:
+        certificate_pos = pos
+        pos += CERTIFICATE_SIZE
     if header.has_checks:
         chain_pos = pos
         pos += 8
@@ -935,6 +1217,8 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
         raise Reject(40, "the index does not agree with the blocks", pos - len(index))
     if u64(data, pos + 8) != start + size:
         raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, pos + 8), start + size), pos + 8)
+    if header.is_quantized and data[certificate_pos:certificate_pos + CERTIFICATE_SIZE] != bytes(certificate_of(blocks)):
+        raise Reject(51, "the certificate", certificate_pos)
     if data[pos + 24:pos + 28] != END_MAGIC:
         raise Reject(37, "no end magic", pos + 24)
     if not ignore_checks:
@@ -945,6 +1229,15 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
         if header.has_content_id and found_id != content_id(elements, header.dtype):
             raise Reject(12, "the content id", id_pos)
     return found_id, start + size
+
+
+def certificate_of(blocks):
+    """5.12: that of a frame"""
+    certificate = Certificate()
+    for block in blocks:
+        if block.certificate:
+            certificate = certificate.plus(block.certificate)
+    return certificate
 
 
 def chain_of(header, blocks):
@@ -973,7 +1266,8 @@ def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, bas
         found_id, end = decode_footer(data, end, header, blocks, elements, ignore_checks)
     if exact and end != len(data):
         raise Reject(7, "bytes behind the frame", end)
-    return Frame(header.dtype, header.count, elements, header, blocks, found_id, end)
+    certificate = certificate_of(blocks) if header.is_quantized else None
+    return Frame(header.dtype, header.count, elements, header, blocks, found_id, end, certificate)
 
 
 def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
@@ -999,7 +1293,7 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
                 raise Reject(41, "the index ends before the range", footer)
             head = u32(index, entry)
             entry += 4
-            check_body_size(head & 255, head >> 8, min(header.cell, header.count - start), w, header.base is not None, footer)
+            check_body_size(head & 255, head >> 8, min(header.cell, header.count - start), header, footer)
             if head & 255 == CONST:
                 if entry + 4 > len(index):
                     raise Reject(41, "the index ends inside an entry", footer)
@@ -1028,7 +1322,7 @@ def find_index(data, header, ignore_checks):
     if data[-4:] != END_MAGIC:
         raise Reject(6, "no end magic at the end of the source", len(data))
     tail = len(data) - 28
-    before = 8 * header.has_content_id + 8 * header.has_checks
+    before = 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks
     if tail < header.size + before:
         raise Reject(6, "no room for a footer", len(data))
     size = u64(data, tail)
@@ -1348,6 +1642,37 @@ def read_base(directory, name):
     return parse_base(read(directory, name)) if os.path.exists(os.path.join(directory, name)) else None
 
 
+def certificate_problem(frame, given):
+    """6.5 and 5.12: what is wrong with a quantized frame that was made of the given elements, or None"""
+    w, frame_bound = DTYPES[frame.dtype].width, relative_error_bound(frame.header.quantizer)
+    for block in frame.blocks:
+        part = slice(block.first * w, (block.first + block.count) * w)
+        if block.certificate is None:
+            if given[part] != frame.elements[part]:
+                return "another element in a block that is not quantized"
+            continue
+        truth = true_certificate(given[part], frame.elements[part], frame.dtype)
+        if truth is None:
+            return "a zero that was none, another sign, or something infinite or NaN that is not exact"
+        numbers, sum_relative, sum_squares, largest, largest_relative = truth
+        said = block.certificate
+        if largest_relative > frame_bound:
+            return "an error above the bound"
+        if said.numbers != numbers or said.largest_relative < largest_relative or said.sum_relative < sum_relative:
+            return "relative errors above the certificate"
+        if not at_least(said.sum_squares, sum_squares) or not at_least(said.largest, largest):
+            return "errors above the certificate"
+        # F64 is measured with 24 bits: a few units above the truth
+        few = 5 if frame.dtype == F64 else 0
+        if said.largest_relative > largest_relative + few or said.sum_relative > sum_relative + few * numbers:
+            return "relative errors far below the certificate"
+    return None
+
+
+def at_least(bits, x):
+    return bits == MAX_NUMBER or fractions.Fraction(number_of_bits(bits)) >= x
+
+
 def check_valid(directory, name):
     """The problem with a frame that must be accepted, or None."""
     data, stem, base = read(directory, name), name[:-len(".frame")], read_base(directory, name)
@@ -1361,6 +1686,10 @@ def check_valid(directory, name):
         return "another content id"
     if base and frame.header.base and frame.header.base.id != content_id(base.elements, base.dtype):
         return "another content id of the base"
+    if os.path.exists(os.path.join(directory, stem + ".given")):
+        problem = certificate_problem(frame, read(directory, stem + ".given"))
+        if problem:
+            return problem
     if len(data) < 1 << 16:
         if decode_frame(data, ignore_checks=True, base=base).elements != frame.elements:
             return "other elements without checks"

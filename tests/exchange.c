@@ -2,7 +2,8 @@
  *   exchange read DIR         decodes what generate.py wrote: v* must give their elements, x*-R<rule> must be rejected
  *   exchange write DIR SEED   writes frames of every kind that the encoder makes (v*), and damaged ones with what we
  *                             make of them (m*, and n* for those read without heeding checks), for decoder.py
- * Beside the frame of a delta stands its base: NAME.base, a byte with its dtype and then its elements. */
+ * Beside the frame of a delta stands its base: NAME.base, a byte with its dtype and then its elements; beside a quantized one
+ * what it was made of: NAME.given. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -265,6 +266,59 @@ static void write_deltas(const char *directory, unsigned number)
     printf("%s - exchange: %u frames with a base written\n", test_failures ? "not ok" : "ok", round);
 }
 
+/* A number of the matrix whose rows and columns are of other sizes than their neighbours. */
+static uint64_t scaled(uint64_t v, unsigned dtype, size_t row, size_t column)
+{
+    const unsigned top = dtype == BITSNAP_F64 ? 11 : dtype == BITSNAP_F16 ? 5 : 8, m = 8 * bitsnap_width((bitsnap_dtype)dtype) - 1 - top;
+    const uint64_t exponent = v >> m & ((1u << top) - 1), more = (row * 7 % 5 + column * 11 % 7) / (dtype == BITSNAP_F16 ? 3 : 1);
+    return exponent > 12 && exponent < (1u << top) - 2 ? v - (more << m) : v;
+}
+
+/* Quantized, and with columns. */
+static void write_quantized(const char *directory, unsigned number)
+{
+    static const unsigned cells[11] = { 1, 0, 8, 35, 0, 70, 3, 0, 257, 2048, 0 };
+    unsigned round, forms[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    for (round = 0; round < 320; round++) {
+        const unsigned dtype = BITSNAP_F16 + round % 4, width = bitsnap_width((bitsnap_dtype)dtype);
+        const size_t n = round % 5 == 0 ? 1000 + test_below(5000) : round % 23 == 0 ? test_below(3) : test_below(600), bound = n * width + 16 * (n / 64 + 2) + 192;
+        uint8_t *given = (uint8_t *)malloc(n * width + 1), *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound);
+        uint8_t *copy = (uint8_t *)malloc(bound), *out = (uint8_t *)malloc(1 << 20);
+        bitsnap b = codec();
+        size_t size, j;
+        char name[64];
+        b.quantizer.cells = cells[round / 4 % 11];
+        b.columns = round % 3 == 0 ? 0 : round % 9 == 1 ? 1 + test_below(n + 20) : 16 + test_below(n / 10 + 4);
+        b.level = b.quantizer.cells ? (int)(round % 3) : BITSNAP_BEST;
+        b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(8);
+        b.flags = round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
+        data_fill(given, n, dtype, round % 7 < 4 ? (round % 7 == 3 ? DATA_POSITIVE : DATA_WEIGHTS) : (int)test_below(DATA_SHAPES));
+        for (j = 0; j < n && b.columns && round % 3; j++) {
+            uint64_t v = 0;
+            memcpy(&v, given + j * width, width);
+            v = scaled(v, dtype, j / (size_t)b.columns, j % (size_t)b.columns);
+            memcpy(given + j * width, &v, width);
+        }
+        CHECK(bitsnap_encode(&b, frame, bound, &size, given, n, (bitsnap_dtype)dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(bitsnap_decode(&b, elements, n, (bitsnap_dtype)dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        if (n) forms[frame[24 + (frame[7] & 128 ? 2u + frame[16] : 0u)] & 7]++;
+        snprintf(name, sizeof name, "v%05u.frame", ++number);
+        spill(directory, name, frame, size);
+        snprintf(name, sizeof name, "v%05u.elements", number);
+        spill(directory, name, elements, n * width);
+        snprintf(name, sizeof name, "v%05u.given", number);
+        if (b.quantizer.cells) spill(directory, name, given, n * width);
+        damage(directory, number, frame, size, &b.base, copy, out);
+        free(given);
+        free(elements);
+        free(frame);
+        free(copy);
+        free(out);
+    }
+    CHECK(forms[6] > 5 && forms[7] > 50, "%u SCALED, %u QUANTIZED", forms[6], forms[7]);
+    printf("%s - exchange: %u quantized frames or with columns written\n", test_failures ? "not ok" : "ok", round);
+}
+
 static void write_all(const char *directory)
 {
     unsigned number = 0, round;
@@ -292,6 +346,7 @@ static void write_all(const char *directory)
     }
     printf("%s - exchange: %u frames written\n", test_failures ? "not ok" : "ok", number);
     write_deltas(directory, number);
+    write_quantized(directory, number + 1000);
 }
 
 int main(int argc, char **argv)
