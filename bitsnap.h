@@ -448,9 +448,11 @@ typedef struct bitsnap_block {
     uint64_t size;           /* bytes, with head, check and hashes */
     unsigned classes;        /* CLASSED: 1 to 8; else 0 */
     unsigned char borders[8]; /* between the classes */
+    bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
     bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
-                                CLASSED: each class, where that can be known, else there are 0 parts */
+                                CLASSED: each class, where that can be known, else there are 0 parts; SCALED, QUANTIZED: the
+                                scales (without elements: none), with what stands before them, then the words */
 } bitsnap_block;
 
 /* Reads the block that begins at `source` with element `first` of the frame, of which bitsnap_read_info has told `info`: the
@@ -8631,6 +8633,38 @@ static unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
     return r.at == d->end ? 0 : 33;
 }
 
+/* Forms with words behind scales; the quantized ones by clusters have none. */
+static unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const int quantized = block->form == BSN_FORM_QUANTIZED;
+    const size_t head = quantized ? BSN_CERTIFICATE_SIZE + (c->log ? 5u : 1u) : 5u;
+    const uint8_t *p = d->body + head;
+    uint8_t *memory;
+    bsn_scales s;
+    bsn_reader r;
+    bsn_words x;
+    if ((size_t)(d->end - d->body) < head) return quantized ? 50 : 49;
+    if (quantized) {
+        const uint64_t exact = bsn_load64(d->body + 8);
+        size_t ends = 0;
+        bsn_tell(&block->certificate, d->body, c->log ? c->log->cells : 0);
+        if (!c->log) ends = 2 * c->width * (d->body[BSN_CERTIFICATE_SIZE] + 1u);
+        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return 50;
+        p += ends + (size_t)exact * c->width;
+    }
+    bsn_words_begin(&x, &r, d, p, quantized ? 4 : c->width, &memory);
+    block->parts = 2;
+    if (!quantized || c->log) {
+        bsn_read_scales(&r, &s, c, d->first, d->n, memory);
+        if (r.rule) return r.rule;
+        if (s.rows) block->part[0].elements = s.row_count + s.column_count;
+    }
+    block->part[0].size = (uint64_t)(r.at - d->body);
+    bsn_part_words(&block->part[1], &x, d->n);
+    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+}
+
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size)
 {
@@ -8655,6 +8689,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (info->has_base) s.role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
     s.state.base_dtype = (unsigned)info->base_dtype;
     s.state.base_id = info->base_id;
+    s.cells = info->cells;
+    s.clusters = info->clusters;
+    s.columns = info->columns;
+    if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) && !bsn_has_octaves((unsigned)s.dtype)))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
     if (!status && b->base.data) status = bsn_check_base(b, &s);
@@ -8669,6 +8708,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     d.context = &call.context;
     d.body = p + look.prefix;
     d.end = d.input_end = p + look.whole;
+    d.first = first;
     d.n = (size_t)look.elements;
     if (look.form == BSN_FORM_CLASSED && b->base.data) {
         const unsigned width = bsn_dtypes[info->base_dtype].width;
@@ -8680,6 +8720,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
 }
 
