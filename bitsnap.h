@@ -559,8 +559,9 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
- * (error.element: the cell). Both frames must have the same block size (else BITSNAP_E_UNSUPPORTED), dtype and count
- * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. Both are checked
+ * (error.element: the cell). Both frames must have the same block size, with or without a base (else BITSNAP_E_UNSUPPORTED;
+ * those made with the same options, level and flags have, as block_log2 says), dtype and count (BITSNAP_E_MISMATCH), and
+ * belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. Both are checked
  * completely, but for hashes of elements that are not known. Workspace: bitsnap_workspace_delta(block_log2, 2), whatever the
  * count. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,

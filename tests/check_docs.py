@@ -70,6 +70,21 @@ for name, value in (("BSN_MAX_NODES 512", "at most 512 nodes"), ("BSN_MIN_TREE 1
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
 
+# the table of deltas in README.md: the figures of the study
+figures = [l.split("\t") for l in read("bench/results/study-pairs.tsv").split("\n") if l and l[0] != "#"]
+figures = {(r["from"], r["to"]): r for r in (dict(zip(figures[0], row)) for row in figures[1:])}
+shown = re.findall(r"^\| (\w+) (\w+) -> (\w+) \| ([\d.]+) % \|(.*)\|$", read("README.md"), re.M)
+bad = []
+for dtype, base, to, changed, cells in shown:
+    prefix = "master" if dtype == "fp32" else dtype
+    row = figures.get((f"{prefix}-{base}", f"{prefix}-{to}"))
+    wanted = [(changed, 100 * int(row["changed"]) / int(row["elements"]))] if row else []
+    if row:
+        wanted += zip(cells.split("|"), (float(row[f]) for f in ("mask", "xor-huffman", "xor-zstd-19", "default", "best", "self")))
+    if len(wanted) != 7 or any(f"{value:.{len(text.strip().partition('.')[2])}f}" != text.strip() for text, value in wanted):
+        bad.append(f"{dtype} {base} -> {to}")
+report(len(shown) >= 8 and not bad, "README.md: the table of deltas is that of bench/results/study-pairs.tsv", ", ".join(bad))
+
 # section 10: the bytes of the dump, and what the codec makes of the elements
 section = form[form.index("## 10."):form.index("## 11.")]
 elements = re.search(r"BF16 elements: ([0-9A-F\s]+)\.", section)[1].split()

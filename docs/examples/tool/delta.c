@@ -160,7 +160,9 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
     } else {
         status = bitsnap_merge(&b, to->owned, capacity, &to->size, x->bytes, x->size, y->bytes, y->size);
     }
-    if (status) failed = frame_failed(&b, number, f);
+    if (status && x && x->about.role && block_log2_of(x) != block_log2_of(y))
+        failed = fault_set(f, "frame %zu has cells of another size in each delta: " GIVE_BASE, number);
+    else if (status) failed = frame_failed(&b, number, f);
     free(b.workspace);
     trim(to);
     return failed;
