@@ -7076,17 +7076,17 @@ BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 /* A certificate in numbers that people read. */
 static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
 {
-    const double unit = 1.0 / 16777216;
+    const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
     if (!bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
     to->bound = bitsnap_log_bound(cells);
     to->max_relative = x.relative * unit;
-    to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted : 0;
+    to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
     memcpy(&to->mean_square, &x.squares, 8);
-    if (x.counted) to->mean_square /= (double)x.counted;
+    if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)

@@ -18,6 +18,7 @@ case is decoded with decoder.py before it is written. The same seed makes the sa
 """
 
 import argparse
+import dataclasses
 import os
 import random
 import sys
@@ -25,8 +26,9 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import decoder
-from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CLASSED, CONST, DTYPES, ESCAPE, F16, F32, F64,
-                     MAX_WORDS_LEVEL, RAW_WORDS, SAME, SPLIT, STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
+from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CLASSED, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
+                     F16, F32, F64, FLOATS, MAX_WORDS_LEVEL, QUANTIZED, QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPLIT,
+                     STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
 
 
 class Impossible(Exception):
@@ -387,6 +389,7 @@ class Block:
     check_error: int = 0        # what the check is wrong by
     hash_errors: tuple = (0, 0)     # the same for the cell hashes of the base and of the elements
     size: Optional[int] = None  # what the head says, if it is not the size of the body
+    certificate: Optional[decoder.Certificate] = None   # of a QUANTIZED block
 
     @property
     def head(self):
@@ -620,7 +623,7 @@ class Frame:
             index += block.head + (block.cells.to_bytes(4, "little") if block.form == CONST else b"")
             first += block.n
         data += self.error("gap", b"")
-        if self.count > 1 << self.log2 or self.flags & 2:
+        if self.count > 1 << self.log2 or self.flags & 6:
             data += self.footer(len(data), chain, index)
         return data[:self.error("cut", len(data))] + self.error("behind", b"")
 
@@ -630,6 +633,12 @@ class Frame:
         if self.flags & 2:
             right = decoder.content_id(self.elements(), self.dtype)
             data += le64(right ^ self.error("content id", 0))
+        if self.flags & 4:
+            certificate = decoder.Certificate()
+            for block in self.blocks:
+                if block.form == QUANTIZED:
+                    certificate = certificate.plus(block.certificate)
+            data += bytes(self.error("certificate", lambda same: same)(certificate))
         if self.flags & 1:
             data += le64(int.from_bytes(chain, "little") ^ self.error("chain", 0))
         index = self.error("index", lambda same: same)(index)
@@ -1317,6 +1326,199 @@ def valid_delta_recipes():
     return recipes
 
 
+# ---- columns and quantizers ----
+
+def column_extension(columns):
+    return bytes([COLUMNS_EXTENSION, 8]) + le64(columns)
+
+
+def quantizer_extension(cells, family=1):
+    return bytes([QUANTIZER_EXTENSION, 3, family]) + cells.to_bytes(2, "little")
+
+
+def random_scales(rng, m):
+    style = rng.randrange(4)
+    if style == 0:
+        return bytes([rng.choice((0, 1, 7, 8, 255, rng.randrange(256)))]) * m
+    if style == 1:
+        return rng.randbytes(m)
+    top = rng.choice((1, 7, 24))
+    return bytes(rng.randint(0, top) for _ in range(m))
+
+
+@dataclass
+class Scales:
+    """5.8: of the elements of a block; none where `columns` is 0."""
+    columns: int = 0
+    rows: bytes = b""
+    of_columns: bytes = b""
+    first: int = 0
+
+    @staticmethod
+    def random(rng, columns, first, n):
+        rows = (first + n - 1) // columns - first // columns + 1
+        return Scales(columns, random_scales(rng, rows), random_scales(rng, columns), first)
+
+    def of(self, i):
+        """The scale of element i of the block."""
+        if not self.columns:
+            return 0
+        i += self.first
+        return self.rows[i // self.columns - self.first // self.columns] + self.of_columns[i % self.columns]
+
+    def coded(self, rng):
+        if not self.columns:
+            return b"\x00"
+        encoder = ListEncoder(rng, any_size=False)
+        return b"\x01" + encoder.outermost(self.rows, 8) + encoder.outermost(self.of_columns, 8)
+
+
+def base_bytes(base):
+    return (base % (1 << 32)).to_bytes(4, "little")
+
+
+def random_scaled(rng, dtype, columns, first, n, **errors):
+    """5.9: a SCALED block; errors: what of it is to be something else."""
+    w, bits, shift = DTYPES[dtype].width, 8 * DTYPES[dtype].width, FLOATS[dtype][0] - 3
+    scales, signs = Scales.random(rng, columns, first, n), rng.randrange(2)
+    base = rng.choice((0, 8, -8, 800, rng.randint(-3000, 3000), -(1 << 31), (1 << 31) - 1))
+    words = random_words(rng, n, bits, rng.choice((1, 4, bits // 2, bits)))
+    values = []
+    for i, word in enumerate(words):
+        added = (scales.of(i) + base) * (1 << shift)
+        if signs:
+            values.append((word // 2 + added) % (1 << bits - 1) + (word % 2 << bits - 1))
+        else:
+            values.append((word + added) % (1 << bits))
+    body = bytes([errors.get("signs", signs)]) + base_bytes(base) + errors.get("scales", scales.coded(rng))
+    body += WordsEncoder(rng, w, wrapped=rng.choice((0, 0, 0.1))).words(words) + errors.get("behind", b"")
+    return fitting(Block(SCALED, errors.get("body", lambda same: same)(body), n, pack(values, w)), w)
+
+
+def random_number(rng):
+    """A binary64 number of a certificate, as bits."""
+    return rng.choice((0, 1, 1 << 52, decoder.MAX_NUMBER, decoder.MAX_NUMBER - 1, 0x3FF0000000000000, rng.randint(0, decoder.MAX_NUMBER),
+                       rng.randint(0x3FF0000000000000, 0x40F0000000000000), rng.randint(0, 1 << 53)))
+
+
+def random_certificate(rng, n, exact):
+    """5.12: a decoder does not know how true it is."""
+    return decoder.Certificate(rng.choice((0, n, rng.randint(0, n), rng.getrandbits(64))), exact,
+                               rng.choice((0, rng.getrandbits(40), decoder.SATURATED, decoder.SATURATED - 1, rng.getrandbits(64))),
+                               random_number(rng), random_number(rng), rng.choice((0, rng.getrandbits(24), decoder.M32)))
+
+
+def random_quantized(rng, dtype, cells, columns, first, n, **errors):
+    """5.10: a QUANTIZED block; errors: what of it is to be something else."""
+    w, count = DTYPES[dtype].width, cells * decoder.octaves_of(dtype)
+    scales = Scales.random(rng, columns, first, n) if 0 < columns <= n and rng.random() < 0.7 else Scales()
+    expected = [(cells * scales.of(i) + 4) // 8 for i in range(n)]
+    signs, spread = rng.randrange(2), rng.choice((1, 3, cells, 5 * cells, count))
+    lowest = rng.randint(-min(expected), max(0, count - 1 - max(expected)))
+    if rng.random() < 0.2:
+        lowest = rng.choice((-min(expected), max(-min(expected), count - 1 - min(expected) - rng.randrange(cells))))
+    base = lowest - rng.choice((0, 0, 0, 1, 5, 1 << 20, (1 << 31) - (2 if signs else 0) - count - 10))
+    base = max(base, -(1 << 31))
+    us, exact, values = [], [], []
+    for i in range(n):
+        sign, r = rng.getrandbits(1), int(rng.expovariate(1 / spread))
+        q = lowest + expected[i] + r
+        v = decoder.magnitude_of_cell(q, cells, dtype)
+        style = rng.random()
+        if style < 0.03 or (v is None and style < 0.5):
+            us.append((0, sign))
+            values.append((sign if signs else 0) << 8 * w - 1)
+        elif style < 0.05 or v is None:
+            us.append((1, sign))
+            values.append(random_element(rng, dtype))
+            exact.append(values[-1])
+        else:
+            us.append((q - expected[i] - base + 2, sign))
+            values.append(v | (sign if signs else 0) << 8 * w - 1)
+    exact += [0] * errors.get("more exact", 0)
+    certificate = random_certificate(rng, n, len(exact))
+    words = [2 * u + sign if signs else u for u, sign in errors.get("us", lambda us, base, expected: us)(us, base, expected)]
+    if max(words) >> 32:
+        raise Impossible("a word of more than 32 bits")
+    body = errors.get("certificate", bytes)(certificate) + bytes([errors.get("signs", signs)]) + base_bytes(base)
+    body += pack(exact, w) + errors.get("scales", scales.coded(rng))
+    plan = None
+    if min(words) >> 24:    # what they have in common takes a byte
+        plan = [(24, 0)]
+    body += WordsEncoder(rng, 4, plan, wrapped=rng.choice((0, 0, 0.05))).words(words) + errors.get("behind", b"")
+    return fitting(Block(QUANTIZED, errors.get("body", lambda same: same)(body), n, pack(values, w), certificate=certificate), w)
+
+
+def random_cells(rng):
+    return rng.choice((1, 2, 3, 7, 8, 35, 70, 256, 1000, 2047, 2048, rng.randint(1, 2048)))
+
+
+def extensions_of(rng, cells, columns):
+    """6.5: in any order, among others; 0: without."""
+    parts = [quantizer_extension(cells)] * (cells > 0) + [column_extension(columns)] * (columns > 0)
+    rng.shuffle(parts)
+    others = [random_extensions(rng) if rng.random() < 0.15 else b"" for _ in range(3)]
+    return b"".join(other + part for other, part in zip(others, parts + [b""] * (3 - len(parts))))
+
+
+def lossy_block(rng, dtype, cells, columns, first, n, forms):
+    for _ in range(8):
+        form = rng.choice(forms)
+        try:
+            if form == SCALED and 0 < columns <= n:
+                return random_scaled(rng, dtype, columns, first, n)
+            if form == QUANTIZED and cells:
+                return random_quantized(rng, dtype, cells, columns, first, n)
+        except Impossible:
+            pass
+    return random_block(rng, dtype, n)
+
+
+def random_columns(rng, n):
+    return rng.choice((1, 2, n, max(1, n - 1), rng.randint(1, n), rng.randint(1, n), rng.randint(1, max(1, n // 4)), n + 1, 1 << 63))
+
+
+def valid_lossy(rng, dtype, cells, columns, forms):
+    """Some cells of blocks of these forms, and of others. columns: whether there are any."""
+    log2 = rng.choice((6, 7, 8, 8, 9))
+    cell, blocks, first = 1 << log2, [], 0
+    columns = random_columns(rng, cell) if columns else 0
+    for _ in range(rng.randint(0, 3)):
+        if rng.random() < 0.15:
+            run = rng.choice((1, 2, 5))
+            blocks.append(const_block(pack([random_element(rng, dtype)], DTYPES[dtype].width), run * cell, run))
+        else:
+            blocks.append(lossy_block(rng, dtype, cells, columns, first, cell, forms))
+        first += blocks[-1].n
+    blocks.append(lossy_block(rng, dtype, cells, columns, first, rng.choice((1, 63, cell, cell - 1, rng.randint(cell // 2, cell))), forms))
+    flags = rng.choice((0, 1, 1)) | (4 if cells else rng.choice((0, 0, 2)))
+    return Frame(dtype, log2, blocks, flags, extensions_of(rng, cells, columns))
+
+
+def with_form(rng, make, form):
+    """A frame that has a block of this form."""
+    frame = make(rng)
+    if all(block.form != form for block in frame.blocks):
+        raise Impossible("no block of the form")
+    return frame
+
+
+def valid_lossy_empty(rng):
+    cells = rng.choice((0, random_cells(rng)))
+    return Frame(rng.choice(list(FLOATS)), rng.randint(6, 20), [], rng.choice((0, 1)) | (4 if cells else 0),
+                 extensions_of(rng, cells, rng.choice((0, 1, 1 << 64 - 1)) if cells else 7))
+
+
+def valid_lossy_recipes():
+    recipes = [valid_lossy_empty]
+    for d in FLOATS:
+        recipes += [lambda rng, d=d: with_form(rng, lambda rng: valid_lossy(rng, d, 0, True, (SCALED,)), SCALED)] * 2
+        recipes += [lambda rng, d=d, columns=columns: with_form(
+            rng, lambda rng: valid_lossy(rng, d, random_cells(rng), columns, (QUANTIZED,)), QUANTIZED) for columns in (False, True, True)]
+        recipes += [lambda rng, d=d: valid_lossy(rng, d, random_cells(rng), True, (SCALED, QUANTIZED, STORED))] * 2
+    return recipes
+
+
 def valid_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
@@ -1338,7 +1540,7 @@ def valid_recipes():
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
                 for inside in (("tree",), ("tree-raw", 1), ("raw",), ("const",), ("built-in", 16))]
     recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
-    return recipes + valid_delta_recipes()
+    return recipes + valid_delta_recipes() + valid_lossy_recipes()
 
 
 # ---- invalid frames ----
@@ -1958,12 +2160,6 @@ def small_delta(rng, dtype=None):
         (lambda rng, dtype: valid_classed(rng, dtype, None), valid_delta_plain))(rng, dtype)
 
 
-def delta_with_extension(rng):
-    frame = small_delta(rng)
-    frame.extensions += b"\x82\x00"
-    return frame
-
-
 def delta_of_form(form):
     def made(rng):
         frame = valid_delta_plain(rng, rng.choice(list(DTYPES)))
@@ -2276,16 +2472,209 @@ def dirty_words(rng):
     return classed_frame(rng, dtype, n, bytes([1, s, 0]) + bytes(plane) + b"\x01\x00")
 
 
+def lossy_frame(rng, block, cells, columns):
+    return Frame(block[0], 9, [block[1]], rng.choice((0, 1)) | (4 if cells else 0), extensions_of(rng, cells, columns))
+
+
+def bad_scaled(**errors):
+    """R49 and others, of a SCALED block; errors: see random_scaled, or functions of rng that give them"""
+    def made(rng):
+        dtype, n = rng.choice(list(FLOATS)), rng.randint(200, 512)
+        columns = rng.randint(2, n // 8)
+        some = {name.replace("_", " "): error(rng) if name in ("signs", "scales", "behind") else error for name, error in errors.items()}
+        return lossy_frame(rng, (dtype, random_scaled(rng, dtype, columns, 0, n, **some)), 0, columns)
+    return made
+
+
+def bad_quantized(columns=None, **errors):
+    """R50 and others, of a QUANTIZED block; errors: see random_quantized, or functions of rng that give them"""
+    def made(rng):
+        dtype, n, cells = rng.choice(list(FLOATS)), rng.randint(200, 512), random_cells(rng)
+        of_row = rng.choice((0, rng.randint(2, n // 8))) if columns is None else columns(rng, n)
+        some = {name.replace("_", " "): error(rng) if name in ("signs", "scales", "behind", "more_exact") else error
+                for name, error in errors.items()}
+        return lossy_frame(rng, (dtype, random_quantized(rng, dtype, cells, of_row, 0, n, **some)), cells, of_row)
+    return made
+
+
+def change_u(value):
+    """R50: a u that stands for no number: value(base, what the scale of the element lets expect)."""
+    def change(us, base, expected):
+        i = next((i for i, (u, _) in enumerate(us) if u >= 2 and value(base, expected[i]) not in (0, 1)), None)
+        if i is None or not 2 <= value(base, expected[i]) < 1 << 31:
+            raise Impossible("no such u")
+        us[i] = (value(base, expected[i]), us[i][1])
+        return us
+    return change
+
+
+def one_exact_more(us, base, expected):
+    """R50"""
+    if us[-1][0] == 1:
+        raise Impossible("the last stands exactly already")
+    return us[:-1] + [(1, 0)]
+
+
+def one_exact_less(us, base, expected):
+    """R50"""
+    i = next((i for i, (u, _) in enumerate(us) if u == 1), None)
+    if i is None:
+        raise Impossible("none stands exactly")
+    return us[:i] + [(0, 0)] + us[i + 1:]
+
+
+def cell_without_number(rng):
+    """R50: an octave that has fewer numbers than cells, or cells that are too narrow for one."""
+    dtype = rng.choice((F16, BF16, F32, F64))
+    cells = rng.choice((3, 70, 2048, 1000))
+    for _ in range(200):
+        q = rng.randrange(cells * decoder.octaves_of(dtype))
+        if decoder.magnitude_of_cell(q, cells, dtype) is None:
+            break
+    else:
+        raise Impossible("no such cell")
+    n = rng.randint(200, 512)
+    block = random_quantized(rng, dtype, cells, 0, 0, n, us=change_u(lambda base, expected: q + 2 - base))
+    return lossy_frame(rng, (dtype, block), cells, 0)
+
+
+def short_quantized(rng):
+    """R50: the body ends before the scales."""
+    dtype, n, cells = rng.choice(list(FLOATS)), rng.randint(100, 512), random_cells(rng)
+    exact = rng.randint(0, 5)
+    size = 49 + exact * DTYPES[dtype].width
+    body = bytes(random_certificate(rng, n, exact)) + bytes(5) + rng.randbytes(size - 49)
+    block = Block(QUANTIZED, body[:rng.choice((1, 43, 44, 48, size - 1))], n, bytes(n * DTYPES[dtype].width),
+                  certificate=decoder.Certificate())
+    return lossy_frame(rng, (dtype, fitting(block, DTYPES[dtype].width)), cells, 0)
+
+
+def huge_exact(rng):
+    """R50: more elements that stand exactly than the body has bytes."""
+    def change(certificate):
+        return bytes(dataclasses.replace(certificate, exact=rng.choice((1 << 61, 1 << 62, 1 << 63, decoder.M64, 10000))))
+    return bad_quantized(certificate=change)(rng)
+
+
+def bad_certificate(name):
+    def made(rng):
+        wrong = rng.choice((decoder.MAX_NUMBER + 1, 0x7FF8000000000000, 0x8000000000000000, 0xFFF0000000000000, decoder.M64,
+                            rng.randint(decoder.MAX_NUMBER + 1, decoder.M64)))
+        return bad_quantized(certificate=lambda certificate: bytes(dataclasses.replace(certificate, **{name: wrong})))(rng)
+    return made
+
+
+def many_columns(rng, n):
+    return n + rng.choice((1, 1, 100, 1 << 40))
+
+
+def scales_of_many_columns(rng):
+    """R49: more columns than elements; the lists would be good."""
+    return b"\x01\x00\x00\x01\x07"
+
+
+def some_lossy(rng, cells=None, columns=None):
+    """A valid quantized frame, to be spoiled."""
+    return valid_lossy(rng, rng.choice(list(FLOATS)), random_cells(rng) if cells is None else cells,
+                       rng.random() < 0.5 if columns is None else columns, (QUANTIZED,))
+
+
+def lossy_header(change):
+    """R48: change(rng, frame) makes the header wrong."""
+    def made(rng):
+        frame = some_lossy(rng)
+        change(rng, frame)
+        return frame
+    return made
+
+
+def drop_flag(rng, frame):
+    frame.flags &= ~4
+
+
+def drop_quantizer(rng, frame):
+    frame.extensions = rng.choice((None, b"", b"\x01\x00"))
+
+
+def set_content_flag(rng, frame):
+    frame.errors["more flags"] = 2
+
+
+def set_extensions(make):
+    def change(rng, frame):
+        frame.extensions = make(rng)
+    return change
+
+
+def other_dtype(rng, frame):
+    frame.errors["dtype"] = rng.choice([d for d in DTYPES if d not in FLOATS])
+
+
+def columns_of_other_dtype(rng):
+    """R48"""
+    frame = small_frame(rng)
+    if frame.dtype in FLOATS:
+        raise Impossible("a dtype that may have columns")
+    frame.extensions = column_extension(rng.randint(1, 64))
+    return frame
+
+
+def bad_columns(make):
+    def made(rng):
+        dtype = rng.choice(list(FLOATS))
+        return Frame(dtype, 6, [random_block(rng, dtype, 64)], random_flags(rng), make(rng))
+    return made
+
+
+def delta_with(make):
+    """R48: not in frames with a base."""
+    def made(rng):
+        frame = small_delta(rng, rng.choice(list(FLOATS)))
+        more = make(rng)
+        frame.extensions = rng.choice((frame.extensions + more, more + frame.extensions))
+        return frame
+    return made
+
+
+def wrong_certificate(change):
+    def made(rng):
+        return spoiled(some_lossy(rng), certificate=lambda certificate: change(rng, certificate))
+    return made
+
+
+def other_field(name, bits):
+    return wrong_certificate(lambda rng, certificate: dataclasses.replace(certificate, **{name: getattr(certificate, name) ^ nonzero(rng, bits)}))
+
+
+def form_without(form, make):
+    """R15: a block that needs what the frame does not have."""
+    def made(rng):
+        frame = make(rng)
+        block = rng.choice(frame.blocks)
+        block.form, block.pieces, block.cells, block.certificate = form, None, 1, None
+        return frame
+    return made
+
+
+def lossy_sized(form, size):
+    """R16"""
+    def made(rng):
+        dtype, n = rng.choice(list(FLOATS)), rng.randint(100, 512)
+        block = Block(form, rng.randbytes(size(n * DTYPES[dtype].width)), n, bytes(n * DTYPES[dtype].width), certificate=decoder.Certificate())
+        return lossy_frame(rng, (dtype, block), random_cells(rng) if form == QUANTIZED else 0, 5)
+    return made
+
+
 def invalid_recipes():
     """By rule."""
     listed = ("tree-listed", 1, None)
     return {
         1: spoil_header("magic", b"\xB5SNQ", b"BITS", bytes(4), b"\xB4SNP", b"\xB5SN\xD0", lambda rng: b"PNS\xB5"),
         2: spoil_header("version", 1, 2, 128, 255, lambda rng: rng.randint(1, 255)),
-        3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x83\x00\x01\x00",
-                          lambda rng: bytes([rng.randint(131, 255), 1, 7])),
-        4: spoil_header("more_flags", 4) + bad_extensions(b"\x82\x00", b"\x82\x04abcd", b"\x01\x00\x82\x00") + [delta_with_extension],
-        5: bad_form(6, 7) + [delta_of_form(6), delta_of_form(7)],
+        3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x84\x00\x01\x00",
+                          lambda rng: bytes([rng.randint(132, 255), 1, 7])),
+        4: [lossy_header(set_extensions(lambda rng, family=family: quantizer_extension(random_cells(rng), family)))
+            for family in (0, 2, 255)],
         6: [cut_at(place) for place in (
             lambda rng, size, header: rng.randrange(1, 24), lambda rng, size, header: header,
             lambda rng, size, header: header + rng.randint(1, 11), lambda rng, size, header: size - 1,
@@ -2311,13 +2700,18 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(8, 9, 64, 128, 255, SAME, CLASSED) + [without_base, delta_of_form(8), delta_of_form(255)],
+        15: bad_form(8, 9, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED) + [
+            without_base, delta_of_form(8), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, 8, 255)] + [
+            form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
+            form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
              sized(CONST, lambda w: w + 3), sized(CONST, lambda w: w + 5), sized(CONST, lambda w: 0),
              sized(SPLIT, lambda w: 0), sized(SPLIT, lambda w: 64 * w + 1), sized(BYTES, lambda w: 0),
              sized(BYTES, lambda w: 64 * w + 1)] + [delta_sized(form, change) for form, change in (
                  (SAME, lambda n, w: 8 + 1), (SAME, lambda n, w: 4), (SAME, lambda n, w: 12), (SAME, lambda n, w: 0), (CLASSED, lambda n, w: 0),
-                 (CLASSED, lambda n, w: n * w + 3), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))],
+                 (CLASSED, lambda n, w: n * w + 3), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))] + [
+                 lossy_sized(form, size) for form in (SCALED, QUANTIZED) for size in (lambda all: 0, lambda all: all + 1)],
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 32) - 1)), 1), bad_run(2),
              bad_run(lambda rng: 1 << 31), same_run(1), same_run(1 << 19), const_run_of_delta(2),
              const_run_of_delta(0)],
@@ -2330,6 +2724,7 @@ def invalid_recipes():
         22: [dirty_bit_plane] * 3 + [dirty_words] * 2,
         23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4)), bad_list(reserved_kind(0x93, 0x94, 0xB3)),
              bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xE0, 0xFF, 0xBF)),
+             bad_scaled(scales=lambda rng: b"\x01" + bytes([rng.choice(RESERVED_KINDS)])),
              inside_split(reserved_kind()), bad_words(reserved_symbols)],
         24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("tree-raw", 2)), cut_list(listed),
              cut_list(("built-in", 7, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
@@ -2358,7 +2753,8 @@ def invalid_recipes():
         32: [dirty_masks(("tree",), False), dirty_masks(("tree-raw", 2), False),
              dirty_masks(("built-in", 7, ("raw",)), False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
-        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words)],
+        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
+             bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9)))],
         34: [count_too_large] * 3,
         35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
         36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
@@ -2385,6 +2781,31 @@ def invalid_recipes():
         47: [bad_words(change) for change in (
             shift_of_all_bits, shift_too_large, shift_too_large, shifts_too_large, level_not_raw, above_limit, above_limit,
             nothing_at_all, no_limit, cut_low_bytes, cut_low_bits, cut_raw_words, cut_rests)],
+        48: [lossy_header(change) for change in (drop_flag, drop_quantizer, set_content_flag, other_dtype)] + [
+            lossy_header(set_extensions(make)) for make in (
+                lambda rng: quantizer_extension(0), lambda rng: quantizer_extension(rng.choice((2049, 65535, 4096))),
+                lambda rng: quantizer_extension(8) * 2, lambda rng: quantizer_extension(8) + quantizer_extension(9),
+                lambda rng: b"\x82\x02\x01\x08", lambda rng: b"\x82\x04\x01\x08\x00\x00", lambda rng: b"\x82\x00")] + [
+            columns_of_other_dtype] + [bad_columns(make) for make in (
+                lambda rng: column_extension(0), lambda rng: column_extension(5) * 2, lambda rng: b"\x83\x00",
+                lambda rng: b"\x83\x04" + bytes([1, 0, 0, 0]), lambda rng: b"\x83\x09" + bytes([1] + [0] * 8),
+                lambda rng: quantizer_extension(8))] + [
+            delta_with(lambda rng: column_extension(9)), delta_with(lambda rng: quantizer_extension(9))],
+        49: [bad_scaled(signs=lambda rng: rng.choice((2, 255, rng.randint(2, 255)))),
+             bad_scaled(scales=lambda rng: b"\x00"), bad_scaled(scales=lambda rng: bytes([rng.randint(2, 255)])),
+             bad_scaled(body=lambda body: body[:1 + body[1] % 5]), bad_scaled(body=lambda body: body[:5]),
+             bad_quantized(scales=lambda rng: bytes([rng.choice((2, 128, 255))])),
+             bad_quantized(lambda rng, n: 0, scales=lambda rng: b"\x01\x01\x00\x01\x00"),
+             bad_quantized(many_columns, scales=scales_of_many_columns)],
+        50: [bad_quantized(signs=lambda rng: rng.randint(2, 255)), short_quantized, short_quantized, huge_exact,
+             bad_certificate("sum_squares"), bad_certificate("largest"), cell_without_number, cell_without_number,
+             bad_quantized(more_exact=lambda rng: rng.randint(1, 3)), bad_quantized(us=one_exact_more), bad_quantized(us=one_exact_less),
+             bad_quantized(us=change_u(lambda base, expected: 1 - base - expected)),
+             bad_quantized(us=change_u(lambda base, expected: 2 + (1 << 23) - base)),
+             bad_quantized(us=change_u(lambda base, expected: 2 + (1 << 24) + 5 - base - expected)),
+             bad_quantized(us=change_u(lambda base, expected: (1 << 31) - 1))],
+        51: [other_field("numbers", 64), other_field("exact", 64), other_field("sum_relative", 64), other_field("sum_squares", 62),
+             other_field("largest", 62), other_field("largest_relative", 32)],
     }
 
 
