@@ -787,6 +787,18 @@ typedef struct bsn_finish {
     int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
 
+/* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
+ * highest bit. */
+typedef struct bsn_classes {
+    unsigned count;         /* classes that elements can be of, 1 .. 8 */
+    unsigned width;
+    unsigned shift, mask;   /* the symbol of an element is element >> shift & mask, */
+    uint8_t of[256];        /* and this the class of each symbol; */
+    uint64_t border[7];     /* or: elements of this magnitude or more are of a class above class k */
+    const uint8_t *next[8]; /* the words of each class that come next */
+    unsigned narrow;        /* bit k: the words of class k are bytes */
+} bsn_classes;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -825,6 +837,11 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
+    /* how many elements are of a class above class k, added to above[k] */
+    void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
+    /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
+     * `out` may be `elements` */
+    void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -3559,7 +3576,8 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
     return out;
 }
 
-/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)) */
+/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)); 64 at a time of words
+ * that are bytes */
 #define BSN_DELTA_LOOPS(T)                                                                            \
     static void bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)         \
     {                                                                                                 \
@@ -3582,6 +3600,16 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             memcpy(&y, b + i, sizeof y);                                                              \
             x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
             memcpy(a + i, &x, sizeof x);                                                              \
+        }                                                                                             \
+    }                                                                                                 \
+    static void bsn_add64_##T(uint8_t *a, const uint8_t *b, const uint8_t *byte)                      \
+    {                                                                                                 \
+        unsigned i;                                                                                   \
+        for (i = 0; i < 64; i++) {                                                                    \
+            T x = byte[i], y;                                                                         \
+            memcpy(&y, b + i * sizeof(T), sizeof y);                                                  \
+            x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
+            memcpy(a + i * sizeof(T), &x, sizeof x);                                                  \
         }                                                                                             \
     }
 BSN_DELTA_LOOPS(uint8_t)
@@ -3607,6 +3635,16 @@ static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n,
     case 2: bsn_add_uint16_t(a, b, word, n); break;
     case 4: bsn_add_uint32_t(a, b, word, n); break;
     default: bsn_add_uint64_t(a, b, word, n); break;
+    }
+}
+
+static void bsn_add64(uint8_t *a, const uint8_t *b, const uint8_t *byte, unsigned width)
+{
+    switch (width) {
+    case 1: bsn_add64_uint8_t(a, b, byte); break;
+    case 2: bsn_add64_uint16_t(a, b, byte); break;
+    case 4: bsn_add64_uint32_t(a, b, byte); break;
+    default: bsn_add64_uint64_t(a, b, byte); break;
     }
 }
 
@@ -3735,19 +3773,177 @@ static void bsn_deal(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uin
     BSN_WIDTHS(width, bsn_deal_loop, (next, words, ids, n));
 }
 
-BSN_INLINE void bsn_gather_loop(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+/* Classes by their borders, of which those that no element reaches do not count. */
+static void bsn_classes_begin(bsn_classes *t, unsigned dtype, const uint8_t *borders, unsigned classes)
+{
+    const bsn_exponent e = bsn_exponent_of(dtype);
+    unsigned k;
+    memset(t, 0, sizeof *t);
+    t->width = bsn_dtypes[dtype].width;
+    t->shift = e.shift;
+    t->mask = e.mask;
+    for (k = 0; k + 1 < classes && borders[k] <= e.mask; k++) t->border[k] = (uint64_t)borders[k] << e.shift;
+    t->count = k + 1;
+    bsn_class_map(t->of, borders, t->count);
+}
+
+BSN_INLINE size_t bsn_classes_size(const bsn_classes *t, unsigned k) { return t->narrow >> k & 1 ? 1 : t->width; }
+
+#define BSN_ABOVE(T, bits)                                                                            \
+    {                                                                                                 \
+        T magnitude[64];                                                                              \
+        for (i = 0; i < 64; i++) magnitude[i] = (T)(bsn_element_load(elements + i * width, width) & ((UINT64_C(1) << (bits - 1)) - 1)); \
+        for (k = 0; k + 1 < t->count; k++) {                                                          \
+            const T border = (T)t->border[k];                                                         \
+            T sum = 0; /* compilers make vectors of signed comparisons */                             \
+            for (i = 0; i < 64; i++) sum = (T)(sum + (magnitude[i] >= border));                       \
+            above[k] += (size_t)sum;                                                                  \
+        }                                                                                             \
+    }
+
+BSN_INLINE void bsn_above_loop(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width)
+{
+    unsigned i, k;
+    for (; groups; groups--, elements += 64 * width) {
+        if (width == 1) BSN_ABOVE(int8_t, 8)
+        else if (width == 2) BSN_ABOVE(int16_t, 16)
+        else if (width == 4) BSN_ABOVE(int32_t, 32)
+        else BSN_ABOVE(int64_t, 64)
+    }
+}
+#undef BSN_ABOVE
+
+static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_above_loop, (t, above, elements, groups));
+}
+
+BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
+
+/* Bytes of value 0 from p on, in whole words of 8 that begin before `size`. */
+BSN_INLINE size_t bsn_zeros_ahead(const uint8_t *p, size_t size)
 {
     size_t i;
-    for (i = 0; i < n; i++) {
-        const uint8_t *from = next[ids[i]];
-        bsn_element_store(words + i * width, bsn_element_load(from, width), width);
-        next[ids[i]] = from + width;
+    for (i = 0; i < size; i += 8)
+        if (bsn_load64(p + i)) return i + bsn_lowest_bit(bsn_load64(p + i)) / 8;
+    return i;
+}
+
+/* One class: words and elements go side by side. */
+BSN_INLINE void bsn_add_one_class(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const uint8_t *word = t->next[0];
+    unsigned i;
+    if (!(t->narrow & 1)) {
+        bsn_add(out, elements, word, 64 * groups, width);
+        t->next[0] += 64 * groups * width;
+        return;
+    }
+    for (; groups; groups--, word += 64, out += 64 * width, elements += 64 * width) {
+        uint64_t any = 0;
+        for (i = 0; i < 64; i += 8) any |= bsn_load64(word + i);
+        if (any) bsn_add64(out, elements, word, width);
+        else if (out != elements) memcpy(out, elements, 64 * width);
+    }
+    t->next[0] = word;
+}
+
+/* More classes: where each stands within a group is counted in a byte of one word each, so that no element waits for
+ * another's store. Of each class it is known how many words that are 0 come next: groups of these alone are passed over. */
+BSN_INLINE void bsn_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    size_t clear[8], above[8];
+    const uint8_t *next[8];
+    unsigned up[8], down[8], i, k;
+    uint64_t keep[8];
+    uint8_t of[256], words[64 * 8];
+    for (k = 0; k < 256; k++) of[k] = (uint8_t)(8 * t->of[k]);
+    for (k = 0; k < t->count; k++) {
+        const size_t size = bsn_classes_size(t, k);
+        next[k] = t->next[k];
+        up[k] = bsn_log2(size);
+        keep[k] = size == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size) - 1;
+        down[k] = BSN_BIG_ENDIAN ? 8 * (width - (unsigned)size) : 0;
+        clear[k] = bsn_zeros_ahead(next[k], 64 * groups) >> up[k];
+    }
+    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
+        uint64_t used = 0;
+        int dirty = 0;
+        memset(above, 0, sizeof above);
+        bsn_above_loop(t, above + 1, elements, 1, width);
+        above[0] = 64;
+        for (k = 0; k < t->count; k++) {
+            const size_t n = above[k] - (k + 1 < t->count ? above[k + 1] : 0);
+            dirty |= n > clear[k];
+            used |= (uint64_t)n << 8 * k;
+        }
+        if (dirty) {
+            used = 0;
+            for (i = 0; i < 64; i++) {
+                const uint64_t x = bsn_element_load(elements + i * width, width);
+                const unsigned at = of[x >> t->shift & t->mask], c = at / 8;
+                const uint64_t word = bsn_element_load(next[c] + ((used >> at & 255) << up[c]), width) >> down[c] & keep[c];
+                used += UINT64_C(1) << at;
+                bsn_element_store(words + i * width, word, width);
+            }
+            bsn_add(out, elements, words, 64, width);
+        } else if (out != elements) {
+            memcpy(out, elements, 64 * width);
+        }
+        for (k = 0; k < t->count; k++) {
+            const size_t n = used >> 8 * k & 255;
+            next[k] += n << up[k];
+            if (n > clear[k]) clear[k] = bsn_zeros_ahead(next[k], 64 * (groups - 1)) >> up[k];
+            else clear[k] -= n;
+        }
+    }
+    for (k = 0; k < t->count; k++) t->next[k] = next[k];
+}
+
+BSN_INLINE void bsn_classes_add_loop(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    if (t->count == 1) bsn_add_one_class(t, out, elements, groups, width);
+    else bsn_add_classes(t, out, elements, groups, width);
+}
+
+static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_classes_add_loop, (t, out, elements, groups));
+}
+
+/* The same for any number of elements. */
+static void bsn_classes_above(const bitsnap_kernels *kernels, const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t n)
+{
+    size_t i;
+    unsigned k;
+    kernels->classes_above(t, above, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const uint64_t x = bsn_element_load(elements + i * t->width, t->width);
+        for (k = 0; k < t->of[x >> t->shift & t->mask]; k++) above[k]++;
     }
 }
 
-static void bsn_gather(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+static void bsn_classes_add(const bitsnap_kernels *kernels, bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t n)
 {
-    BSN_WIDTHS(width, bsn_gather_loop, (words, next, ids, n));
+    const unsigned width = t->width;
+    size_t i;
+    kernels->classes_add(t, out, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const uint64_t x = bsn_element_load(elements + i * width, width);
+        const unsigned k = t->of[x >> t->shift & t->mask], size = (unsigned)bsn_classes_size(t, k);
+        bsn_element_store(out + i * width, x + bsn_unzigzag(bsn_element_load(t->next[k], size)), width);
+        t->next[k] += size;
+    }
+}
+
+/* Passes over the words of n elements. */
+static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *elements, size_t n)
+{
+    size_t above[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    unsigned k;
+    bsn_classes_above(kernels, t, above + 1, elements, n);
+    above[0] = n;
+    for (k = 0; k < t->count; k++) t->next[k] += (above[k] - (k + 1 < t->count ? above[k + 1] : 0)) * bsn_classes_size(t, k);
 }
 
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
@@ -4007,49 +4203,74 @@ typedef struct bsn_words {
     uint8_t *symbols;  /* room for a chunk, and 64 bytes */
     uint8_t *low;      /* room for a chunk of bytes */
     unsigned width;
+    int narrow;        /* may the words stand as bytes, and then: do they? */
 } bsn_words;
 
-/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... Those whose byte is the limit (0: none)
- * go on: *more counts them. */
+/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... */
 BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t first, size_t n, unsigned level, unsigned up,
-                              unsigned limit, size_t *more, unsigned width)
+                              unsigned width)
 {
-    size_t i, k = *more;
-    if (level == 0 && !limit) { /* the usual case: compilers make vectors of it */
+    size_t i;
+    if (level == 0) { /* the usual case: compilers make vectors of it */
         uint8_t *words = x->words + first * width;
         for (i = 0; i < n; i++)
             bsn_element_store(words + i * width, bsn_element_load(words + i * width, width) + ((uint64_t)bytes[i] << up), width);
         return;
     }
     for (i = 0; i < n; i++) {
-        const size_t at = level ? x->place[first + i] : first + i;
-        uint8_t *word = x->words + at * width;
+        uint8_t *word = x->words + x->place[first + i] * (size_t)width;
         bsn_element_store(word, bsn_element_load(word, width) + ((uint64_t)bytes[i] << up), width);
-        if (limit && bytes[i] == limit) x->place[k++] = (uint32_t)at; /* k <= first + i */
     }
-    *more = k;
+}
+
+/* Of words first .. first + n - 1, those whose symbol is the limit go on: their places are appended, behind `more` others;
+ * returns how many there are then, or more than there can be where a symbol is above the limit. Symbols have 8 readable
+ * bytes behind them. */
+static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
+                                unsigned limit, size_t more)
+{
+    size_t i, j;
+    unsigned above = 0;
+    for (i = 0; i < n; i++) above |= symbols[i] > limit ? 1u : 0u;
+    if (above) return (size_t)-1;
+    for (i = 0; i < n; i += 8) {
+        const size_t m = bsn_min(8, n - i);
+        const uint64_t d = bsn_load64(symbols + i) ^ limit * BSN_ONES;
+        if (!((d - BSN_ONES) & ~d & BSN_ONES << 7)) continue; /* none is 0 */
+        for (j = i; j < i + m; j++) {
+            x->place[more] = level ? x->place[first + j] : (uint32_t)(first + j); /* more <= first + j */
+            more += symbols[j] == limit;
+        }
+    }
+    return more;
 }
 
 /* Reads n words from r->at on; r->rule says which rule they break. Sums are modulo 2^(8 * width), as everywhere. */
-static void bsn_words_read(const bsn_words *x, size_t n)
+static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
     const unsigned width = x->width;
+    const int narrow = x->narrow;
     unsigned level, used = 0, k;
     size_t i;
-    if (n) memset(x->words, 0, n * width);
+    x->narrow = 0;
     r->rule = 0;
     for (level = 0; n; level++) {
         const uint8_t *low, *symbols;
-        size_t more = 0, none = 0;
+        size_t more = 0;
         unsigned shift, limit, mask;
         r->rule = 47;
         if (r->at == r->end) return;
         shift = *r->at++;
         if (shift == BSN_WORDS_RAW) {
             if ((size_t)(r->end - r->at) / width < n) return;
+            if (level == 0) {
+                bsn_copy_little_endian(x->words, r->at, n, width);
+                r->at += n * width;
+                n = 0;
+            }
             for (i = 0; i < n; i++, r->at += width) {
-                uint8_t *word = x->words + (level ? x->place[i] : i) * width, native[8];
+                uint8_t *word = x->words + x->place[i] * (size_t)width, native[8];
                 bsn_copy_little_endian(native, r->at, 1, width);
                 bsn_element_store(word, bsn_element_load(word, width) + (bsn_element_load(native, width) << used), width);
             }
@@ -4068,26 +4289,29 @@ static void bsn_words_read(const bsn_words *x, size_t n)
         }
         bsn_list_read(r, n, 8);
         if (r->rule) return;
+        x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
-            unsigned above = 0;
-            size_t j;
+            if (x->narrow) {
+                symbols = bsn_list_next(r, x->words + i, i, m);
+                if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
+                continue;
+            }
+            if (level == 0) memset(x->words + i * width, 0, m * width);
             for (k = 0; k < shift / 8; k++)
-                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k, 0, &none));
+                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k));
             if (mask) {
                 memset(x->low, 0, m);
                 bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
-                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k, 0, &none));
+                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
             }
             symbols = bsn_list_next(r, x->symbols, i, m);
-            if (limit) {
-                for (j = 0; j < m; j++) above |= symbols[j] > limit ? 1u : 0u;
-                if (above) {
-                    r->rule = 47;
-                    return;
-                }
+            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
+            if (more > n) {
+                r->rule = 47;
+                return;
             }
-            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift, limit, &more));
         }
         used += shift;
         n = more;
@@ -4947,71 +5171,61 @@ static void bsn_decode_same(bsn_decoding *d)
     }
 }
 
-/* Differences to the prediction, by class. */
-static unsigned bsn_decode_classed(bsn_decoding *d)
+/* Reads how elements are classed, at the beginning of a body; returns the rule that is broken, or 0. */
+static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *classes)
+{
+    const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
+    const uint8_t *p = d->body;
+    unsigned k;
+    if (p == d->end) return 46;
+    *classes = *p++;
+    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return 46;
+    for (k = 0; k + 1 < *classes; k++)
+        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
+    bsn_classes_begin(t, d->context->dtype, p, *classes);
+    return 0;
+}
+
+/* Differences to the prediction, by class; above[k] elements are of a class above class k. */
+static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned classes, const size_t above[7])
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width;
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
     const size_t n = d->n;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * width + 127) & ~(size_t)63);
-    uint8_t *place = ids + ((n + 127) & ~(size_t)63), *memory = place + ((4 * n + 127) & ~(size_t)63);
-    uint8_t *chunk = (uint8_t *)w->plane, *predicted = w->elements + 4 * BSN_CHUNK;
-    const uint8_t *next[BSN_CLASSES], *p = d->body;
-    uint8_t of[256];
-    uint32_t counts[BSN_CLASSES];
-    unsigned classes, k;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((n * width + 191) & ~(size_t)63);
+    uint8_t *memory = place + ((4 * n + 127) & ~(size_t)63), *predicted = w->elements + 4 * BSN_CHUNK;
+    unsigned k;
     bsn_reader r;
     bsn_words x;
-    size_t i, j;
-    d->place = d->body;
-    if (p == d->end) return 46;
-    classes = *p++;
-    if (classes < 1 || classes > (exponent.mask ? BSN_CLASSES : 1) || (size_t)(d->end - p) < classes - 1) return 46;
-    for (k = 0; k + 1 < classes; k++)
-        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
-    memset(counts, 0, sizeof counts);
-    counts[0] = (uint32_t)n;
-    if (classes > 1) {
-        uint32_t *of_symbol = w->lists.count;
-        memset(of_symbol, 0, 256 * sizeof *of_symbol);
-        bsn_class_map(of, p, classes);
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_exponents(ids + i, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, width);
-        }
-        c->kernels->histogram(of_symbol, ids, n, w->lists.tables);
-        bsn_classify(c->kernels, ids, n, of, of_symbol, counts);
-    }
-    bsn_reader_begin(&r, d, p + classes - 1, memory);
+    size_t i;
+    bsn_reader_begin(&r, d, d->body + classes, memory);
     x.reader = &r;
     x.words = words;
     x.place = (uint32_t *)(void *)place;
     x.symbols = w->plane[0];
     x.low = w->plane[1];
     x.width = width;
-    for (k = 0; k < classes; k++) {
-        next[k] = x.words;
-        bsn_words_read(&x, counts[k]);
+    for (k = 0; k < t->count; k++) {
+        const size_t count = (k ? above[k - 1] : n) - (k + 1 < t->count ? above[k] : 0);
+        t->next[k] = x.words;
+        x.narrow = 1;
+        bsn_words_read(&x, count);
         d->place = r.at;
         if (r.rule) return r.rule;
-        x.words += counts[k] * (size_t)width;
+        t->narrow |= (unsigned)x.narrow << k;
+        x.words += count * bsn_classes_size(t, k);
     }
     if (r.at != d->end) return 33;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *from = words + i * width;
+        const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, predicted);
         if (!out) {
-            for (j = 0; j < m && classes > 1; j++) next[ids[i + j]] += width;
+            bsn_classes_skip(c->kernels, t, p, m);
             continue;
         }
-        if (classes > 1) {
-            bsn_gather(chunk, next, ids + i, m, width);
-            from = chunk;
-        }
-        bsn_add(out, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), from, m, width);
+        bsn_classes_add(c->kernels, t, out, p, m);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return 0;
@@ -5065,9 +5279,11 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
     int done = 0; /* applying: the cell is the result already */
+    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i;
     bsn_record record;
+    bsn_classes t;
     bsn_decoding d;
-    unsigned rule = 0;
+    unsigned rule = 0, classes = 1;
     d.work = w;
     d.context = c;
     d.body = p + prefix;
@@ -5090,8 +5306,17 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
         sink->kernels = c->kernels;
         sink->n = at->n;
+        t.count = 1;
+        if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
+        if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
+        for (i = 0; i < at->n && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) { /* while it is in the cache */
+            const size_t m = bsn_min(BSN_CHUNK, at->n - i);
+            if (!c->ignore)
+                bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
+            if (t.count > 1) bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
+        }
         if (!c->ignore && !c->blind) {
-            ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, d.base, at->n, base_width);
+            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
             if (ids->base_hash != bsn_load64(expected)) {
                 done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
                 if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
@@ -5107,7 +5332,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     } else {
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
+        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
@@ -6482,6 +6707,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     list.symbols = w->plane[0];
     list.low = w->plane[1];
     list.width = x->s.width;
+    list.narrow = 0;
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : 33;
 }
@@ -6822,7 +7048,9 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_counts,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add
 };
 
 #ifdef BITSNAP_SIMD

@@ -535,7 +535,9 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_counts,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add
 };
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
@@ -1240,7 +1242,9 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
     bsn_avx2_window16,
-    NULL
+    NULL,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add
 };
 
 /* ---- avx512 ---- */
@@ -2071,6 +2075,159 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 #undef BSN_CALL
 }
 
+/* The lanes of 64 bytes whose magnitude reaches the border. */
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_reach(unsigned width, __m512i magnitude, __m512i border)
+{
+    switch (width) {
+    case 1: return _mm512_cmpge_epu8_mask(magnitude, border);
+    case 2: return _mm512_cmpge_epu16_mask(magnitude, border);
+    case 4: return _mm512_cmpge_epu32_mask(magnitude, border);
+    default: return _mm512_cmpge_epu64_mask(magnitude, border);
+    }
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
+{
+    switch (width) {
+    case 1: return _mm512_set1_epi8((char)x);
+    case 2: return _mm512_set1_epi16((short)x);
+    case 4: return _mm512_set1_epi32((int)x);
+    default: return _mm512_set1_epi64((long long)x);
+    }
+}
+
+/* Reach of 64 elements: bit i of m[k] where element i is of a class above class k. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
+                                              unsigned width, unsigned count)
+{
+    unsigned i, k;
+    for (k = 0; k + 1 < count; k++) m[k] = 0;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = _mm512_and_si512(_mm512_loadu_si512(elements + 64 * i), low);
+        for (k = 0; k + 1 < count; k++) m[k] |= bsn_avx512_reach(width, x, border[k]) << (64 / width * i);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
+                                                  size_t groups, unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    __m512i border[7];
+    uint64_t m[8];
+    size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
+    unsigned k;
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, elements += 64 * width) {
+        bsn_avx512_above64(m, elements, border, low, width, count);
+        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(m[k]);
+    }
+    for (k = 0; k + 1 < count; k++) above[k] += sum[k];
+}
+
+/* BSN_CALL(width, count) with constants */
+#define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count); break;
+#define BSN_CLASSES_COUNTS(width)                                                                     \
+    BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
+    BSN_CLASSES_CASE(width, 5) BSN_CLASSES_CASE(width, 6) BSN_CLASSES_CASE(width, 7) BSN_CLASSES_CASE(width, 8)
+#define BSN_CLASSES_SWITCH(t)                                                                         \
+    switch (16 * (t)->width + (t)->count) {                                                           \
+        BSN_CLASSES_COUNTS(1) BSN_CLASSES_COUNTS(2) BSN_CLASSES_COUNTS(4) BSN_CLASSES_COUNTS(8)       \
+    default: break;                                                                                   \
+    }
+
+static BSN_AVX512 void bsn_avx512_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_above_width(t, above, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+
+/* Some of 64 bytes as elements: those of lanes i * (64 / width) on. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, __m512i x, unsigned i)
+{
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm512_cvtepu8_epi16(i ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
+    case 4:
+        switch (i) {
+        case 0: return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(x));
+        case 1: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 1));
+        case 2: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 2));
+        default: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 3));
+        }
+    default:
+        return _mm512_cvtepu8_epi64(_mm512_castsi512_si128(_mm512_permutexvar_epi64(_mm512_set1_epi64((long long)i), x)));
+    }
+}
+
+/* a + the inverse zigzag of z: adding ~(z >> 1) + 1 is subtracting z >> 1, and one more where z is odd */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unzigzag_add(unsigned width, __m512i a, __m512i z)
+{
+    const __m512i one = bsn_avx512_all(width, 1), zero = _mm512_setzero_si512();
+    switch (width) {
+    case 1: {
+        const __m512i half = _mm512_and_si512(_mm512_srli_epi16(z, 1), _mm512_set1_epi8(0x7F));
+        return _mm512_add_epi8(a, _mm512_xor_si512(half, _mm512_sub_epi8(zero, _mm512_and_si512(z, one))));
+    }
+    case 2:
+        return _mm512_add_epi16(a, _mm512_xor_si512(_mm512_srli_epi16(z, 1), _mm512_sub_epi16(zero, _mm512_and_si512(z, one))));
+    case 4:
+        return _mm512_add_epi32(a, _mm512_xor_si512(_mm512_srli_epi32(z, 1), _mm512_sub_epi32(zero, _mm512_and_si512(z, one))));
+    default:
+        return _mm512_add_epi64(a, _mm512_xor_si512(_mm512_srli_epi64(z, 1), _mm512_sub_epi64(zero, _mm512_and_si512(z, one))));
+    }
+}
+
+/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups,
+                                                unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
+    const uint8_t *next[8];
+    __m512i border[7];
+    unsigned i, k;
+    for (k = 0; k < count; k++) next[k] = t->next[k];
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
+        __m512i z = _mm512_setzero_si512();
+        uint64_t m[8];
+        bsn_avx512_above64(m, elements, border, low, width, count);
+        m[count - 1] = 0;
+        for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k]; /* now: of this class */
+        m[0] = ~m[0];
+        for (k = 0; k < count; k++) {
+            if (!(narrow >> k & 1)) continue;
+            if (count == 1) z = _mm512_loadu_si512(next[0]);
+            else z = _mm512_mask_expand_epi8(z, m[k], _mm512_loadu_si512(next[k]));
+            next[k] += bsn_x86_ones(m[k]);
+        }
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            __m512i w = bsn_avx512_widen(width, z, i);
+            for (k = 0; k < count; k++) {
+                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
+                if (narrow >> k & 1) continue;
+                w = bsn_avx512_expand(width, w, part, _mm512_loadu_si512(next[k]));
+                next[k] += bsn_x86_ones(part) * width;
+            }
+            _mm512_storeu_si512(out + 64 * i, bsn_avx512_unzigzag_add(width, _mm512_loadu_si512(elements + 64 * i), w));
+        }
+    }
+    for (k = 0; k < count; k++) t->next[k] = next[k];
+}
+
+static BSN_AVX512 void bsn_avx512_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_add_width(t, out, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+#undef BSN_CLASSES_SWITCH
+#undef BSN_CLASSES_COUNTS
+#undef BSN_CLASSES_CASE
+
 static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
@@ -2090,7 +2247,9 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_counts,
     bsn_avx512_finish,
     bsn_avx512_window16,
-    bsn_avx512_deal
+    bsn_avx512_deal,
+    bsn_avx512_classes_above,
+    bsn_avx512_classes_add
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2803,7 +2962,9 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_counts,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add
 };
 
 /* ---- tables of kernels ---- */
