@@ -3848,62 +3848,72 @@ BSN_INLINE void bsn_add_one_class(bsn_classes *t, uint8_t *out, const uint8_t *e
     t->next[0] = word;
 }
 
-/* More classes: where each stands within a group is counted in a byte of one word each, so that no element waits for
- * another's store. Of each class it is known how many words that are 0 come next: groups of these alone are passed over. */
-BSN_INLINE void bsn_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+/* More classes, `lanes` groups at a time, side by side, so that an element seldom waits for the cursor that the one before it
+ * has moved. Of each class it is known up to where its words are 0: where no others are used nothing has changed. */
+BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
+                              unsigned lanes, int narrow)
 {
-    size_t clear[8], above[8];
-    const uint8_t *next[8];
-    unsigned up[8], down[8], i, k;
+    const uint8_t *next[4][8], *end[8], *zeros[8];
     uint64_t keep[8];
-    uint8_t of[256], words[64 * 8];
-    for (k = 0; k < 256; k++) of[k] = (uint8_t)(8 * t->of[k]);
-    for (k = 0; k < t->count; k++) {
-        const size_t size = bsn_classes_size(t, k);
-        next[k] = t->next[k];
-        up[k] = bsn_log2(size);
-        keep[k] = size == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size) - 1;
-        down[k] = BSN_BIG_ENDIAN ? 8 * (width - (unsigned)size) : 0;
-        clear[k] = bsn_zeros_ahead(next[k], 64 * groups) >> up[k];
+    size_t size[8];
+    uint8_t words[4 * 64 * 8];
+    const unsigned shift = t->shift, mask = t->mask, count = t->count, step = 64 * (narrow ? 1 : width);
+    unsigned lane, i, k;
+    for (k = 0; k < count; k++) { /* of a word that is read with bytes behind it */
+        size[k] = bsn_classes_size(t, k);
+        keep[k] = size[k] == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size[k]) - 1;
+        end[k] = t->next[k];
+        zeros[k] = end[k] + bsn_zeros_ahead(end[k], 64 * groups * size[k]);
     }
-    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
-        uint64_t used = 0;
+    for (; groups >= lanes; groups -= lanes, out += 64 * lanes * width, elements += 64 * lanes * width) {
         int dirty = 0;
-        memset(above, 0, sizeof above);
-        bsn_above_loop(t, above + 1, elements, 1, width);
-        above[0] = 64;
-        for (k = 0; k < t->count; k++) {
-            const size_t n = above[k] - (k + 1 < t->count ? above[k + 1] : 0);
-            dirty |= n > clear[k];
-            used |= (uint64_t)n << 8 * k;
-        }
-        if (dirty) {
-            used = 0;
-            for (i = 0; i < 64; i++) {
-                const uint64_t x = bsn_element_load(elements + i * width, width);
-                const unsigned at = of[x >> t->shift & t->mask], c = at / 8;
-                const uint64_t word = bsn_element_load(next[c] + ((used >> at & 255) << up[c]), width) >> down[c] & keep[c];
-                used += UINT64_C(1) << at;
-                bsn_element_store(words + i * width, word, width);
+        for (lane = 0; lane < lanes; lane++) {
+            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
+            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
+            for (k = 0; k < count; k++) {
+                next[lane][k] = end[k];
+                end[k] += narrow || size[k] == 1 ? above[k] - above[k + 1] : (above[k] - above[k + 1]) * width;
             }
-            bsn_add(out, elements, words, 64, width);
-        } else if (out != elements) {
-            memcpy(out, elements, 64 * width);
         }
-        for (k = 0; k < t->count; k++) {
-            const size_t n = used >> 8 * k & 255;
-            next[k] += n << up[k];
-            if (n > clear[k]) clear[k] = bsn_zeros_ahead(next[k], 64 * (groups - 1)) >> up[k];
-            else clear[k] -= n;
+        for (k = 0; k < count; k++) dirty |= end[k] > zeros[k];
+        if (!dirty) {
+            if (out != elements) memcpy(out, elements, 64 * lanes * width);
+            continue;
         }
+        for (i = 0; i < 64; i++) {
+            for (lane = 0; lane < lanes; lane++) {
+                const uint64_t x = bsn_element_load(elements + (64 * lane + i) * width, width);
+                const unsigned c = t->of[x >> shift & mask];
+                const uint8_t *from = next[lane][c];
+                const uint64_t word = bsn_element_load(from, width) >> (BSN_BIG_ENDIAN ? 8 * (width - size[c]) : 0);
+                if (narrow) words[64 * lane + i] = *from;
+                else bsn_element_store(words + (64 * lane + i) * width, word & keep[c], width);
+                next[lane][c] = from + (narrow ? 1 : size[c]);
+            }
+        }
+        for (lane = 0; lane < lanes; lane++) {
+            if (narrow) bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, width);
+            else bsn_add(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, 64, width);
+        }
+        for (k = 0; k < count; k++)
+            if (end[k] > zeros[k]) zeros[k] = end[k] + bsn_zeros_ahead(end[k], 64 * (groups - lanes) * size[k]);
     }
-    for (k = 0; k < t->count; k++) t->next[k] = next[k];
+    for (k = 0; k < count; k++) t->next[k] = end[k];
 }
 
 BSN_INLINE void bsn_classes_add_loop(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
 {
-    if (t->count == 1) bsn_add_one_class(t, out, elements, groups, width);
-    else bsn_add_classes(t, out, elements, groups, width);
+    const unsigned all = (1u << t->count) - 1;
+    const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
+    if (t->count == 1) {
+        bsn_add_one_class(t, out, elements, groups, width);
+    } else if ((t->narrow & all) == all) {
+        bsn_add_lanes(t, out, elements, quads, width, 4, 1);
+        bsn_add_lanes(t, out + rest, elements + rest, groups & 3, width, 1, 1);
+    } else {
+        bsn_add_lanes(t, out, elements, quads, width, 4, 0);
+        bsn_add_lanes(t, out + rest, elements + rest, groups & 3, width, 1, 0);
+    }
 }
 
 static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
@@ -4223,23 +4233,24 @@ BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t f
     }
 }
 
-/* Of words first .. first + n - 1, those whose symbol is the limit go on: their places are appended, behind `more` others;
- * returns how many there are then, or more than there can be where a symbol is above the limit. Symbols have 8 readable
- * bytes behind them. */
+/* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
+ * `more` others; returns how many there are then, or more than there can be where a symbol is above the limit. */
 static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
                                 unsigned limit, size_t more)
 {
-    size_t i, j;
+    uint8_t differ[BSN_CHUNK / 8 + 8];
+    size_t i;
     unsigned above = 0;
     for (i = 0; i < n; i++) above |= symbols[i] > limit ? 1u : 0u;
     if (above) return (size_t)-1;
-    for (i = 0; i < n; i += 8) {
-        const size_t m = bsn_min(8, n - i);
-        const uint64_t d = bsn_load64(symbols + i) ^ limit * BSN_ONES;
-        if (!((d - BSN_ONES) & ~d & BSN_ONES << 7)) continue; /* none is 0 */
-        for (j = i; j < i + m; j++) {
-            x->place[more] = level ? x->place[first + j] : (uint32_t)(first + j); /* more <= first + j */
-            more += symbols[j] == limit;
+    memset(x->low, (int)limit, n);
+    bsn_compare(x->reader->kernels, 1, differ, symbols, x->low, n);
+    for (i = 0; i < n; i += 64) {
+        uint64_t w = ~bsn_mask_word(differ, i, n);
+        if (n - i < 64) w &= (UINT64_C(1) << (n - i)) - 1;
+        for (; w; w &= w - 1) {
+            const size_t at = first + i + bsn_lowest_bit(w);
+            x->place[more++] = level ? x->place[at] : (uint32_t)at; /* more <= at */
         }
     }
     return more;

@@ -2101,10 +2101,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elem
                                               unsigned width, unsigned count)
 {
     unsigned i, k;
+    BSN_UNROLL
     for (k = 0; k + 1 < count; k++) m[k] = 0;
     BSN_UNROLL
     for (i = 0; i < width; i++) {
         const __m512i x = _mm512_and_si512(_mm512_loadu_si512(elements + 64 * i), low);
+        BSN_UNROLL
         for (k = 0; k + 1 < count; k++) m[k] |= bsn_avx512_reach(width, x, border[k]) << (64 / width * i);
     }
 }
@@ -2117,11 +2119,14 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t a
     uint64_t m[8];
     size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
     unsigned k;
+    BSN_UNROLL
     for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
     for (; groups; groups--, elements += 64 * width) {
         bsn_avx512_above64(m, elements, border, low, width, count);
+        BSN_UNROLL
         for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(m[k]);
     }
+    BSN_UNROLL
     for (k = 0; k + 1 < count; k++) above[k] += sum[k];
 }
 
@@ -2188,15 +2193,19 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
     const uint8_t *next[8];
     __m512i border[7];
     unsigned i, k;
+    BSN_UNROLL
     for (k = 0; k < count; k++) next[k] = t->next[k];
+    BSN_UNROLL
     for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
     for (; groups; groups--, out += 64 * width, elements += 64 * width) {
         __m512i z = _mm512_setzero_si512();
         uint64_t m[8];
         bsn_avx512_above64(m, elements, border, low, width, count);
         m[count - 1] = 0;
+        BSN_UNROLL
         for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k]; /* now: of this class */
         m[0] = ~m[0];
+        BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (!(narrow >> k & 1)) continue;
             if (count == 1) z = _mm512_loadu_si512(next[0]);
@@ -2206,6 +2215,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
         BSN_UNROLL
         for (i = 0; i < width; i++) {
             __m512i w = bsn_avx512_widen(width, z, i);
+            BSN_UNROLL
             for (k = 0; k < count; k++) {
                 const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
                 if (narrow >> k & 1) continue;
@@ -2215,6 +2225,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
             _mm512_storeu_si512(out + 64 * i, bsn_avx512_unzigzag_add(width, _mm512_loadu_si512(elements + 64 * i), w));
         }
     }
+    BSN_UNROLL
     for (k = 0; k < count; k++) t->next[k] = next[k];
 }
 
