@@ -795,7 +795,8 @@ typedef struct bsn_classes {
     unsigned shift, mask;   /* the symbol of an element is element >> shift & mask, */
     uint8_t of[256];        /* and this the class of each symbol; */
     uint64_t border[7];     /* or: elements of this magnitude or more are of a class above class k */
-    const uint8_t *next[8]; /* the words of each class that come next */
+    const uint8_t *next[8]; /* the words of each class that come next; */
+    uint8_t *list[8];       /* or where they go: 64 bytes behind them may be overwritten */
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
@@ -842,6 +843,8 @@ struct bitsnap_kernels {
     /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
      * `out` may be `elements` */
     void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
+    /* each word to the list of the class of its element, as a byte where the class is narrow */
+    void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -3579,8 +3582,9 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
 /* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)); 64 at a time of words
  * that are bytes */
 #define BSN_DELTA_LOOPS(T)                                                                            \
-    static void bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)         \
+    static T bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)            \
     {                                                                                                 \
+        T any = 0;                                                                                    \
         size_t i;                                                                                     \
         for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
             T x, y;                                                                                   \
@@ -3588,8 +3592,10 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             memcpy(&y, b + i, sizeof y);                                                              \
             x = (T)(x - y);                                                                           \
             x = (T)((T)(x << 1) ^ (T)(0 - (T)(x >> (8 * sizeof(T) - 1))));                            \
+            any = (T)(any | x);                                                                       \
             memcpy(word + i, &x, sizeof x);                                                           \
         }                                                                                             \
+        return any;                                                                                   \
     }                                                                                                 \
     static void bsn_add_##T(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n)              \
     {                                                                                                 \
@@ -3618,13 +3624,14 @@ BSN_DELTA_LOOPS(uint32_t)
 BSN_DELTA_LOOPS(uint64_t)
 #undef BSN_DELTA_LOOPS
 
-static void bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+/* returns the bits that words have */
+static uint64_t bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
 {
     switch (width) {
-    case 1: bsn_subtract_uint8_t(word, a, b, n); break;
-    case 2: bsn_subtract_uint16_t(word, a, b, n); break;
-    case 4: bsn_subtract_uint32_t(word, a, b, n); break;
-    default: bsn_subtract_uint64_t(word, a, b, n); break;
+    case 1: return bsn_subtract_uint8_t(word, a, b, n);
+    case 2: return bsn_subtract_uint16_t(word, a, b, n);
+    case 4: return bsn_subtract_uint32_t(word, a, b, n);
+    default: return bsn_subtract_uint64_t(word, a, b, n);
     }
 }
 
@@ -3685,18 +3692,6 @@ static void bsn_exponents(uint8_t *symbols, const uint8_t *elements, size_t n, b
     BSN_WIDTHS(width, bsn_exponent_loop, (symbols, elements, n, e));
 }
 
-/* Symbols become classes; 64 bytes behind them are ours. counts: how many there are of each class. */
-static void bsn_classify(const bitsnap_kernels *kernels, uint8_t *symbols, size_t n, const uint8_t of[256],
-                         const uint32_t of_symbol[256], uint32_t counts[BSN_CLASSES])
-{
-    unsigned s;
-    size_t i;
-    memset(counts, 0, BSN_CLASSES * sizeof *counts);
-    for (s = 0; s < 256; s++) counts[of[s]] += of_symbol[s];
-    memset(symbols + n, 0, 64);
-    for (i = 0; i < n; i += BSN_CHUNK) (void)kernels->map(symbols + i, bsn_min(BSN_CHUNK, n - i), of, 256, NULL);
-}
-
 /* The class of each symbol: how many borders are not above it. */
 static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned classes)
 {
@@ -3709,13 +3704,12 @@ static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned clas
 
 /* Words are counted by tokens: those below 16 themselves, larger ones by their length and the bit below the first. */
 #define BSN_TOKENS 136u
+#define BSN_TOKEN_256 24u /* from this one on words do not fit a byte */
 
 BSN_INLINE unsigned bsn_token(uint64_t x)
 {
-    unsigned bits;
-    if (x < 16) return (unsigned)x;
-    bits = bsn_log2(x) + 1;
-    return 16 + 2 * (bits - 5) + (unsigned)(x >> (bits - 2) & 1);
+    const unsigned bits = bsn_log2(x | 16) + 1, token = 16 + 2 * (bits - 5) + (unsigned)(x >> (bits - 2) & 1);
+    return x < 16 ? (unsigned)x : token;
 }
 
 /* bits of a token that are below its second one */
@@ -3730,47 +3724,32 @@ typedef struct bsn_census {
     uint8_t symbol[256];                 /* those used */
 } bsn_census;
 
-/* x->of_symbol has been counted, and token 0 of each symbol as if all words were 0: most are, and are passed over. */
+/* Words that are 0 are passed over in eights of bytes, as most are. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
     size_t i, j;
-    uint64_t eight, word;
+    uint64_t eight;
     for (i = 0; i < n; i += 8 / width) {
         const size_t m = bsn_min(8 / width, n - i);
         if (m == 8 / width) {
             memcpy(&eight, words + i * width, 8);
             if (!eight) continue;
         }
-        for (j = i; j < i + m; j++) {
-            word = bsn_element_load(words + j * width, width);
-            if (!word) continue;
-            x->token[symbols[j]][bsn_token(word)]++;
-            x->token[symbols[j]][0]--;
-        }
+        for (j = i; j < i + m; j++) x->token[symbols[j]][bsn_token(bsn_element_load(words + j * width, width))]++;
     }
 }
 
+/* x->of_symbol has been counted. */
 static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    unsigned s;
-    for (s = 0; s < 256; s++) x->token[s][0] = x->of_symbol[s];
+    unsigned s, t;
     BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
-}
-
-/* Each word to the list of its class; and back: the next word of the class of each element. */
-BSN_INLINE void bsn_deal_loop(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        uint8_t *to = next[ids[i]];
-        bsn_element_store(to, bsn_element_load(words + i * width, width), width);
-        next[ids[i]] = to + width;
+    for (s = 0; s < 256; s++) {
+        uint32_t others = 0;
+        if (!x->of_symbol[s]) continue;
+        for (t = 1; t < BSN_TOKENS; t++) others += x->token[s][t];
+        x->token[s][0] = x->of_symbol[s] - others;
     }
-}
-
-static void bsn_deal(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
-{
-    BSN_WIDTHS(width, bsn_deal_loop, (next, words, ids, n));
 }
 
 /* Classes by their borders, of which those that no element reaches do not count. */
@@ -3921,7 +3900,70 @@ static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *
     BSN_WIDTHS(t->width, bsn_classes_add_loop, (t, out, elements, groups));
 }
 
+/* Each word to the list of its class, four groups side by side, as in bsn_add_lanes. */
+BSN_INLINE void bsn_deal_lanes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width,
+                               unsigned lanes)
+{
+    const unsigned shift = t->shift, mask = t->mask, count = t->count;
+    uint8_t *list[4][8];
+    size_t size[8];
+    unsigned lane, i, k;
+    for (k = 0; k < count; k++) size[k] = bsn_classes_size(t, k);
+    for (; groups >= lanes; groups -= lanes, words += 64 * lanes * width, elements += 64 * lanes * width) {
+        for (lane = 0; lane < lanes; lane++) {
+            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
+            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
+            for (k = 0; k < count; k++) {
+                list[lane][k] = t->list[k];
+                t->list[k] += (above[k] - above[k + 1]) * size[k];
+            }
+        }
+        for (i = 0; i < 64; i++) {
+            for (lane = 0; lane < lanes; lane++) {
+                const size_t at = (64 * lane + i) * width;
+                const unsigned c = t->of[bsn_element_load(elements + at, width) >> shift & mask];
+                const uint64_t word = bsn_element_load(words + at, width);
+                uint8_t *to = list[lane][c];
+                if (size[c] == 1) *to = (uint8_t)word;
+                else bsn_element_store(to, word, width);
+                list[lane][c] = to + size[c];
+            }
+        }
+    }
+}
+
+BSN_INLINE void bsn_classes_deal_loop(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
+    size_t i;
+    if (t->count == 1 && (t->narrow & 1)) {
+        for (i = 0; i < 64 * groups; i++) t->list[0][i] = (uint8_t)bsn_element_load(words + i * width, width);
+        t->list[0] += i;
+    } else {
+        bsn_deal_lanes(t, words, elements, quads, width, 4);
+        bsn_deal_lanes(t, words + rest, elements + rest, groups & 3, width, 1);
+    }
+}
+
+static void bsn_scalar_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_classes_deal_loop, (t, words, elements, groups));
+}
+
 /* The same for any number of elements. */
+static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t n)
+{
+    const unsigned width = t->width;
+    size_t i;
+    kernels->classes_deal(t, words, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const unsigned k = t->of[bsn_element_load(elements + i * width, width) >> t->shift & t->mask];
+        const unsigned size = (unsigned)bsn_classes_size(t, k);
+        bsn_element_store(t->list[k], bsn_element_load(words + i * width, width), size);
+        t->list[k] += size;
+    }
+}
+
 static void bsn_classes_above(const bitsnap_kernels *kernels, const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t n)
 {
     size_t i;
@@ -3993,7 +4035,7 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
             if (i && most == 1) break;
             for (t = 0; t < BSN_TOKENS; t++) sum[t] += token[t];
             n += x->of_symbol[x->symbol[j]];
-            if (most == 1 && j + 1 < used) continue;
+            if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue; /* the last class ends with the last symbol */
             bits = bsn_class_bits(sum, n);
             for (k = 1; k <= most; k++) {
                 if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
@@ -4013,19 +4055,12 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 
 /* ---- lists of words ---- */
 
-/* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
-static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
+/* What a list of n symbols takes with so many of one symbol, in 1/256 bit; bits of a table of so many symbols. */
+BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
 {
-    const unsigned all = bsn_log2_fixed(n);
-    uint64_t sum = 0;
-    unsigned s, used = 0;
-    for (s = 0; s < symbols; s++) {
-        if (!count[s]) continue;
-        sum += (uint64_t)count[s] * (all - bsn_log2_fixed(count[s]));
-        used++;
-    }
-    return (sum >> 8) + 5 * used;
+    return count ? (uint64_t)count * (log2_n - bsn_log2_fixed(count)) : 0;
 }
+#define BSN_TABLE_BITS(symbols) (5 * (symbols))
 
 typedef struct bsn_words_plan {
     unsigned shift, limit; /* limit 0: no escapes */
@@ -4068,38 +4103,71 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 }
 #undef BSN_FOR_WORDS
 
-/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
+/* About so many bits take n words that escaped, counted by the lengths of what is left of them. */
+static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
+{
+    const unsigned log2_n = bsn_log2_fixed(n);
+    uint64_t cost = 0, bits = 0;
+    unsigned i;
+    for (i = 0; i < 65; i++) {
+        if (!length[i]) continue;
+        cost += bsn_symbol_cost(length[i], log2_n);
+        bits += BSN_TABLE_BITS(1) + (i < 64 ? (uint64_t)length[i] * i : 0);
+    }
+    return bits + (cost >> 8);
+}
+
+/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
+ * memory. Where words are bytes x->count holds how many there are of each, before and after. */
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0 };
-    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight, *fine = x->tables, sum = 0;
+    uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum = 0;
     uint64_t best = BSN_NEVER;
-    unsigned i, j, s, least, longest, middle = 0, most = 8 * width - used;
+    const unsigned log2_n = bsn_log2_fixed((uint32_t)n), most = 8 * width - used;
+    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
     memset(length, 0, sizeof length);
-    BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
+    if (size == 1)
+        for (i = 0; i < 256; i++) length[i ? bsn_log2(i) + 1 : 0] += x->count[i];
+    else BSN_WIDTHS(size, bsn_words_lengths, (length, words, n));
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
         middle = i;
     }
     least = middle > 6 ? middle - 6 : 0;
-    memset(fine, 0, BSN_FINE * sizeof *fine);
-    memset(beyond, 0, sizeof beyond);
-    BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
+    memset(fine, 0, BSN_FINE * sizeof *fine);
+    memset(beyond, 0, sizeof beyond);
+    if (size == 1)
+        for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
+    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, words, n, least));
+    if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1; /* log2(BSN_FINE) is 11 */
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
+        uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
+        unsigned at = 0, symbols = 0;
+        uint64_t cost[6];
+        unsigned kinds[6];
         uint32_t outside = 0;
         memset(count, 0, 256 * sizeof *count);
         memset(escape, 0, sizeof escape);
-        for (i = 0; i < BSN_FINE; i++) {
+        for (i = 0; i < end; i++) {
             if (!fine[i]) continue;
             if (i >> j < 256) count[i >> j] += fine[i];
             else escape[bsn_log2((i >> j) - 255)] += fine[i];
         }
         for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
         for (i = 0; i < 65; i++) outside += escape[i];
+        for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
+            for (; at < (limits[i] ? limits[i] : 256u); at++) {
+                inside += bsn_symbol_cost(count[at], log2_n);
+                symbols += count[at] > 0;
+            }
+            cost[i] = inside;
+            kinds[i] = symbols;
+        }
         for (i = 0; i < 6; i++) {
             const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
             uint64_t bits = (uint64_t)(least + j) * n;
@@ -4109,14 +4177,11 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
                     outside += count[s];
                 }
                 if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
-                memcpy(clipped, count, limit * sizeof *clipped);
-                clipped[limit] = outside;
-                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, outside) + 40;
-                for (s = 0; s < 64; s++) bits += (uint64_t)escape[s] * s;
-                bits += outside / 2;
+                bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> 8) + BSN_TABLE_BITS(kinds[i] + 1);
+                bits += bsn_escape_bits(escape, outside) + outside / 2 + 40;
             } else {
                 if (outside) continue;
-                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
+                bits += (cost[i] >> 8) + BSN_TABLE_BITS(kinds[i]);
             }
             if (bits < best) {
                 best = bits;
@@ -4133,15 +4198,11 @@ BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bs
 {
     size_t i, escapes = 0;
     for (i = 0; i < n && !plan.limit; i++) symbols[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> plan.shift);
-    for (i = 0; i < n && plan.limit; i++) {
+    for (i = 0; i < n && plan.limit; i++) { /* without a branch: what has not escaped is overwritten, or behind the end */
         const uint64_t x = bsn_element_load(words + i * width, width) >> plan.shift;
-        if (x < plan.limit) {
-            symbols[i] = (uint8_t)x;
-        } else {
-            symbols[i] = (uint8_t)plan.limit;
-            bsn_element_store(words + escapes * width, x - plan.limit, width);
-            escapes++;
-        }
+        symbols[i] = (uint8_t)(x < plan.limit ? x : plan.limit);
+        bsn_element_store(words + escapes * width, x - plan.limit, width);
+        escapes += x >= plan.limit;
     }
     *count = escapes;
 }
@@ -4159,9 +4220,9 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
     return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
 }
 
-/* Writes n words, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins with n + 64 bytes of our
- * own. */
-static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, uint8_t *bytes)
+/* Writes n words of `size` bytes in memory, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins
+ * with n + 64 bytes of our own. */
+static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
@@ -4170,33 +4231,40 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            plan = bsn_plan_words(w->lists, words, n, width, used);
+            if (size == 1) {
+                memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
+                w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
+            }
+            plan = bsn_plan_words(w->lists, words, n, width, size, used);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
             if (!bsn_room(w, 1 + n * width)) return;
             *w->at++ = BSN_WORDS_RAW;
-            bsn_copy_little_endian(w->at, words, n, width);
-            w->at += n * width;
+            for (i = 0; i < n; i++, w->at += width) {
+                uint8_t native[8];
+                bsn_element_store(native, bsn_element_load(words + i * size, size), width);
+                bsn_copy_little_endian(w->at, native, 1, width);
+            }
             return;
         }
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         *w->at++ = (uint8_t)plan.shift;
         *w->at++ = (uint8_t)plan.limit;
         for (k = 0; k < plan.shift / 8; k++) {
-            BSN_WIDTHS(width, bsn_words_byte, (w->at, words, n, k, 0xFF));
+            BSN_WIDTHS(size, bsn_words_byte, (w->at, words, n, k, 0xFF));
             w->at += n;
         }
         if (plan.shift % 8) {
             const unsigned mask = (1u << plan.shift % 8) - 1;
             for (i = 0; i < n; i += BSN_CHUNK) {
                 const size_t m = bsn_min(BSN_CHUNK, n - i);
-                BSN_WIDTHS(width, bsn_words_byte, (bytes, words + i * width, m, k, mask));
+                BSN_WIDTHS(size, bsn_words_byte, (bytes, words + i * size, m, k, mask));
                 bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
             w->at += bsn_bits_size(mask, n);
         }
-        BSN_WIDTHS(width, bsn_words_symbols, (symbols, words, n, plan, &escapes));
+        BSN_WIDTHS(size, bsn_words_symbols, (symbols, words, n, plan, &escapes));
         w->scratch = symbols + n + 64;
         bsn_list_write(w, symbols, n, 8);
         w->scratch = symbols;
@@ -4383,7 +4451,7 @@ typedef struct bsn_context {
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
-    bitsnap_pieces pieces;
+    bitsnap_pieces pieces, result;
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
@@ -4393,7 +4461,7 @@ typedef struct bsn_work {
 /* with a base. Encoding: words, classes, words of a class, symbols and lists; the census. Decoding: words, classes, places,
  * lists: less. */
 #define BSN_DELTA_ARENA_SIZE(n)                                                                       \
-    (18 * (size_t)(n) + 4 * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
+    (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
 BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
@@ -4464,16 +4532,6 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
-}
-
-/* The hash of a cell of n elements. */
-static uint64_t bsn_leaves_of(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
-                              size_t n, unsigned width)
-{
-    size_t i;
-    for (i = 0; i < n; i += BSN_LEAF)
-        bsn_leaves_add(kernels, leaf, leaves, elements + i * width, i, bsn_min(BSN_LEAF, n - i), n, width);
-    return bsn_leaves_end(kernels, leaves, n);
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -4716,8 +4774,8 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* A lower bound of what the elements take in a block without a base, in bits: order-0 entropies, and bits that vary. */
-static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
+/* Do the elements take so many bits in a block without a base, by a lower bound: bits that vary, and order-0 entropies? */
+static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_symbol_bits(c->dtype), top = c->width - 1;
     uint32_t *h = w->lists.count;
@@ -4727,7 +4785,11 @@ static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t 
     size_t i, j;
     unsigned k;
     bsn_field_set(&field, c->dtype, symbol_bits, 0);
-    for (k = symbol_bits ? top : 0; k < c->width; k++) {
+    if (symbol_bits) { /* of the bits below the symbol and the sign those that are not constant */
+        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
+    }
+    for (k = symbol_bits ? top : 0; k < c->width && bits < enough; k++) {
         memset(h, 0, 256 * sizeof *h);
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -4739,72 +4801,7 @@ static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t 
         }
         bits += bsn_entropy_bits(h, (uint32_t)n);
     }
-    if (symbol_bits) { /* the other bits, where they are not constant */
-        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
-        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
-    }
-    return bits;
-}
-
-/* The body of a CLASSED block, 0 where it has no room. *same: all elements are as predicted, nothing is written. */
-static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *elements, const uint8_t *base, size_t n, int *same)
-{
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * c->width + 127) & ~(size_t)63);
-    uint8_t *dealt = ids + ((n + 127) & ~(size_t)63), *scratch = dealt + ((n * c->width + 127) & ~(size_t)63);
-    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
-    const unsigned width = c->width, most = exponent.mask ? c->classes : 1;
-    uint8_t borders[BSN_CLASSES], of[256];
-    uint32_t counts[BSN_CLASSES];
-    unsigned classes = 1, k;
-    bsn_writer wr;
-    size_t i;
-    *same = 1;
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        const uint8_t *p = bsn_predict(c->role, c->dtype, base, i, m, w->elements);
-        if (most > 1) bsn_exponents(ids + i, p, m, exponent, width);
-        if (bsn_equal(elements + i * width, p, m * width)) {
-            memset(words + i * width, 0, m * width);
-        } else {
-            bsn_subtract(words + i * width, elements + i * width, p, m, width);
-            *same = 0;
-        }
-    }
-    if (*same) return 0;
-    memset(counts, 0, sizeof counts);
-    counts[0] = (uint32_t)n;
-    if (most > 1 && n >= 256) {
-        memset(census, 0, sizeof *census);
-        c->kernels->histogram(census->of_symbol, ids, n, w->lists.tables);
-        bsn_take_census(census, words, ids, n, width);
-        classes = bsn_choose_borders(census, borders, most);
-        bsn_class_map(of, borders, classes);
-        if (classes > 1) bsn_classify(c->kernels, ids, n, of, census->of_symbol, counts);
-    }
-    if ((size_t)(end - body) < classes) return 0;
-    bsn_writer_begin(&wr, w, c, body, end, scratch);
-    wr.thorough = 1;
-    *wr.at++ = (uint8_t)classes;
-    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
-    if (classes > 1) {
-        uint8_t *next[BSN_CLASSES], *list = dealt;
-        for (k = 0; k < classes; k++) {
-            next[k] = list;
-            list += counts[k] * (size_t)width;
-        }
-        bsn_deal(next, words, ids, n, width);
-        words = dealt;
-    }
-    for (k = 0; k < classes; k++) {
-        bsn_words_write(&wr, words, counts[k], width, w->plane[0]);
-        words += counts[k] * (size_t)width;
-    }
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bits >= enough;
 }
 
 /* What goes into a block of a frame with a base. */
@@ -4814,6 +4811,108 @@ typedef struct bsn_ids {
     const uint8_t *cell; /* encoding: the base of the first element */
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
+
+/* The words of a cell (null: not wanted) and, with `hash`, the cell's hashes, while it is in the cache; leaves that are equal
+ * are hashed once. Returns whether all elements are as predicted. *any: the bits that words have. */
+static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
+                          int hash, uint64_t *any)
+{
+    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    int same = 1, known = 0; /* is the leaf known to be equal? */
+    size_t i;
+    *any = 0;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
+        const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
+        if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
+            size_t j = i;
+            while (j < end && bsn_equal(elements + j * width, ids->cell + j * width, bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
+            known = j >= end;
+        }
+        if (hash) {
+            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base, i, m, n, base_width);
+            if (known) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
+            else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
+        }
+        if (!words) continue;
+        p = known ? base : bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
+        if (known || bsn_equal(from, p, m * width)) {
+            memset(words + i * width, 0, m * width);
+        } else {
+            *any |= bsn_subtract(words + i * width, from, p, m, width);
+            same = 0;
+        }
+    }
+    return same;
+}
+
+/* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
+ * 0 where it has no room. */
+static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                 const uint8_t *base, size_t n, uint64_t any)
+{
+    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
+    const unsigned width = c->width, most = exponent.mask && n >= 256 ? c->classes : 1;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *symbols = words + ((n * width + 127) & ~(size_t)63);
+    uint8_t *dealt = symbols + ((n + 127) & ~(size_t)63);
+    uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
+    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
+    uint8_t borders[BSN_CLASSES] = { 0 };
+    unsigned classes = 1, k, s;
+    bsn_classes t;
+    bsn_writer wr;
+    counts[0] = n;
+    if (most > 1) {
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_exponents(symbols + i, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
+        }
+        memset(census, 0, sizeof *census);
+        c->kernels->histogram(census->of_symbol, symbols, n, w->lists.tables);
+        bsn_take_census(census, words, symbols, n, width);
+        classes = bsn_choose_borders(census, borders, most);
+    }
+    if ((size_t)(end - body) < classes) return 0;
+    bsn_classes_begin(&t, c->dtype, borders, classes);
+    t.narrow = any < 256;
+    if (classes > 1) {
+        memset(counts, 0, sizeof counts);
+        t.narrow = 0;
+        for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
+        for (k = 0; k < classes; k++) {
+            uint32_t larger = 0;
+            for (s = 0; s < 256; s++)
+                for (i = BSN_TOKEN_256; i < BSN_TOKENS && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
+            t.narrow |= (unsigned)!larger << k;
+        }
+    }
+    bsn_writer_begin(&wr, w, c, body, end, scratch);
+    wr.thorough = 1;
+    *wr.at++ = (uint8_t)classes;
+    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
+    if (classes > 1 || t.narrow) {
+        uint8_t *list = dealt;
+        for (k = 0; k < classes; k++) {
+            t.list[k] = list;
+            list += counts[k] * bsn_classes_size(&t, k) + 64;
+        }
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
+        }
+        words = dealt;
+    }
+    for (k = 0; k < classes; k++) {
+        const unsigned size = (unsigned)bsn_classes_size(&t, k);
+        bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
+        words += counts[k] * size + 64;
+    }
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
 
 /* Bytes before the body of a block. */
 BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
@@ -4859,16 +4958,20 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     const size_t prefix = bsn_prefix_of(BSN_FORM_STORED, c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
     const size_t room = capacity > prefix ? capacity - prefix : 0; /* without room it may still be found to be the same */
     uint8_t *body = room ? to + prefix : to, *end = body + bsn_min(room, stored - 1); /* coded forms must gain a byte */
+    uint8_t *words = (uint8_t *)bsn_align(w + 1);
     size_t size = 0, delta = 0;
+    uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
     bsn_record record, begun;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
     if (c->role) {
         uint8_t both[BSN_IDS_SIZE];
-        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, ids->cell, n, bsn_dtypes[c->base_dtype].width);
-        ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
-        ids->same = 0;
+        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any);
+        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
+        ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
+        ids->same = same && !c->plain;
+        if (ids->same) return 0;
         bsn_store64(both, ids->base_hash);
         bsn_store64(both + 8, ids->result_hash);
         bsn_record_bytes(&record, both, sizeof both);
@@ -4876,9 +4979,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
-        if (ids->same) return 0;
-        if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
+        delta = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+        if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
     if (!size) { /* no delta, or one that is not certain to be shorter */
@@ -4887,7 +4989,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
-            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
+            size = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
         }
     }
     if (!size) {
@@ -6780,7 +6883,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
     wr.thorough = 1;
     *wr.at++ = 1;
-    bsn_words_write(&wr, copy, n, width, w->plane[0]);
+    bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
     size = (size_t)(wr.at - body);
     if (wr.full) { /* nothing to gain */
         size = stored + 2;
@@ -6820,7 +6923,7 @@ static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, si
         const size_t m = bsn_min(512 / width, n - i);
         bsn_add(x, zeros, a + i * width, m, width);
         if (b) bsn_add(y, x, b + i * width, m, width);
-        bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
+        (void)bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
     }
 }
 
@@ -7061,7 +7164,8 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     bsn_scalar_classes_above,
-    bsn_scalar_classes_add
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 #ifdef BITSNAP_SIMD

@@ -537,7 +537,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     bsn_scalar_classes_above,
-    bsn_scalar_classes_add
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
@@ -1244,7 +1245,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_window16,
     NULL,
     bsn_scalar_classes_above,
-    bsn_scalar_classes_add
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 /* ---- avx512 ---- */
@@ -2260,7 +2262,8 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_window16,
     bsn_avx512_deal,
     bsn_avx512_classes_above,
-    bsn_avx512_classes_add
+    bsn_avx512_classes_add,
+    bsn_scalar_classes_deal
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2975,7 +2978,8 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     bsn_scalar_classes_above,
-    bsn_scalar_classes_add
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 /* ---- tables of kernels ---- */
