@@ -838,6 +838,8 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
+    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0 or 2 */
+    void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
     void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
     /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
@@ -3108,15 +3110,27 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
     return base;
 }
 
-/* The mask [symbol > t], t = 0 or 2, eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
-static void bsn_mask_above(uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
+/* Eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
+static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {
     const uint64_t carry = BSN_ONES * (127 - t), high = BSN_ONES << 7;
     size_t i;
-    for (i = 0; i < n; i += 8) {
-        const uint64_t x = bsn_load_some(list + i, n - i);
+    for (i = 0; i < 64 * groups; i += 8) {
+        const uint64_t x = bsn_load64(list + i);
         mask[i / 8] = (uint8_t)bsn_gather_bit(((x & ~high) + carry) | x, 7);
     }
+}
+
+/* The mask [symbol > t], t = 0 or 2. */
+static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
+{
+    uint8_t last[64], bits[8];
+    const size_t rest = n & 63;
+    kernels->mask_above(mask, list, n / 64, t);
+    memset(last, 0, sizeof last);
+    if (rest) memcpy(last, list + n - rest, rest);
+    bsn_scalar_mask_above(bits, last, 1, t);
+    if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
 /* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
@@ -3191,7 +3205,7 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
     uint64_t bits;
     memset(h, 0, 257 * sizeof *h);
-    bsn_mask_above(item->scratch, item->data, n, t);
+    bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
     w->kernels->histogram(h, item->scratch, size, w->lists->tables);
     bits = bsn_entropy_bits(h, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
@@ -3435,7 +3449,7 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
         bsn_item like = *item;
         size_t set;
-        bsn_mask_above(mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
+        bsn_mask_above(w->kernels, mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
         set = w->kernels->count(mask, n);
         like.depth++;
         like.scratch = ones + set + 64 + (kind == BSN_LIST_SPLIT2 ? n - set + 64 : 0);
@@ -7163,6 +7177,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     NULL,
+    bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal

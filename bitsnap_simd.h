@@ -536,6 +536,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal
@@ -1244,6 +1245,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     NULL,
     bsn_avx2_window16,
     NULL,
+    bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal
@@ -2113,6 +2115,18 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elem
     }
 }
 
+/* bit i of m[k] where element i is of class k */
+BSN_INLINE BSN_AVX512 void bsn_avx512_of64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
+                                           unsigned width, unsigned count)
+{
+    unsigned k;
+    bsn_avx512_above64(m, elements, border, low, width, count);
+    m[count - 1] = 0;
+    BSN_UNROLL
+    for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k];
+    m[0] = ~m[0];
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
                                                   size_t groups, unsigned width, unsigned count)
 {
@@ -2202,11 +2216,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
     for (; groups; groups--, out += 64 * width, elements += 64 * width) {
         __m512i z = _mm512_setzero_si512();
         uint64_t m[8];
-        bsn_avx512_above64(m, elements, border, low, width, count);
-        m[count - 1] = 0;
-        BSN_UNROLL
-        for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k]; /* now: of this class */
-        m[0] = ~m[0];
+        bsn_avx512_of64(m, elements, border, low, width, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (!(narrow >> k & 1)) continue;
@@ -2237,6 +2247,77 @@ static BSN_AVX512 void bsn_avx512_classes_add(bsn_classes *t, uint8_t *out, cons
     BSN_CLASSES_SWITCH(t)
 #undef BSN_CALL
 }
+
+/* 64 elements as bytes, their lowest ones */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
+{
+    uint8_t part[8][8];
+    unsigned i;
+    switch (width) {
+    case 1: return _mm512_loadu_si512(p);
+    case 2:
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_loadu_si512(p))),
+                                  _mm512_cvtepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
+    case 4: {
+        __m512i x = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_loadu_si512(p)));
+        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
+        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
+        return _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
+    }
+    default:
+        for (i = 0; i < 8; i++) _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
+        return _mm512_loadu_si512(part);
+    }
+}
+
+/* The reverse, by compression. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
+                                                 unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
+    uint8_t *list[8];
+    __m512i border[7];
+    unsigned i, k;
+    BSN_UNROLL
+    for (k = 0; k < count; k++) list[k] = t->list[k];
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, words += 64 * width, elements += 64 * width) {
+        const __m512i bytes = bsn_avx512_narrow(width, words);
+        uint64_t m[8];
+        bsn_avx512_of64(m, elements, border, low, width, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            if (narrow >> k & 1) {
+                _mm512_storeu_si512(list[k], _mm512_mask_compress_epi8(bytes, m[k], bytes));
+                list[k] += bsn_x86_ones(m[k]);
+                continue;
+            }
+            for (i = 0; i < width; i++) {
+                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
+                _mm512_storeu_si512(list[k], bsn_avx512_compress(width, part, _mm512_loadu_si512(words + 64 * i)));
+                list[k] += bsn_x86_ones(part) * width;
+            }
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->list[k] = list[k];
+}
+
+static BSN_AVX512 void bsn_avx512_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_deal_width(t, words, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+
+static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+{
+    const __m512i limit = _mm512_set1_epi8((char)t);
+    for (; groups; groups--, mask += 8, list += 64)
+        bsn_store64(mask, _mm512_cmpgt_epu8_mask(_mm512_loadu_si512(list), limit));
+}
 #undef BSN_CLASSES_SWITCH
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
@@ -2261,9 +2342,10 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_finish,
     bsn_avx512_window16,
     bsn_avx512_deal,
+    bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
-    bsn_scalar_classes_deal
+    bsn_avx512_classes_deal
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2977,6 +3059,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     NULL,
+    bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal
