@@ -2971,6 +2971,7 @@ typedef struct bsn_writer {
     size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
+    int counted;        /* lists->count holds the counts of the list that comes next */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -3242,8 +3243,11 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_choice choice;
     size_t i;
 
-    memset(h, 0, 257 * sizeof *h);
-    if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
+    h[256] = 0;
+    if (!w->counted) memset(h, 0, 256 * sizeof *h);
+    if (w->counted) {
+        w->counted = 0;
+    } else if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
         for (i = total = 0; i < n; i += 1024) {
             const size_t line = bsn_min(64, n - i);
             for (j = 0; j < line; j++) h[item->data[i + j]]++;
@@ -3695,11 +3699,20 @@ static bsn_exponent bsn_exponent_of(unsigned dtype)
     return e;
 }
 
+/* (in words of the elements' own width, so that compilers find vectors that fit) */
+#define BSN_EXPONENTS(T)                                                                              \
+    for (i = 0; i < n; i++) symbols[i] = (uint8_t)((T)bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
+
 BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) symbols[i] = (uint8_t)(bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
+    if (width == 1) BSN_EXPONENTS(uint8_t)
+    else if (width == 2 && e.shift == 7) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 8);
+    else if (width == 2) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 11);
+    else if (width == 4) BSN_EXPONENTS(uint32_t)
+    else BSN_EXPONENTS(uint64_t)
 }
+#undef BSN_EXPONENTS
 
 static void bsn_exponents(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
@@ -3738,18 +3751,35 @@ typedef struct bsn_census {
     uint8_t symbol[256];                 /* those used */
 } bsn_census;
 
-/* Words that are 0 are passed over in eights of bytes, as most are. */
+/* Words that are 0 are passed over 64 and 8 bytes at a time, as most are. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    size_t i, j;
-    uint64_t eight;
-    for (i = 0; i < n; i += 8 / width) {
-        const size_t m = bsn_min(8 / width, n - i);
-        if (m == 8 / width) {
-            memcpy(&eight, words + i * width, 8);
-            if (!eight) continue;
+    const size_t step = 8 / width;
+    uint8_t token_of[256];
+    size_t i, j, k;
+    unsigned s;
+    for (s = 0; s < 256; s++) token_of[s] = (uint8_t)bsn_token(s);
+    for (i = 0; i < n; i += 8 * step) {
+        const size_t end = bsn_min(n, i + 8 * step);
+        uint64_t any = 0, eight;
+        if (end == i + 8 * step) {
+            for (j = 0; j < 64; j += 8) {
+                memcpy(&eight, words + i * width + j, 8);
+                any |= eight;
+            }
+            if (!any) continue;
         }
-        for (j = i; j < i + m; j++) x->token[symbols[j]][bsn_token(bsn_element_load(words + j * width, width))]++;
+        for (j = i; j < end; j += step) {
+            const size_t stop = bsn_min(end, j + step);
+            if (stop == j + step) {
+                memcpy(&eight, words + j * width, 8);
+                if (!eight) continue;
+            }
+            for (k = j; k < stop; k++) {
+                const uint64_t word = bsn_element_load(words + k * width, width);
+                x->token[symbols[k]][BSN_LIKELY(word < 256) ? token_of[word] : bsn_token(word)]++;
+            }
+        }
     }
 }
 
@@ -4099,21 +4129,18 @@ typedef struct bsn_words_plan {
 
 #define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
 
-BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
-                                unsigned width)
+BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], uint32_t length[65], const uint8_t *words, size_t n,
+                                unsigned shift, unsigned width)
 {
     size_t i, end, z = 0;
     uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (x < BSN_FINE) fine[x]++; else beyond[bsn_log2(x - (BSN_FINE - 1))]++)
+    BSN_FOR_WORDS(x >>= shift; if (BSN_LIKELY(x < BSN_FINE)) {
+        fine[x]++;
+    } else {
+        beyond[bsn_log2(x - (BSN_FINE - 1))]++;
+        length[bsn_log2(x) + 1]++;
+    })
     fine[0] += (uint32_t)z;
-}
-
-BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
-{
-    size_t i, end, z = 0;
-    uint64_t x;
-    BSN_FOR_WORDS(length[x ? bsn_log2(x) + 1 : 0]++)
-    length[0] += (uint32_t)z;
 }
 #undef BSN_FOR_WORDS
 
@@ -4141,10 +4168,13 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     uint64_t best = BSN_NEVER;
     const unsigned log2_n = bsn_log2_fixed((uint32_t)n), most = 8 * width - used;
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
+    memset(fine, 0, BSN_FINE * sizeof *fine);
+    memset(beyond, 0, sizeof beyond);
     memset(length, 0, sizeof length);
-    if (size == 1)
-        for (i = 0; i < 256; i++) length[i ? bsn_log2(i) + 1 : 0] += x->count[i];
-    else BSN_WIDTHS(size, bsn_words_lengths, (length, words, n));
+    if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
+    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
+    length[0] = fine[0];
+    for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
         middle = i;
@@ -4153,11 +4183,13 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    memset(fine, 0, BSN_FINE * sizeof *fine);
-    memset(beyond, 0, sizeof beyond);
-    if (size == 1)
-        for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
-    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, words, n, least));
+    if (least) { /* again without the low bits that stand apart in any case */
+        memset(fine, 0, BSN_FINE * sizeof *fine);
+        memset(beyond, 0, sizeof beyond);
+        if (size == 1)
+            for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
+        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
+    }
     if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1; /* log2(BSN_FINE) is 11 */
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
@@ -4278,9 +4310,14 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             }
             w->at += bsn_bits_size(mask, n);
         }
-        BSN_WIDTHS(size, bsn_words_symbols, (symbols, words, n, plan, &escapes));
         w->scratch = symbols + n + 64;
-        bsn_list_write(w, symbols, n, 8);
+        if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
+            w->counted = 1;
+            bsn_list_write(w, words, n, 8);
+        } else {
+            BSN_WIDTHS(size, bsn_words_symbols, (symbols, words, n, plan, &escapes));
+            bsn_list_write(w, symbols, n, 8);
+        }
         w->scratch = symbols;
         used += plan.shift;
         n = escapes;
@@ -4675,6 +4712,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->ahead_step = 0;
     wr->level = c->level;
     wr->full = 0;
+    wr->counted = 0;
     wr->thorough = 0;
 }
 
