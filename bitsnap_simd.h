@@ -1225,6 +1225,208 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 #undef BSN_CALL
 }
 
+static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+{
+    const __m256i least = _mm256_set1_epi8((char)(t + 1));
+    for (groups *= 2; groups; groups--, mask += 4, list += 32) {
+        const __m256i x = BSN_LOAD256(list);
+        bsn_store32(mask, (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, least), x)));
+    }
+}
+
+/* ---- classes of elements of 2 bytes; those of other widths are left to the scalar code ---- */
+
+/* bytes FF where the magnitude of 32 elements is above one less than the border: signed comparisons do, as it is below 2^15 */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i low, __m256i high, __m256i less)
+{
+    const __m256i x = _mm256_packs_epi16(_mm256_cmpgt_epi16(low, less), _mm256_cmpgt_epi16(high, less));
+    return _mm256_permute4x64_epi64(x, 0xD8);
+}
+
+/* FF in of[k] where an element is of class k, of 32 */
+BSN_INLINE BSN_AVX2 void bsn_avx2_classes(__m256i of[8], const uint8_t *elements, const __m256i less[7], unsigned count)
+{
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF);
+    const __m256i low = _mm256_and_si256(BSN_LOAD256(elements), low15), high = _mm256_and_si256(BSN_LOAD256(elements + 32), low15);
+    __m256i all = _mm256_set1_epi8(-1);
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) {
+        const __m256i above = bsn_avx2_reach(low, high, less[k]);
+        of[k] = _mm256_andnot_si256(above, all);
+        all = above;
+    }
+    of[count - 1] = all;
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_borders(__m256i less[7], const bsn_classes *t, unsigned count)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) less[k] = _mm256_set1_epi16((short)((int)t->border[k] - 1));
+}
+
+static BSN_AVX2 void bsn_avx2_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF), ones = _mm256_set1_epi16(1);
+    size_t i, end;
+    unsigned k;
+    if (t->width != 2) {
+        bsn_scalar_classes_above(t, above, elements, groups);
+        return;
+    }
+    for (i = 0; i < groups; i = end) { /* 4 * 1024 to a count of 16 bits */
+        end = bsn_min(groups, i + 1024);
+        for (k = 0; k + 1 < t->count; k++) {
+            const __m256i less = _mm256_set1_epi16((short)((int)t->border[k] - 1));
+            const uint8_t *p = elements + 128 * i, *stop = elements + 128 * end;
+            __m256i sum = _mm256_setzero_si256();
+            __m128i x;
+            for (; p < stop; p += 32) sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15), less));
+            sum = _mm256_madd_epi16(sum, ones);
+            x = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+            x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
+            above[k] += (uint32_t)_mm_cvtsi128_si32(x) + (uint32_t)_mm_extract_epi32(x, 1);
+        }
+    }
+}
+
+/* 16 words of each lane's window: their low bytes or their high ones */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_halves(const uint8_t *list, unsigned taken, int upper)
+{
+    const __m256i low8 = _mm256_set1_epi16(0xFF);
+    __m256i x = BSN_LOAD256(list), y = BSN_LOAD256(list + 2 * taken);
+    x = upper ? _mm256_srli_epi16(x, 8) : _mm256_and_si256(x, low8);
+    y = upper ? _mm256_srli_epi16(y, 8) : _mm256_and_si256(y, low8);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8);
+}
+
+/* Bytes of words are expanded as lists of a node are, those of wider words in two halves. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned count)
+{
+    const unsigned narrow = t->narrow;
+    const uint8_t *next[8];
+    __m256i one = _mm256_set1_epi8(1), zero = _mm256_setzero_si256(), less[7];
+    unsigned k, i;
+    BSN_OPAQUE("+x", one);
+    bsn_avx2_borders(less, t, count);
+    BSN_UNROLL
+    for (k = 0; k < count; k++) next[k] = t->next[k];
+    for (groups *= 2; groups; groups--, out += 64, elements += 64) {
+        __m256i of[8], low = zero, high = zero;
+        bsn_avx2_classes(of, elements, less, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            const __m256i set = _mm256_and_si256(of[k], one);
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(of[k]);
+            const unsigned taken = bsn_x86_ones(m & 0xFFFF);
+            if (narrow >> k & 1) {
+                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_window(next[k], taken), set, one));
+                next[k] += bsn_x86_ones(m);
+            } else {
+                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 0), set, one));
+                high = _mm256_or_si256(high, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 1), set, one));
+                next[k] += 2 * bsn_x86_ones(m);
+            }
+        }
+        low = _mm256_permute4x64_epi64(low, 0xD8); /* so that unpacking gives neighbours */
+        high = _mm256_permute4x64_epi64(high, 0xD8);
+        BSN_UNROLL
+        for (i = 0; i < 2; i++) {
+            const __m256i z = i ? _mm256_unpackhi_epi8(low, high) : _mm256_unpacklo_epi8(low, high);
+            const __m256i odd = _mm256_sub_epi16(zero, _mm256_and_si256(z, _mm256_set1_epi16(1)));
+            const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), odd);
+            BSN_STORE256(out + 32 * i, _mm256_add_epi16(BSN_LOAD256(elements + 32 * i), d));
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->next[k] = next[k];
+}
+
+/* One class of bytes: nothing is moved. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_add_bytes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi16(1);
+    size_t i;
+    for (i = 0; i < 64 * groups; i += 16) {
+        const __m256i z = _mm256_cvtepu8_epi16(BSN_LOAD128(t->next[0] + i));
+        const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), _mm256_sub_epi16(zero, _mm256_and_si256(z, one)));
+        BSN_STORE256(out + 2 * i, _mm256_add_epi16(BSN_LOAD256(elements + 2 * i), d));
+    }
+    t->next[0] += i;
+}
+
+static BSN_AVX2 void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    switch (t->width == 2 ? t->count : 0) {
+    case 1:
+        if (t->narrow & 1) bsn_avx2_add_bytes(t, out, elements, groups);
+        else bsn_scalar_classes_add(t, out, elements, groups);
+        break;
+    case 2: bsn_avx2_add_classes(t, out, elements, groups, 2); break;
+    case 3: bsn_avx2_add_classes(t, out, elements, groups, 3); break;
+    case 4: bsn_avx2_add_classes(t, out, elements, groups, 4); break;
+    case 5: bsn_avx2_add_classes(t, out, elements, groups, 5); break;
+    case 6: bsn_avx2_add_classes(t, out, elements, groups, 6); break;
+    case 7: bsn_avx2_add_classes(t, out, elements, groups, 7); break;
+    case 8: bsn_avx2_add_classes(t, out, elements, groups, 8); break;
+    default: bsn_scalar_classes_add(t, out, elements, groups); break;
+    }
+}
+
+/* Words are picked 8 at a time, as bytes or as they are. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
+                                               unsigned count)
+{
+    const __m128i low8 = _mm_set1_epi16(0xFF);
+    const unsigned narrow = t->narrow;
+    __m256i less[7];
+    uint8_t *list[8];
+    unsigned i, k;
+    bsn_avx2_borders(less, t, count);
+    BSN_UNROLL
+    for (k = 0; k < count; k++) list[k] = t->list[k];
+    for (groups *= 2; groups; groups--, words += 64, elements += 64) {
+        __m256i of[8];
+        uint32_t m[8];
+        bsn_avx2_classes(of, elements, less, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) m[k] = (uint32_t)_mm256_movemask_epi8(of[k]);
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) {
+            const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_and_si128(x, low8), x);
+            BSN_UNROLL
+            for (k = 0; k < count; k++) {
+                const unsigned set = m[k] >> 8 * i & 0xFF;
+                const __m128i pick = BSN_LOAD128(bsn_picks + set);
+                if (narrow >> k & 1) {
+                    BSN_STORE64(list[k], _mm_shuffle_epi8(y, pick));
+                    list[k] += bsn_x86_ones(set);
+                } else {
+                    BSN_STORE128(list[k], _mm_shuffle_epi8(x, bsn_avx2_bytes_of(2, pick)));
+                    list[k] += 2 * bsn_x86_ones(set);
+                }
+            }
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->list[k] = list[k];
+}
+
+static BSN_AVX2 void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    switch (t->width == 2 ? t->count : 0) {
+    case 2: bsn_avx2_deal_classes(t, words, elements, groups, 2); break;
+    case 3: bsn_avx2_deal_classes(t, words, elements, groups, 3); break;
+    case 4: bsn_avx2_deal_classes(t, words, elements, groups, 4); break;
+    case 5: bsn_avx2_deal_classes(t, words, elements, groups, 5); break;
+    case 6: bsn_avx2_deal_classes(t, words, elements, groups, 6); break;
+    case 7: bsn_avx2_deal_classes(t, words, elements, groups, 7); break;
+    case 8: bsn_avx2_deal_classes(t, words, elements, groups, 8); break;
+    default: bsn_scalar_classes_deal(t, words, elements, groups); break;
+    }
+}
+
 static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
@@ -1245,10 +1447,10 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     NULL,
     bsn_avx2_window16,
     NULL,
-    bsn_scalar_mask_above,
-    bsn_scalar_classes_above,
-    bsn_scalar_classes_add,
-    bsn_scalar_classes_deal
+    bsn_avx2_mask_above,
+    bsn_avx2_classes_above,
+    bsn_avx2_classes_add,
+    bsn_avx2_classes_deal
 };
 
 /* ---- avx512 ---- */
