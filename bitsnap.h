@@ -3843,13 +3843,12 @@ static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], cons
 
 BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
 
-/* Bytes of value 0 from p on, in whole words of 8 that begin before `size`. */
-BSN_INLINE size_t bsn_zeros_ahead(const uint8_t *p, size_t size)
+/* The first byte from p on that is not 0; somewhere behind `end` where there is none before. */
+BSN_INLINE const uint8_t *bsn_first_not_zero(const uint8_t *p, const uint8_t *end)
 {
-    size_t i;
-    for (i = 0; i < size; i += 8)
-        if (bsn_load64(p + i)) return i + bsn_lowest_bit(bsn_load64(p + i)) / 8;
-    return i;
+    uint64_t x = 0;
+    for (; p < end && (x = bsn_load64(p)) == 0; p += 8) { }
+    return x ? p + bsn_lowest_bit(x) / 8 : p;
 }
 
 /* One class: words and elements go side by side. */
@@ -3872,7 +3871,7 @@ BSN_INLINE void bsn_add_one_class(bsn_classes *t, uint8_t *out, const uint8_t *e
 }
 
 /* More classes, `lanes` groups at a time, side by side, so that an element seldom waits for the cursor that the one before it
- * has moved. Of each class it is known up to where its words are 0: where no others are used nothing has changed. */
+ * has moved. Up to `zeros` a class's words are 0: where no others are used nothing has changed. */
 BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
                               unsigned lanes, int narrow)
 {
@@ -3886,7 +3885,7 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
         size[k] = bsn_classes_size(t, k);
         keep[k] = size[k] == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size[k]) - 1;
         end[k] = t->next[k];
-        zeros[k] = end[k] + bsn_zeros_ahead(end[k], 64 * groups * size[k]);
+        zeros[k] = end[k];
     }
     for (; groups >= lanes; groups -= lanes, out += 64 * lanes * width, elements += 64 * lanes * width) {
         int dirty = 0;
@@ -3898,7 +3897,11 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
                 end[k] += narrow || size[k] == 1 ? above[k] - above[k + 1] : (above[k] - above[k + 1]) * width;
             }
         }
-        for (k = 0; k < count; k++) dirty |= end[k] > zeros[k];
+        for (k = 0; k < count; k++) {
+            const uint8_t *begin = next[0][k];
+            zeros[k] = bsn_first_not_zero(zeros[k] > begin ? zeros[k] : begin, end[k]);
+            dirty |= zeros[k] < end[k];
+        }
         if (!dirty) {
             if (out != elements) memcpy(out, elements, 64 * lanes * width);
             continue;
@@ -3918,8 +3921,6 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
             if (narrow) bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, width);
             else bsn_add(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, 64, width);
         }
-        for (k = 0; k < count; k++)
-            if (end[k] > zeros[k]) zeros[k] = end[k] + bsn_zeros_ahead(end[k], 64 * (groups - lanes) * size[k]);
     }
     for (k = 0; k < count; k++) t->next[k] = end[k];
 }
