@@ -3812,16 +3812,14 @@ static void bsn_classes_begin(bsn_classes *t, unsigned dtype, const uint8_t *bor
 
 BSN_INLINE size_t bsn_classes_size(const bsn_classes *t, unsigned k) { return t->narrow >> k & 1 ? 1 : t->width; }
 
+/* (compilers make vectors of comparisons with a sign, and magnitudes have none) */
 #define BSN_ABOVE(T, bits)                                                                            \
-    {                                                                                                 \
-        T magnitude[64];                                                                              \
-        for (i = 0; i < 64; i++) magnitude[i] = (T)(bsn_element_load(elements + i * width, width) & ((UINT64_C(1) << (bits - 1)) - 1)); \
-        for (k = 0; k + 1 < t->count; k++) {                                                          \
-            const T border = (T)t->border[k];                                                         \
-            T sum = 0; /* compilers make vectors of signed comparisons */                             \
-            for (i = 0; i < 64; i++) sum = (T)(sum + (magnitude[i] >= border));                       \
-            above[k] += (size_t)sum;                                                                  \
-        }                                                                                             \
+    for (k = 0; k + 1 < t->count; k++) {                                                              \
+        const T border = (T)t->border[k];                                                             \
+        T sum = 0;                                                                                    \
+        for (i = 0; i < 64; i++)                                                                      \
+            sum = (T)(sum + ((T)(bsn_element_load(elements + i * width, width) & ((UINT64_C(1) << (bits - 1)) - 1)) >= border)); \
+        above[k] += (size_t)sum;                                                                      \
     }
 
 BSN_INLINE void bsn_above_loop(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width)
@@ -3878,8 +3876,8 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
     const uint8_t *next[4][8], *end[8], *zeros[8];
     uint64_t keep[8];
     size_t size[8];
-    uint8_t words[4 * 64 * 8];
-    const unsigned shift = t->shift, mask = t->mask, count = t->count, step = 64 * (narrow ? 1 : width);
+    uint8_t words[4 * 64];
+    const unsigned shift = t->shift, mask = t->mask, count = t->count;
     unsigned lane, i, k;
     for (k = 0; k < count; k++) { /* of a word that is read with bytes behind it */
         size[k] = bsn_classes_size(t, k);
@@ -3913,14 +3911,12 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
                 const uint8_t *from = next[lane][c];
                 const uint64_t word = bsn_element_load(from, width) >> (BSN_BIG_ENDIAN ? 8 * (width - size[c]) : 0);
                 if (narrow) words[64 * lane + i] = *from;
-                else bsn_element_store(words + (64 * lane + i) * width, word & keep[c], width);
+                else bsn_element_store(out + (64 * lane + i) * width, x + bsn_unzigzag(word & keep[c]), width);
                 next[lane][c] = from + (narrow ? 1 : size[c]);
             }
         }
-        for (lane = 0; lane < lanes; lane++) {
-            if (narrow) bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, width);
-            else bsn_add(out + 64 * lane * width, elements + 64 * lane * width, words + step * lane, 64, width);
-        }
+        for (lane = 0; lane < lanes && narrow; lane++)
+            bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + 64 * lane, width);
     }
     for (k = 0; k < count; k++) t->next[k] = end[k];
 }
@@ -3928,15 +3924,15 @@ BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *eleme
 BSN_INLINE void bsn_classes_add_loop(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
 {
     const unsigned all = (1u << t->count) - 1;
-    const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
+    const size_t some = groups & ~(size_t)3, rest = 64 * some * width;
     if (t->count == 1) {
         bsn_add_one_class(t, out, elements, groups, width);
     } else if ((t->narrow & all) == all) {
-        bsn_add_lanes(t, out, elements, quads, width, 4, 1);
-        bsn_add_lanes(t, out + rest, elements + rest, groups & 3, width, 1, 1);
+        bsn_add_lanes(t, out, elements, some, width, 4, 1);
+        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 1);
     } else {
-        bsn_add_lanes(t, out, elements, quads, width, 4, 0);
-        bsn_add_lanes(t, out + rest, elements + rest, groups & 3, width, 1, 0);
+        bsn_add_lanes(t, out, elements, some, width, 4, 0);
+        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 0);
     }
 }
 

@@ -1356,22 +1356,25 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_add_bytes(bsn_classes *t, uint8_t *out, const 
     t->next[0] += i;
 }
 
-static BSN_AVX2 void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+/* (functions of their own, so that their stack is not there where the scalar code is called) */
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_some_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
 {
-    switch (t->width == 2 ? t->count : 0) {
-    case 1:
-        if (t->narrow & 1) bsn_avx2_add_bytes(t, out, elements, groups);
-        else bsn_scalar_classes_add(t, out, elements, groups);
-        break;
+    switch (t->count) {
+    case 1: bsn_avx2_add_bytes(t, out, elements, groups); break;
     case 2: bsn_avx2_add_classes(t, out, elements, groups, 2); break;
     case 3: bsn_avx2_add_classes(t, out, elements, groups, 3); break;
     case 4: bsn_avx2_add_classes(t, out, elements, groups, 4); break;
     case 5: bsn_avx2_add_classes(t, out, elements, groups, 5); break;
     case 6: bsn_avx2_add_classes(t, out, elements, groups, 6); break;
     case 7: bsn_avx2_add_classes(t, out, elements, groups, 7); break;
-    case 8: bsn_avx2_add_classes(t, out, elements, groups, 8); break;
-    default: bsn_scalar_classes_add(t, out, elements, groups); break;
+    default: bsn_avx2_add_classes(t, out, elements, groups, 8); break;
     }
+}
+
+static void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    if (t->width == 2 && (t->count > 1 || (t->narrow & 1))) bsn_avx2_add_some_classes(t, out, elements, groups);
+    else bsn_scalar_classes_add(t, out, elements, groups);
 }
 
 /* Words are picked 8 at a time, as bytes or as they are. */
@@ -1413,18 +1416,23 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *wo
     for (k = 0; k < count; k++) t->list[k] = list[k];
 }
 
-static BSN_AVX2 void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
-    switch (t->width == 2 ? t->count : 0) {
+    switch (t->count) {
     case 2: bsn_avx2_deal_classes(t, words, elements, groups, 2); break;
     case 3: bsn_avx2_deal_classes(t, words, elements, groups, 3); break;
     case 4: bsn_avx2_deal_classes(t, words, elements, groups, 4); break;
     case 5: bsn_avx2_deal_classes(t, words, elements, groups, 5); break;
     case 6: bsn_avx2_deal_classes(t, words, elements, groups, 6); break;
     case 7: bsn_avx2_deal_classes(t, words, elements, groups, 7); break;
-    case 8: bsn_avx2_deal_classes(t, words, elements, groups, 8); break;
-    default: bsn_scalar_classes_deal(t, words, elements, groups); break;
+    default: bsn_avx2_deal_classes(t, words, elements, groups, 8); break;
     }
+}
+
+static void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
+    else bsn_scalar_classes_deal(t, words, elements, groups);
 }
 
 static const bitsnap_kernels bsn_kernels_avx2 = {
