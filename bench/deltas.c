@@ -12,6 +12,7 @@
 /* A change, and the buffers for it. */
 typedef struct change {
     char name[64];
+    const char *where; /* "cache": as large as it is; "dram": repeated until it is as large as asked for */
     bitsnap_dtype dtype;
     unsigned width;
     size_t n, changed;
@@ -117,6 +118,7 @@ static void print_row(const options *o, const job *j, double encode, double deco
     if (o->json) {
         printf(rows++ ? ",\n{" : "\n{");
         json_member("change", c->name);
+        json_member("where", c->where);
         json_member("dtype", tensors_dtype_name(c->dtype));
         json_member("codec", j->coder->name);
         json_member("isa", j->coder->isa);
@@ -124,8 +126,8 @@ static void print_row(const options *o, const job *j, double encode, double deco
         printf("\"changed\":%.6f,\"bytes\":%zu,\"bits\":%.5f,\"encode_gbps\":%.4f,\"decode_gbps\":%.4f,\"memcpy_gbps\":%.4f}",
                rate, size, bits, gbps(size, encode), gbps(size, decode), gbps(size, copy));
     } else {
-        printf("%-22s %-5s %8.4f  %-15s %-7s %-7s %9.5f %8.3f %9.4f %8.3f %9.4f\n", c->name, tensors_dtype_name(c->dtype),
-               100 * rate, j->coder->name, j->coder->isa, level, bits, gbps(size, encode), copy / encode, gbps(size, decode),
+        printf("%-20s %-5s %-5s %8.4f  %-10s %-7s %-7s %9.5f %8.3f %9.4f %8.3f %9.4f\n", c->name, c->where,
+               tensors_dtype_name(c->dtype), 100 * rate, j->coder->name, j->coder->isa, level, bits, gbps(size, encode), copy / encode, gbps(size, decode),
                copy / decode);
     }
     fflush(stdout);
@@ -144,32 +146,43 @@ static void measure_coder(const options *o, const coder *coder, const change *c)
     print_row(o, &j, encode, decode, copy);
 }
 
-/* Every codec on a change from `base` to `to`, whose memory is that of the caller. */
-static void measure_change(const options *o, peers *contexts, const char *name, const tensor *base, const uint8_t *to)
+static uint8_t *repeated(const uint8_t *from, size_t n, size_t size)
+{
+    uint8_t *to = malloc(size);
+    if (!to) fail("out of memory", "");
+    for (size_t i = 0; i < size; i += n) memcpy(to + i, from, size - i < n ? size - i : n);
+    return to;
+}
+
+/* Every codec on a change from `base` to `to`, repeated to `size` bytes. */
+static void measure_codecs(const options *o, peers *contexts, const char *name, const char *where, const tensor *base,
+                           const uint8_t *to, size_t size)
 {
     static const struct {
         const char *name;
         int level;
     } levels[] = {{"fast", BITSNAP_FAST}, {"default", BITSNAP_DEFAULT}, {"best", BITSNAP_BEST}};
-    const size_t bound = bitsnap_bound(base->size, base->dtype) + peers_bound(base->size);
+    const size_t bound = bitsnap_bound(size, base->dtype) + peers_bound(size);
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
-    if (!passes(o->file, name)) return;
+    uint8_t *old = repeated(base->data, base->size, size), *new = repeated(to, base->size, size);
     memset(&c, 0, sizeof c);
     snprintf(c.name, sizeof c.name, "%s", name);
+    c.where = where;
     c.dtype = base->dtype;
     c.width = bitsnap_width(c.dtype);
-    c.n = base->size / c.width;
-    c.base = base->data;
-    c.elements = to;
+    c.n = size / c.width;
+    c.base = old;
+    c.elements = new;
     c.frame = malloc(bound);
-    c.output = malloc(base->size);
-    c.scratch = malloc(base->size);
+    c.output = malloc(size);
+    c.scratch = malloc(size);
     if (!c.frame || !c.output || !c.scratch) fail("out of memory", "");
-    memset(c.frame, 1, bound);
+    memset(c.frame, 1, bound); /* so that no page is missing later */
+    memset(c.scratch, 1, size);
     c.base_id = bitsnap_content_id(c.base, c.n, c.dtype); /* its frame's footer has it */
-    for (size_t i = 0; i < c.n; i++) c.changed += memcmp(c.base + i * c.width, to + i * c.width, c.width) != 0;
+    for (size_t i = 0; i < c.n; i++) c.changed += memcmp(old + i * c.width, new + i * c.width, c.width) != 0;
     for (unsigned k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         const coder mask = {"mask", bitsnap_kernels_name(kernels), NULL, kernels, 0, NULL, NULL};
         if (!passes(o->isa, mask.isa) || !strcmp(mask.isa, "bmi2")) continue;
@@ -188,6 +201,15 @@ static void measure_change(const options *o, peers *contexts, const char *name, 
     free(c.frame);
     free(c.output);
     free(c.scratch);
+    free(old);
+    free(new);
+}
+
+static void measure_change(const options *o, peers *contexts, const char *name, const tensor *base, const uint8_t *to)
+{
+    if (!passes(o->file, name)) return;
+    if (passes(o->where, "cache")) measure_codecs(o, contexts, name, "cache", base, to, base->size);
+    if (passes(o->where, "dram")) measure_codecs(o, contexts, name, "dram", base, to, o->dram_size);
 }
 
 /* Each element with the same probability one unit in the last place up or down. */
@@ -237,8 +259,8 @@ void bench_deltas(const options *o, const tensor *list, size_t count)
         printf("\n\"deltas\":[");
     } else {
         report_title(processor);
-        printf("\n%79s %-18s %-18s\n", "", "encode", "decode");
-        printf("%-22s %-5s %8s  %-15s %-7s %-7s %9s %8s %9s %8s %9s\n", "change", "dtype", "% of n", "codec", "isa", "level", "bits",
+        printf("\n%78s %-18s %-18s\n", "", "encode", "decode");
+        printf("%-20s %-5s %-5s %8s  %-10s %-7s %-7s %9s %8s %9s %8s %9s\n", "change", "where", "dtype", "% of n", "codec", "isa", "level", "bits",
                "GB/s", "of memcpy", "GB/s", "of memcpy");
     }
     for (size_t i = 0; i < count; i++) {

@@ -21,7 +21,8 @@ static const char help[] =
     "  --json          JSON instead of a table\n"
     "  --quick         fewer rows, shorter: below 40 seconds each\n"
     "  --size MIB      size of the tensor in memory (default 256; with --quick 64), of the largest one with\n"
-    "                  --sizes (1024; 16), of a list with --kernels (64; 64)\n"
+    "                  --sizes (1024; 16), of a list with --kernels (64; 64), of a change with\n"
+    "                  --deltas (64; 16)\n"
     "  --budget S      seconds for a row (default 0.4, with --quick 0.2; with --kernels 0.06 and 0.015)\n"
     "  --piece KIB     peers: bytes of a plane packed at a time, 16 to 1024 (default: each peer's best)\n"
     "\n"
@@ -33,7 +34,7 @@ static const char help[] =
     "  --checks W      bitsnap's checks: on, off\n"
     "  --dtype W       bf16, f16, f32\n"
     "  --file W        name of the file, with --deltas of the change: rate-0.01, 1000..1001\n"
-    "  --where W       l1 (--kernels only), l2, dram\n"
+    "  --where W       l1 (--kernels only), l2, dram; --deltas: cache, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
     "                  histogram, map, node_merge, node_fork, node_counts\n"
     "\n"
@@ -115,7 +116,7 @@ static void set_defaults(options *o)
         [KERNELS] = {{0.06, 0.015}, {64, 64}},
         [SIZES] = {{0.4, 0.2}, {1024, 16}},
         [THREADS] = {{2, 0.6}, {256, 64}},
-        [DELTAS] = {{0.4, 0.05}, {1, 1}},
+        [DELTAS] = {{0.4, 0.05}, {64, 16}},
     };
     if (o->budget <= 0) o->budget = defaults[o->mode].budget[o->quick];
     if (!o->dram_size) o->dram_size = (size_t)defaults[o->mode].mib[o->quick] << 20;
