@@ -897,6 +897,19 @@ typedef struct bsn_start {
     unsigned base;
 } bsn_start;
 
+/* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
+ * highest bit. */
+typedef struct bsn_classes {
+    unsigned count;         /* classes that elements can be of, 1 .. 8 */
+    unsigned width;
+    unsigned shift, mask;   /* the symbol of an element is element >> shift & mask, */
+    uint8_t of[256];        /* and this the class of each symbol; */
+    uint64_t border[7];     /* or: elements of this magnitude or more are of a class above class k */
+    const uint8_t *next[8]; /* the words of each class that come next; */
+    uint8_t *list[8];       /* or where they go: 64 bytes behind them may be overwritten */
+    unsigned narrow;        /* bit k: the words of class k are bytes */
+} bsn_classes;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -938,6 +951,15 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
+    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0 or 2 */
+    void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
+    /* how many elements are of a class above class k, added to above[k] */
+    void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
+    /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
+     * `out` may be `elements` */
+    void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
+    /* each word to the list of the class of its element, as a byte where the class is narrow */
+    void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -3082,6 +3104,7 @@ typedef struct bsn_writer {
     unsigned base;                    /* of that window */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
+    int counted;        /* lists->count holds the counts of the list that comes next */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -3250,15 +3273,27 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
     return bsn_window_of(h);
 }
 
-/* The mask [symbol > t], t = 0 or 2, eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
-static void bsn_mask_above(uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
+/* Eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
+static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {
     const uint64_t carry = BSN_ONES * (127 - t), high = BSN_ONES << 7;
     size_t i;
-    for (i = 0; i < n; i += 8) {
-        const uint64_t x = bsn_load_some(list + i, n - i);
+    for (i = 0; i < 64 * groups; i += 8) {
+        const uint64_t x = bsn_load64(list + i);
         mask[i / 8] = (uint8_t)bsn_gather_bit(((x & ~high) + carry) | x, 7);
     }
+}
+
+/* The mask [symbol > t], t = 0 or 2. */
+static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
+{
+    uint8_t last[64], bits[8];
+    const size_t rest = n & 63;
+    kernels->mask_above(mask, list, n / 64, t);
+    memset(last, 0, sizeof last);
+    if (rest) memcpy(last, list + n - rest, rest);
+    bsn_scalar_mask_above(bits, last, 1, t);
+    if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
 /* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
@@ -3333,7 +3368,7 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
     uint64_t bits;
     memset(h, 0, 257 * sizeof *h);
-    bsn_mask_above(item->scratch, item->data, n, t);
+    bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
     w->kernels->histogram(h, item->scratch, size, w->lists->tables);
     bits = bsn_entropy_bits(h, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
@@ -3370,8 +3405,11 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_choice choice;
     size_t i;
 
-    memset(h, 0, 257 * sizeof *h);
-    if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
+    h[256] = 0;
+    if (!w->counted) memset(h, 0, 256 * sizeof *h);
+    if (w->counted) {
+        w->counted = 0;
+    } else if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
         for (i = total = 0; i < n; i += 1024) {
             const size_t line = bsn_min(64, n - i);
             for (j = 0; j < line; j++) h[item->data[i + j]]++;
@@ -3579,7 +3617,7 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
         bsn_item like = *item;
         size_t set;
-        bsn_mask_above(mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
+        bsn_mask_above(w->kernels, mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
         set = w->kernels->count(mask, n);
         like.depth++;
         like.scratch = ones + set + 64 + (kind == BSN_LIST_SPLIT2 ? n - set + 64 : 0);
@@ -3723,10 +3761,12 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
     return out;
 }
 
-/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)) */
+/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)); 64 at a time of words
+ * that are bytes */
 #define BSN_DELTA_LOOPS(T)                                                                            \
-    static void bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)         \
+    static T bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)            \
     {                                                                                                 \
+        T any = 0;                                                                                    \
         size_t i;                                                                                     \
         for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
             T x, y;                                                                                   \
@@ -3734,8 +3774,10 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             memcpy(&y, b + i, sizeof y);                                                              \
             x = (T)(x - y);                                                                           \
             x = (T)((T)(x << 1) ^ (T)(0 - (T)(x >> (8 * sizeof(T) - 1))));                            \
+            any = (T)(any | x);                                                                       \
             memcpy(word + i, &x, sizeof x);                                                           \
         }                                                                                             \
+        return any;                                                                                   \
     }                                                                                                 \
     static void bsn_add_##T(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n)              \
     {                                                                                                 \
@@ -3747,6 +3789,16 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
             memcpy(a + i, &x, sizeof x);                                                              \
         }                                                                                             \
+    }                                                                                                 \
+    static void bsn_add64_##T(uint8_t *a, const uint8_t *b, const uint8_t *byte)                      \
+    {                                                                                                 \
+        unsigned i;                                                                                   \
+        for (i = 0; i < 64; i++) {                                                                    \
+            T x = byte[i], y;                                                                         \
+            memcpy(&y, b + i * sizeof(T), sizeof y);                                                  \
+            x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
+            memcpy(a + i * sizeof(T), &x, sizeof x);                                                  \
+        }                                                                                             \
     }
 BSN_DELTA_LOOPS(uint8_t)
 BSN_DELTA_LOOPS(uint16_t)
@@ -3754,13 +3806,14 @@ BSN_DELTA_LOOPS(uint32_t)
 BSN_DELTA_LOOPS(uint64_t)
 #undef BSN_DELTA_LOOPS
 
-static void bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+/* returns the bits that words have */
+static uint64_t bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
 {
     switch (width) {
-    case 1: bsn_subtract_uint8_t(word, a, b, n); break;
-    case 2: bsn_subtract_uint16_t(word, a, b, n); break;
-    case 4: bsn_subtract_uint32_t(word, a, b, n); break;
-    default: bsn_subtract_uint64_t(word, a, b, n); break;
+    case 1: return bsn_subtract_uint8_t(word, a, b, n);
+    case 2: return bsn_subtract_uint16_t(word, a, b, n);
+    case 4: return bsn_subtract_uint32_t(word, a, b, n);
+    default: return bsn_subtract_uint64_t(word, a, b, n);
     }
 }
 
@@ -3771,6 +3824,16 @@ static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n,
     case 2: bsn_add_uint16_t(a, b, word, n); break;
     case 4: bsn_add_uint32_t(a, b, word, n); break;
     default: bsn_add_uint64_t(a, b, word, n); break;
+    }
+}
+
+static void bsn_add64(uint8_t *a, const uint8_t *b, const uint8_t *byte, unsigned width)
+{
+    switch (width) {
+    case 1: bsn_add64_uint8_t(a, b, byte); break;
+    case 2: bsn_add64_uint16_t(a, b, byte); break;
+    case 4: bsn_add64_uint32_t(a, b, byte); break;
+    default: bsn_add64_uint64_t(a, b, byte); break;
     }
 }
 
@@ -3800,27 +3863,24 @@ static bsn_exponent bsn_exponent_of(unsigned dtype)
     return e;
 }
 
+/* (in words of the elements' own width, so that compilers find vectors that fit) */
+#define BSN_EXPONENTS(T)                                                                              \
+    for (i = 0; i < n; i++) symbols[i] = (uint8_t)((T)bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
+
 BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) symbols[i] = (uint8_t)(bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
+    if (width == 1) BSN_EXPONENTS(uint8_t)
+    else if (width == 2 && e.shift == 7) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 8);
+    else if (width == 2) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 11);
+    else if (width == 4) BSN_EXPONENTS(uint32_t)
+    else BSN_EXPONENTS(uint64_t)
 }
+#undef BSN_EXPONENTS
 
 static void bsn_exponents(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
 {
     BSN_WIDTHS(width, bsn_exponent_loop, (symbols, elements, n, e));
-}
-
-/* Symbols become classes; 64 bytes behind them are ours. counts: how many there are of each class. */
-static void bsn_classify(const bitsnap_kernels *kernels, uint8_t *symbols, size_t n, const uint8_t of[256],
-                         const uint32_t of_symbol[256], uint32_t counts[BSN_CLASSES])
-{
-    unsigned s;
-    size_t i;
-    memset(counts, 0, BSN_CLASSES * sizeof *counts);
-    for (s = 0; s < 256; s++) counts[of[s]] += of_symbol[s];
-    memset(symbols + n, 0, 64);
-    for (i = 0; i < n; i += BSN_CHUNK) (void)kernels->map(symbols + i, bsn_min(BSN_CHUNK, n - i), of, 256, NULL);
 }
 
 /* The class of each symbol: how many borders are not above it. */
@@ -3835,13 +3895,12 @@ static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned clas
 
 /* Words are counted by tokens: those below 16 themselves, larger ones by their length and the bit below the first. */
 #define BSN_TOKENS 136u
+#define BSN_TOKEN_256 24u /* from this one on words do not fit a byte */
 
 BSN_INLINE unsigned bsn_token(uint64_t x)
 {
-    unsigned bits;
-    if (x < 16) return (unsigned)x;
-    bits = bsn_log2(x) + 1;
-    return 16 + 2 * (bits - 5) + (unsigned)(x >> (bits - 2) & 1);
+    const unsigned bits = bsn_log2(x | 16) + 1, token = 16 + 2 * (bits - 5) + (unsigned)(x >> (bits - 2) & 1);
+    return x < 16 ? (unsigned)x : token;
 }
 
 /* bits of a token that are below its second one */
@@ -3856,62 +3915,292 @@ typedef struct bsn_census {
     uint8_t symbol[256];                 /* those used */
 } bsn_census;
 
-/* x->of_symbol has been counted, and token 0 of each symbol as if all words were 0: most are, and are passed over. */
+/* Words that are 0 are passed over 64 and 8 bytes at a time, as most are. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    size_t i, j;
-    uint64_t eight, word;
-    for (i = 0; i < n; i += 8 / width) {
-        const size_t m = bsn_min(8 / width, n - i);
-        if (m == 8 / width) {
-            memcpy(&eight, words + i * width, 8);
-            if (!eight) continue;
+    const size_t step = 8 / width;
+    uint8_t token_of[256];
+    size_t i, j, k;
+    unsigned s;
+    for (s = 0; s < 256; s++) token_of[s] = (uint8_t)bsn_token(s);
+    for (i = 0; i < n; i += 8 * step) {
+        const size_t end = bsn_min(n, i + 8 * step);
+        uint64_t any = 0, eight;
+        if (end == i + 8 * step) {
+            for (j = 0; j < 64; j += 8) {
+                memcpy(&eight, words + i * width + j, 8);
+                any |= eight;
+            }
+            if (!any) continue;
         }
-        for (j = i; j < i + m; j++) {
-            word = bsn_element_load(words + j * width, width);
-            if (!word) continue;
-            x->token[symbols[j]][bsn_token(word)]++;
-            x->token[symbols[j]][0]--;
+        for (j = i; j < end; j += step) {
+            const size_t stop = bsn_min(end, j + step);
+            if (stop == j + step) {
+                memcpy(&eight, words + j * width, 8);
+                if (!eight) continue;
+            }
+            for (k = j; k < stop; k++) {
+                const uint64_t word = bsn_element_load(words + k * width, width);
+                x->token[symbols[k]][BSN_LIKELY(word < 256) ? token_of[word] : bsn_token(word)]++;
+            }
         }
     }
 }
 
+/* x->of_symbol has been counted. */
 static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    unsigned s;
-    for (s = 0; s < 256; s++) x->token[s][0] = x->of_symbol[s];
+    unsigned s, t;
     BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
-}
-
-/* Each word to the list of its class; and back: the next word of the class of each element. */
-BSN_INLINE void bsn_deal_loop(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
-{
-    size_t i;
-    for (i = 0; i < n; i++) {
-        uint8_t *to = next[ids[i]];
-        bsn_element_store(to, bsn_element_load(words + i * width, width), width);
-        next[ids[i]] = to + width;
+    for (s = 0; s < 256; s++) {
+        uint32_t others = 0;
+        if (!x->of_symbol[s]) continue;
+        for (t = 1; t < BSN_TOKENS; t++) others += x->token[s][t];
+        x->token[s][0] = x->of_symbol[s] - others;
     }
 }
 
-static void bsn_deal(uint8_t *next[BSN_CLASSES], const uint8_t *words, const uint8_t *ids, size_t n, unsigned width)
+/* Classes by their borders, of which those that no element reaches do not count. */
+static void bsn_classes_begin(bsn_classes *t, unsigned dtype, const uint8_t *borders, unsigned classes)
 {
-    BSN_WIDTHS(width, bsn_deal_loop, (next, words, ids, n));
+    const bsn_exponent e = bsn_exponent_of(dtype);
+    unsigned k;
+    memset(t, 0, sizeof *t);
+    t->width = bsn_dtypes[dtype].width;
+    t->shift = e.shift;
+    t->mask = e.mask;
+    for (k = 0; k + 1 < classes && borders[k] <= e.mask; k++) t->border[k] = (uint64_t)borders[k] << e.shift;
+    t->count = k + 1;
+    bsn_class_map(t->of, borders, t->count);
 }
 
-BSN_INLINE void bsn_gather_loop(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+BSN_INLINE size_t bsn_classes_size(const bsn_classes *t, unsigned k) { return t->narrow >> k & 1 ? 1 : t->width; }
+
+/* (compilers make vectors of comparisons with a sign, and magnitudes have none) */
+#define BSN_ABOVE(T, bits)                                                                            \
+    for (k = 0; k + 1 < t->count; k++) {                                                              \
+        const T border = (T)t->border[k];                                                             \
+        T sum = 0;                                                                                    \
+        for (i = 0; i < 64; i++)                                                                      \
+            sum = (T)(sum + ((T)(bsn_element_load(elements + i * width, width) & ((UINT64_C(1) << (bits - 1)) - 1)) >= border)); \
+        above[k] += (size_t)sum;                                                                      \
+    }
+
+BSN_INLINE void bsn_above_loop(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint8_t *from = next[ids[i]];
-        bsn_element_store(words + i * width, bsn_element_load(from, width), width);
-        next[ids[i]] = from + width;
+    unsigned i, k;
+    for (; groups; groups--, elements += 64 * width) {
+        if (width == 1) BSN_ABOVE(int8_t, 8)
+        else if (width == 2) BSN_ABOVE(int16_t, 16)
+        else if (width == 4) BSN_ABOVE(int32_t, 32)
+        else BSN_ABOVE(int64_t, 64)
+    }
+}
+#undef BSN_ABOVE
+
+static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_above_loop, (t, above, elements, groups));
+}
+
+BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
+
+/* The first byte from p on that is not 0; somewhere behind `end` where there is none before. */
+BSN_INLINE const uint8_t *bsn_first_not_zero(const uint8_t *p, const uint8_t *end)
+{
+    uint64_t x = 0;
+    for (; p < end && (x = bsn_load64(p)) == 0; p += 8) { }
+    return x ? p + bsn_lowest_bit(x) / 8 : p;
+}
+
+/* One class: words and elements go side by side. */
+BSN_INLINE void bsn_add_one_class(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const uint8_t *word = t->next[0];
+    unsigned i;
+    if (!(t->narrow & 1)) {
+        bsn_add(out, elements, word, 64 * groups, width);
+        t->next[0] += 64 * groups * width;
+        return;
+    }
+    for (; groups; groups--, word += 64, out += 64 * width, elements += 64 * width) {
+        uint64_t any = 0;
+        for (i = 0; i < 64; i += 8) any |= bsn_load64(word + i);
+        if (any) bsn_add64(out, elements, word, width);
+        else if (out != elements) memcpy(out, elements, 64 * width);
+    }
+    t->next[0] = word;
+}
+
+/* More classes, `lanes` groups at a time, side by side, so that an element seldom waits for the cursor that the one before it
+ * has moved. Up to `zeros` a class's words are 0: where no others are used nothing has changed. */
+BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
+                              unsigned lanes, int narrow)
+{
+    const uint8_t *next[4][8], *end[8], *zeros[8];
+    uint64_t keep[8];
+    size_t size[8];
+    uint8_t words[4 * 64];
+    const unsigned shift = t->shift, mask = t->mask, count = t->count;
+    unsigned lane, i, k;
+    for (k = 0; k < count; k++) { /* of a word that is read with bytes behind it */
+        size[k] = bsn_classes_size(t, k);
+        keep[k] = size[k] == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size[k]) - 1;
+        end[k] = t->next[k];
+        zeros[k] = end[k];
+    }
+    for (; groups >= lanes; groups -= lanes, out += 64 * lanes * width, elements += 64 * lanes * width) {
+        int dirty = 0;
+        for (lane = 0; lane < lanes; lane++) {
+            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
+            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
+            for (k = 0; k < count; k++) {
+                next[lane][k] = end[k];
+                end[k] += narrow || size[k] == 1 ? above[k] - above[k + 1] : (above[k] - above[k + 1]) * width;
+            }
+        }
+        for (k = 0; k < count; k++) {
+            const uint8_t *begin = next[0][k];
+            zeros[k] = bsn_first_not_zero(zeros[k] > begin ? zeros[k] : begin, end[k]);
+            dirty |= zeros[k] < end[k];
+        }
+        if (!dirty) {
+            if (out != elements) memcpy(out, elements, 64 * lanes * width);
+            continue;
+        }
+        for (i = 0; i < 64; i++) {
+            for (lane = 0; lane < lanes; lane++) {
+                const uint64_t x = bsn_element_load(elements + (64 * lane + i) * width, width);
+                const unsigned c = t->of[x >> shift & mask];
+                const uint8_t *from = next[lane][c];
+                const uint64_t word = bsn_element_load(from, width) >> (BSN_BIG_ENDIAN ? 8 * (width - size[c]) : 0);
+                if (narrow) words[64 * lane + i] = *from;
+                else bsn_element_store(out + (64 * lane + i) * width, x + bsn_unzigzag(word & keep[c]), width);
+                next[lane][c] = from + (narrow ? 1 : size[c]);
+            }
+        }
+        for (lane = 0; lane < lanes && narrow; lane++)
+            bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + 64 * lane, width);
+    }
+    for (k = 0; k < count; k++) t->next[k] = end[k];
+}
+
+BSN_INLINE void bsn_classes_add_loop(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const unsigned all = (1u << t->count) - 1;
+    const size_t some = groups & ~(size_t)3, rest = 64 * some * width;
+    if (t->count == 1) {
+        bsn_add_one_class(t, out, elements, groups, width);
+    } else if ((t->narrow & all) == all) {
+        bsn_add_lanes(t, out, elements, some, width, 4, 1);
+        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 1);
+    } else {
+        bsn_add_lanes(t, out, elements, some, width, 4, 0);
+        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 0);
     }
 }
 
-static void bsn_gather(uint8_t *words, const uint8_t *next[BSN_CLASSES], const uint8_t *ids, size_t n, unsigned width)
+static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
 {
-    BSN_WIDTHS(width, bsn_gather_loop, (words, next, ids, n));
+    BSN_WIDTHS(t->width, bsn_classes_add_loop, (t, out, elements, groups));
+}
+
+/* Each word to the list of its class, four groups side by side, as in bsn_add_lanes. */
+BSN_INLINE void bsn_deal_lanes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width,
+                               unsigned lanes)
+{
+    const unsigned shift = t->shift, mask = t->mask, count = t->count;
+    uint8_t *list[4][8];
+    size_t size[8];
+    unsigned lane, i, k;
+    for (k = 0; k < count; k++) size[k] = bsn_classes_size(t, k);
+    for (; groups >= lanes; groups -= lanes, words += 64 * lanes * width, elements += 64 * lanes * width) {
+        for (lane = 0; lane < lanes; lane++) {
+            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
+            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
+            for (k = 0; k < count; k++) {
+                list[lane][k] = t->list[k];
+                t->list[k] += (above[k] - above[k + 1]) * size[k];
+            }
+        }
+        for (i = 0; i < 64; i++) {
+            for (lane = 0; lane < lanes; lane++) {
+                const size_t at = (64 * lane + i) * width;
+                const unsigned c = t->of[bsn_element_load(elements + at, width) >> shift & mask];
+                const uint64_t word = bsn_element_load(words + at, width);
+                uint8_t *to = list[lane][c];
+                if (size[c] == 1) *to = (uint8_t)word;
+                else bsn_element_store(to, word, width);
+                list[lane][c] = to + size[c];
+            }
+        }
+    }
+}
+
+BSN_INLINE void bsn_classes_deal_loop(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
+    size_t i;
+    if (t->count == 1 && (t->narrow & 1)) {
+        for (i = 0; i < 64 * groups; i++) t->list[0][i] = (uint8_t)bsn_element_load(words + i * width, width);
+        t->list[0] += i;
+    } else {
+        bsn_deal_lanes(t, words, elements, quads, width, 4);
+        bsn_deal_lanes(t, words + rest, elements + rest, groups & 3, width, 1);
+    }
+}
+
+static void bsn_scalar_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_classes_deal_loop, (t, words, elements, groups));
+}
+
+/* The same for any number of elements. */
+static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t n)
+{
+    const unsigned width = t->width;
+    size_t i;
+    kernels->classes_deal(t, words, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const unsigned k = t->of[bsn_element_load(elements + i * width, width) >> t->shift & t->mask];
+        const unsigned size = (unsigned)bsn_classes_size(t, k);
+        bsn_element_store(t->list[k], bsn_element_load(words + i * width, width), size);
+        t->list[k] += size;
+    }
+}
+
+static void bsn_classes_above(const bitsnap_kernels *kernels, const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t n)
+{
+    size_t i;
+    unsigned k;
+    kernels->classes_above(t, above, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const uint64_t x = bsn_element_load(elements + i * t->width, t->width);
+        for (k = 0; k < t->of[x >> t->shift & t->mask]; k++) above[k]++;
+    }
+}
+
+static void bsn_classes_add(const bitsnap_kernels *kernels, bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t n)
+{
+    const unsigned width = t->width;
+    size_t i;
+    kernels->classes_add(t, out, elements, n / 64);
+    for (i = n & ~(size_t)63; i < n; i++) {
+        const uint64_t x = bsn_element_load(elements + i * width, width);
+        const unsigned k = t->of[x >> t->shift & t->mask], size = (unsigned)bsn_classes_size(t, k);
+        bsn_element_store(out + i * width, x + bsn_unzigzag(bsn_element_load(t->next[k], size)), width);
+        t->next[k] += size;
+    }
+}
+
+/* Passes over the words of n elements. */
+static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *elements, size_t n)
+{
+    size_t above[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    unsigned k;
+    bsn_classes_above(kernels, t, above + 1, elements, n);
+    above[0] = n;
+    for (k = 0; k < t->count; k++) t->next[k] += (above[k] - (k + 1 < t->count ? above[k + 1] : 0)) * bsn_classes_size(t, k);
 }
 
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
@@ -3951,7 +4240,7 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
             if (i && most == 1) break;
             for (t = 0; t < BSN_TOKENS; t++) sum[t] += token[t];
             n += x->of_symbol[x->symbol[j]];
-            if (most == 1 && j + 1 < used) continue;
+            if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue; /* the last class ends with the last symbol */
             bits = bsn_class_bits(sum, n);
             for (k = 1; k <= most; k++) {
                 if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
@@ -3971,18 +4260,24 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 
 /* ---- lists of words ---- */
 
+/* What a list of n symbols takes with so many of one symbol, in 2^-18 bit; bits of a table of so many symbols. */
+BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
+{
+    return count ? (uint64_t)count * (log2_n - bsn_log2_fixed(count)) : 0;
+}
+#define BSN_TABLE_BITS(symbols) (5 * (symbols))
+
 /* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
 static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
 {
-    const uint64_t all = bsn_log2_fixed(n);
-    uint64_t sum = 0;
+    const unsigned log2_n = (unsigned)bsn_log2_fixed(n);
+    uint64_t cost = 0;
     unsigned s, used = 0;
     for (s = 0; s < symbols; s++) {
-        if (!count[s]) continue;
-        sum += count[s] * (all - bsn_log2_fixed(count[s]));
-        used++;
+        cost += bsn_symbol_cost(count[s], log2_n);
+        used += count[s] != 0;
     }
-    return (sum >> BSN_LOG2_ONE) + 5 * used;
+    return (cost >> BSN_LOG2_ONE) + BSN_TABLE_BITS(used);
 }
 
 typedef struct bsn_words_plan {
@@ -4009,55 +4304,90 @@ typedef struct bsn_words_plan {
 
 #define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
 
-BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], const uint8_t *words, size_t n, unsigned shift,
-                                unsigned width)
+BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], uint32_t length[65], const uint8_t *words, size_t n,
+                                unsigned shift, unsigned width)
 {
     size_t i, end, z = 0;
     uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (x < BSN_FINE) fine[x]++; else beyond[bsn_log2(x - (BSN_FINE - 1))]++)
+    BSN_FOR_WORDS(x >>= shift; if (BSN_LIKELY(x < BSN_FINE)) {
+        fine[x]++;
+    } else {
+        beyond[bsn_log2(x - (BSN_FINE - 1))]++;
+        length[bsn_log2(x) + 1]++;
+    })
     fine[0] += (uint32_t)z;
-}
-
-BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, size_t n, unsigned width)
-{
-    size_t i, end, z = 0;
-    uint64_t x;
-    BSN_FOR_WORDS(length[x ? bsn_log2(x) + 1 : 0]++)
-    length[0] += (uint32_t)z;
 }
 #undef BSN_FOR_WORDS
 
-/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
+/* About so many bits take n words that escaped, counted by the lengths of what is left of them. */
+static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
+{
+    const unsigned log2_n = (unsigned)bsn_log2_fixed(n);
+    uint64_t cost = 0, bits = 0;
+    unsigned i;
+    for (i = 0; i < 65; i++) {
+        if (!length[i]) continue;
+        cost += bsn_symbol_cost(length[i], log2_n);
+        bits += BSN_TABLE_BITS(1) + (i < 64 ? (uint64_t)length[i] * i : 0);
+    }
+    return bits + (cost >> BSN_LOG2_ONE);
+}
+
+/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
+ * memory. Where words are bytes x->count holds how many there are of each, before and after. */
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
-    uint32_t length[65], beyond[65], escape[65], *count = x->count, *clipped = x->weight, *fine = x->tables, sum = 0;
-    unsigned i, j, s, least, longest, middle = 0, most = 8 * width - used;
+    uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum = 0;
+    const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n), most = 8 * width - used;
+    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
+    memset(fine, 0, BSN_FINE * sizeof *fine);
+    memset(beyond, 0, sizeof beyond);
     memset(length, 0, sizeof length);
-    BSN_WIDTHS(width, bsn_words_lengths, (length, words, n));
+    if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
+    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
+    length[0] = fine[0];
+    for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
         middle = i;
     }
     least = middle > 6 ? middle - 6 : 0;
-    memset(fine, 0, BSN_FINE * sizeof *fine);
-    memset(beyond, 0, sizeof beyond);
-    BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
+    if (least) { /* again without the low bits that stand apart in any case */
+        memset(fine, 0, BSN_FINE * sizeof *fine);
+        memset(beyond, 0, sizeof beyond);
+        if (size == 1)
+            for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
+        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
+    }
+    if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1; /* log2(BSN_FINE) is 11 */
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
+        uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
+        unsigned at = 0, symbols = 0;
+        uint64_t cost[6];
+        unsigned kinds[6];
         uint32_t outside = 0;
         memset(count, 0, 256 * sizeof *count);
         memset(escape, 0, sizeof escape);
-        for (i = 0; i < BSN_FINE; i++) {
+        for (i = 0; i < end; i++) {
             if (!fine[i]) continue;
             if (i >> j < 256) count[i >> j] += fine[i];
             else escape[bsn_log2((i >> j) - 255)] += fine[i];
         }
         for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
         for (i = 0; i < 65; i++) outside += escape[i];
+        for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
+            for (; at < (limits[i] ? limits[i] : 256u); at++) {
+                inside += bsn_symbol_cost(count[at], log2_n);
+                symbols += count[at] > 0;
+            }
+            cost[i] = inside;
+            kinds[i] = symbols;
+        }
         for (i = 0; i < 6; i++) {
             const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
             uint64_t bits = (uint64_t)(least + j) * n;
@@ -4067,14 +4397,11 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
                     outside += count[s];
                 }
                 if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
-                memcpy(clipped, count, limit * sizeof *clipped);
-                clipped[limit] = outside;
-                bits += bsn_symbol_bits_about(clipped, limit + 1, (uint32_t)n) + bsn_symbol_bits_about(escape, 65, outside) + 40;
-                for (s = 0; s < 64; s++) bits += (uint64_t)escape[s] * s;
-                bits += outside / 2;
+                bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> BSN_LOG2_ONE) + BSN_TABLE_BITS(kinds[i] + 1);
+                bits += bsn_escape_bits(escape, outside) + outside / 2 + 40;
             } else {
                 if (outside) continue;
-                bits += bsn_symbol_bits_about(count, 256, (uint32_t)n);
+                bits += (cost[i] >> BSN_LOG2_ONE) + BSN_TABLE_BITS(kinds[i]);
             }
             if (bits < plan.bits) {
                 plan.bits = bits;
@@ -4091,15 +4418,11 @@ BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bs
 {
     size_t i, escapes = 0;
     for (i = 0; i < n && !plan.limit; i++) symbols[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> plan.shift);
-    for (i = 0; i < n && plan.limit; i++) {
+    for (i = 0; i < n && plan.limit; i++) { /* without a branch: what has not escaped is overwritten, or behind the end */
         const uint64_t x = bsn_element_load(words + i * width, width) >> plan.shift;
-        if (x < plan.limit) {
-            symbols[i] = (uint8_t)x;
-        } else {
-            symbols[i] = (uint8_t)plan.limit;
-            bsn_element_store(words + escapes * width, x - plan.limit, width);
-            escapes++;
-        }
+        symbols[i] = (uint8_t)(x < plan.limit ? x : plan.limit);
+        bsn_element_store(words + escapes * width, x - plan.limit, width);
+        escapes += x >= plan.limit;
     }
     *count = escapes;
 }
@@ -4117,9 +4440,9 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
     return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
 }
 
-/* Writes n words, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins with n + 64 bytes of our
- * own. */
-static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, uint8_t *bytes)
+/* Writes n words of `size` bytes in memory, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins
+ * with n + 64 bytes of our own. */
+static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
@@ -4128,35 +4451,47 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            plan = bsn_plan_words(w->lists, words, n, width, used);
+            if (size == 1) {
+                memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
+                w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
+            }
+            plan = bsn_plan_words(w->lists, words, n, width, size, used);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
             if (!bsn_room(w, 1 + n * width)) return;
             *w->at++ = BSN_WORDS_RAW;
-            bsn_copy_little_endian(w->at, words, n, width);
-            w->at += n * width;
+            for (i = 0; i < n; i++, w->at += width) {
+                uint8_t native[8];
+                bsn_element_store(native, bsn_element_load(words + i * size, size), width);
+                bsn_copy_little_endian(w->at, native, 1, width);
+            }
             return;
         }
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         *w->at++ = (uint8_t)plan.shift;
         *w->at++ = (uint8_t)plan.limit;
         for (k = 0; k < plan.shift / 8; k++) {
-            BSN_WIDTHS(width, bsn_words_byte, (w->at, words, n, k, 0xFF));
+            BSN_WIDTHS(size, bsn_words_byte, (w->at, words, n, k, 0xFF));
             w->at += n;
         }
         if (plan.shift % 8) {
             const unsigned mask = (1u << plan.shift % 8) - 1;
             for (i = 0; i < n; i += BSN_CHUNK) {
                 const size_t m = bsn_min(BSN_CHUNK, n - i);
-                BSN_WIDTHS(width, bsn_words_byte, (bytes, words + i * width, m, k, mask));
+                BSN_WIDTHS(size, bsn_words_byte, (bytes, words + i * size, m, k, mask));
                 bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
             w->at += bsn_bits_size(mask, n);
         }
-        BSN_WIDTHS(width, bsn_words_symbols, (symbols, words, n, plan, &escapes));
         w->scratch = symbols + n + 64;
-        bsn_list_write(w, symbols, n, 8);
+        if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
+            w->counted = 1;
+            bsn_list_write(w, words, n, 8);
+        } else {
+            BSN_WIDTHS(size, bsn_words_symbols, (symbols, words, n, plan, &escapes));
+            bsn_list_write(w, symbols, n, 8);
+        }
         w->scratch = symbols;
         used += plan.shift;
         n = escapes;
@@ -4171,49 +4506,75 @@ typedef struct bsn_words {
     uint8_t *symbols;  /* room for a chunk, and 64 bytes */
     uint8_t *low;      /* room for a chunk of bytes */
     unsigned width;
+    int narrow;        /* may the words stand as bytes, and then: do they? */
 } bsn_words;
 
-/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... Those whose byte is the limit (0: none)
- * go on: *more counts them. */
+/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... */
 BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t first, size_t n, unsigned level, unsigned up,
-                              unsigned limit, size_t *more, unsigned width)
+                              unsigned width)
 {
-    size_t i, k = *more;
-    if (level == 0 && !limit) { /* the usual case: compilers make vectors of it */
+    size_t i;
+    if (level == 0) { /* the usual case: compilers make vectors of it */
         uint8_t *words = x->words + first * width;
         for (i = 0; i < n; i++)
             bsn_element_store(words + i * width, bsn_element_load(words + i * width, width) + ((uint64_t)bytes[i] << up), width);
         return;
     }
     for (i = 0; i < n; i++) {
-        const size_t at = level ? x->place[first + i] : first + i;
-        uint8_t *word = x->words + at * width;
+        uint8_t *word = x->words + x->place[first + i] * (size_t)width;
         bsn_element_store(word, bsn_element_load(word, width) + ((uint64_t)bytes[i] << up), width);
-        if (limit && bytes[i] == limit) x->place[k++] = (uint32_t)at; /* k <= first + i */
     }
-    *more = k;
+}
+
+/* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
+ * `more` others; returns how many there are then, or more than there can be where a symbol is above the limit. */
+static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
+                                unsigned limit, size_t more)
+{
+    uint8_t differ[BSN_CHUNK / 8 + 8];
+    size_t i;
+    unsigned above = 0;
+    for (i = 0; i < n; i++) above |= symbols[i] > limit ? 1u : 0u;
+    if (above) return (size_t)-1;
+    memset(x->low, (int)limit, n);
+    bsn_compare(x->reader->kernels, 1, differ, symbols, x->low, n);
+    for (i = 0; i < n; i += 64) {
+        uint64_t w = ~bsn_mask_word(differ, i, n);
+        if (n - i < 64) w &= (UINT64_C(1) << (n - i)) - 1;
+        for (; w; w &= w - 1) {
+            const size_t at = first + i + bsn_lowest_bit(w);
+            x->place[more++] = level ? x->place[at] : (uint32_t)at; /* more <= at */
+        }
+    }
+    return more;
 }
 
 /* Reads n words from r->at on; r->rule says which rule they break. Sums are modulo 2^(8 * width), as everywhere. */
-static void bsn_words_read(const bsn_words *x, size_t n)
+static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
     const unsigned width = x->width;
+    const int narrow = x->narrow;
     unsigned level, used = 0, k;
     size_t i;
-    if (n) memset(x->words, 0, n * width);
+    x->narrow = 0;
     r->rule = 0;
     for (level = 0; n; level++) {
         const uint8_t *low, *symbols;
-        size_t more = 0, none = 0;
+        size_t more = 0;
         unsigned shift, limit, mask;
         r->rule = 47;
         if (r->at == r->end) return;
         shift = *r->at++;
         if (shift == BSN_WORDS_RAW) {
             if ((size_t)(r->end - r->at) / width < n) return;
+            if (level == 0) {
+                bsn_copy_little_endian(x->words, r->at, n, width);
+                r->at += n * width;
+                n = 0;
+            }
             for (i = 0; i < n; i++, r->at += width) {
-                uint8_t *word = x->words + (level ? x->place[i] : i) * width, native[8];
+                uint8_t *word = x->words + x->place[i] * (size_t)width, native[8];
                 bsn_copy_little_endian(native, r->at, 1, width);
                 bsn_element_store(word, bsn_element_load(word, width) + (bsn_element_load(native, width) << used), width);
             }
@@ -4232,26 +4593,29 @@ static void bsn_words_read(const bsn_words *x, size_t n)
         }
         bsn_list_read(r, n, 8);
         if (r->rule) return;
+        x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
-            unsigned above = 0;
-            size_t j;
+            if (x->narrow) {
+                symbols = bsn_list_next(r, x->words + i, i, m);
+                if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
+                continue;
+            }
+            if (level == 0) memset(x->words + i * width, 0, m * width);
             for (k = 0; k < shift / 8; k++)
-                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k, 0, &none));
+                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k));
             if (mask) {
                 memset(x->low, 0, m);
                 bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
-                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k, 0, &none));
+                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
             }
             symbols = bsn_list_next(r, x->symbols, i, m);
-            if (limit) {
-                for (j = 0; j < m; j++) above |= symbols[j] > limit ? 1u : 0u;
-                if (above) {
-                    r->rule = 47;
-                    return;
-                }
+            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
+            if (more > n) {
+                r->rule = 47;
+                return;
             }
-            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift, limit, &more));
         }
         used += shift;
         n = more;
@@ -5199,7 +5563,7 @@ typedef struct bsn_context {
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
-    bitsnap_pieces pieces;
+    bitsnap_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
@@ -5210,7 +5574,7 @@ typedef struct bsn_work {
 /* with a base. Encoding: words, classes, words of a class, symbols and lists; the census. Decoding: words, classes, places,
  * lists: less. */
 #define BSN_DELTA_ARENA_SIZE(n)                                                                       \
-    (18 * (size_t)(n) + 4 * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
+    (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
 BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
@@ -5281,16 +5645,6 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
-}
-
-/* The hash of a cell of n elements. */
-static uint64_t bsn_leaves_of(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
-                              size_t n, unsigned width)
-{
-    size_t i;
-    for (i = 0; i < n; i += BSN_LEAF)
-        bsn_leaves_add(kernels, leaf, leaves, elements + i * width, i, bsn_min(BSN_LEAF, n - i), n, width);
-    return bsn_leaves_end(kernels, leaves, n);
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -5422,6 +5776,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->base = 0;
     wr->level = c->level;
     wr->full = 0;
+    wr->counted = 0;
     wr->thorough = 0;
 }
 
@@ -5593,8 +5948,8 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* A lower bound of what the elements take in a block without a base, in bits: order-0 entropies, and bits that vary. */
-static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
+/* Do the elements take so many bits in a block without a base, by a lower bound: bits that vary, and order-0 entropies? */
+static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_symbol_bits(c->dtype), top = c->width - 1;
     uint32_t *h = w->lists.count;
@@ -5604,7 +5959,11 @@ static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t 
     size_t i, j;
     unsigned k;
     bsn_field_set(&field, c->dtype, symbol_bits, 0);
-    for (k = symbol_bits ? top : 0; k < c->width; k++) {
+    if (symbol_bits) { /* of the bits below the symbol and the sign those that are not constant */
+        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
+    }
+    for (k = symbol_bits ? top : 0; k < c->width && bits < enough; k++) {
         memset(h, 0, 256 * sizeof *h);
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -5616,72 +5975,7 @@ static uint64_t bsn_plain_bits(bsn_work *w, const bsn_context *c, const uint8_t 
         }
         bits += bsn_entropy_bits(h, (uint32_t)n);
     }
-    if (symbol_bits) { /* the other bits, where they are not constant */
-        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
-        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
-    }
-    return bits;
-}
-
-/* The body of a CLASSED block, 0 where it has no room. *same: all elements are as predicted, nothing is written. */
-static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *elements, const uint8_t *base, size_t n, int *same)
-{
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * c->width + 127) & ~(size_t)63);
-    uint8_t *dealt = ids + ((n + 127) & ~(size_t)63), *scratch = dealt + ((n * c->width + 127) & ~(size_t)63);
-    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
-    const unsigned width = c->width, most = exponent.mask ? c->classes : 1;
-    uint8_t borders[BSN_CLASSES], of[256];
-    uint32_t counts[BSN_CLASSES];
-    unsigned classes = 1, k;
-    bsn_writer wr;
-    size_t i;
-    *same = 1;
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        const uint8_t *p = bsn_predict(c->role, c->dtype, base, i, m, w->elements);
-        if (most > 1) bsn_exponents(ids + i, p, m, exponent, width);
-        if (bsn_equal(elements + i * width, p, m * width)) {
-            memset(words + i * width, 0, m * width);
-        } else {
-            bsn_subtract(words + i * width, elements + i * width, p, m, width);
-            *same = 0;
-        }
-    }
-    if (*same) return 0;
-    memset(counts, 0, sizeof counts);
-    counts[0] = (uint32_t)n;
-    if (most > 1 && n >= 256) {
-        memset(census, 0, sizeof *census);
-        c->kernels->histogram(census->of_symbol, ids, n, w->lists.tables);
-        bsn_take_census(census, words, ids, n, width);
-        classes = bsn_choose_borders(census, borders, most);
-        bsn_class_map(of, borders, classes);
-        if (classes > 1) bsn_classify(c->kernels, ids, n, of, census->of_symbol, counts);
-    }
-    if ((size_t)(end - body) < classes) return 0;
-    bsn_writer_begin(&wr, w, c, body, end, scratch);
-    wr.thorough = 1;
-    *wr.at++ = (uint8_t)classes;
-    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
-    if (classes > 1) {
-        uint8_t *next[BSN_CLASSES], *list = dealt;
-        for (k = 0; k < classes; k++) {
-            next[k] = list;
-            list += counts[k] * (size_t)width;
-        }
-        bsn_deal(next, words, ids, n, width);
-        words = dealt;
-    }
-    for (k = 0; k < classes; k++) {
-        bsn_words_write(&wr, words, counts[k], width, w->plane[0]);
-        words += counts[k] * (size_t)width;
-    }
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bits >= enough;
 }
 
 /* Writes scales, or that there are none. */
@@ -5748,9 +6042,9 @@ BSN_INLINE int bsn_may_scale(const bsn_context *c, size_t n)
     return c->columns >= BSN_ROW_LEAST && c->columns <= n / BSN_COLUMN_LEAST;
 }
 
-/* The body of a SCALED block, 0 where it has no room, or where the estimate is not below `plain` bits. */
+/* The body of a SCALED block, 0 where it has no room, or where a block without scales may well be smaller. */
 static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                const uint8_t *elements, size_t n, uint64_t first, uint64_t plain)
+                                const uint8_t *elements, size_t n, uint64_t first)
 {
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_octaves o = bsn_octaves_of(c->dtype);
@@ -5759,6 +6053,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     unsigned signs = 0;
+    uint64_t bits;
     int32_t base;
     bsn_writer wr;
     size_t i, j;
@@ -5780,7 +6075,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
             bsn_element_store(room.words + (i + j) * width, word, width);
         }
     }
-    if (bsn_plan_words(&w->lists, room.words, n, width, 0).bits + bsn_scales_bits(w, c, &s) >= plain) return 0;
+    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0).bits + bsn_scales_bits(w, c, &s);
+    if (!bsn_plain_takes(w, c, elements, n, bits + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
     wr.thorough = 1;
@@ -5788,7 +6084,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     bsn_store32(wr.at, (uint32_t)base);
     wr.at += 4;
     bsn_write_scales(&wr, &s);
-    bsn_words_write(&wr, room.words, n, width, w->plane[0]);
+    bsn_words_write(&wr, room.words, n, width, width, w->plane[0]);
     if (wr.full) return 0;
     if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
     return (size_t)(wr.at - body);
@@ -5852,7 +6148,7 @@ static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *
     const bsn_certificate certificate = bsn_errors_certify(room->errors, o, exact);
     bsn_certificate_store(body, &certificate);
     if (s) bsn_write_scales(wr, s);
-    bsn_words_write(wr, room->words, n, 4, w->plane[0]);
+    bsn_words_write(wr, room->words, n, 4, 4, w->plane[0]);
     if (wr->full) return 0;
     if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr->at - body)));
     return (size_t)(wr->at - body);
@@ -5975,6 +6271,108 @@ typedef struct bsn_ids {
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
+/* The words of a cell (null: not wanted) and, with `hash`, the cell's hashes, while it is in the cache; leaves that are equal
+ * are hashed once. Returns whether all elements are as predicted. *any: the bits that words have. */
+static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
+                          int hash, uint64_t *any)
+{
+    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    int same = 1, known = 0; /* is the leaf known to be equal? */
+    size_t i;
+    *any = 0;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
+        const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
+        if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
+            size_t j = i;
+            while (j < end && bsn_equal(elements + j * width, ids->cell + j * width, bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
+            known = j >= end;
+        }
+        if (hash) {
+            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base, i, m, n, base_width);
+            if (known) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
+            else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
+        }
+        if (!words) continue;
+        p = known ? base : bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
+        if (known || bsn_equal(from, p, m * width)) {
+            memset(words + i * width, 0, m * width);
+        } else {
+            *any |= bsn_subtract(words + i * width, from, p, m, width);
+            same = 0;
+        }
+    }
+    return same;
+}
+
+/* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
+ * 0 where it has no room. */
+static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
+                                 const uint8_t *base, size_t n, uint64_t any)
+{
+    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
+    const unsigned width = c->width, most = exponent.mask && n >= 256 ? c->classes : 1;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *symbols = words + ((n * width + 127) & ~(size_t)63);
+    uint8_t *dealt = symbols + ((n + 127) & ~(size_t)63);
+    uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
+    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
+    uint8_t borders[BSN_CLASSES] = { 0 };
+    unsigned classes = 1, k, s;
+    bsn_classes t;
+    bsn_writer wr;
+    counts[0] = n;
+    if (most > 1) {
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_exponents(symbols + i, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
+        }
+        memset(census, 0, sizeof *census);
+        c->kernels->histogram(census->of_symbol, symbols, n, w->lists.tables);
+        bsn_take_census(census, words, symbols, n, width);
+        classes = bsn_choose_borders(census, borders, most);
+    }
+    if ((size_t)(end - body) < classes) return 0;
+    bsn_classes_begin(&t, c->dtype, borders, classes);
+    t.narrow = any < 256;
+    if (classes > 1) {
+        memset(counts, 0, sizeof counts);
+        t.narrow = 0;
+        for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
+        for (k = 0; k < classes; k++) {
+            uint32_t larger = 0;
+            for (s = 0; s < 256; s++)
+                for (i = BSN_TOKEN_256; i < BSN_TOKENS && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
+            t.narrow |= (unsigned)!larger << k;
+        }
+    }
+    bsn_writer_begin(&wr, w, c, body, end, scratch);
+    wr.thorough = 1;
+    *wr.at++ = (uint8_t)classes;
+    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
+    if (classes > 1 || t.narrow) {
+        uint8_t *list = dealt;
+        for (k = 0; k < classes; k++) {
+            t.list[k] = list;
+            list += counts[k] * bsn_classes_size(&t, k) + 64;
+        }
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
+        }
+        words = dealt;
+    }
+    for (k = 0; k < classes; k++) {
+        const unsigned size = (unsigned)bsn_classes_size(&t, k);
+        bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
+        words += counts[k] * size + 64;
+    }
+    if (wr.full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
+    return (size_t)(wr.at - body);
+}
+
 /* Bytes before the body of a block. */
 BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
 {
@@ -6005,7 +6403,7 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
     }
     if (c->level == BITSNAP_BEST && bsn_may_scale(c, n)) {
         *form = BSN_FORM_SCALED;
-        size = bsn_encode_scaled(w, c, record, body, end, elements, n, first, bsn_plain_bits(w, c, elements, n));
+        size = bsn_encode_scaled(w, c, record, body, end, elements, n, first);
         if (size) return size;
     }
     if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
@@ -6024,16 +6422,20 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     const size_t prefix = bsn_prefix_of(BSN_FORM_STORED, c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
     const size_t room = capacity > prefix ? capacity - prefix : 0; /* without room it may still be found to be the same */
     uint8_t *body = room ? to + prefix : to, *end = body + bsn_min(room, stored - 1); /* coded forms must gain a byte */
+    uint8_t *words = (uint8_t *)bsn_align(w + 1);
     size_t size = 0, delta = 0;
+    uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
     bsn_record record, begun;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
     if (c->role) {
         uint8_t both[BSN_IDS_SIZE];
-        ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, ids->cell, n, bsn_dtypes[c->base_dtype].width);
-        ids->result_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->result, elements, n, c->width);
-        ids->same = 0;
+        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any);
+        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
+        ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
+        ids->same = same && !c->plain;
+        if (ids->same) return 0;
         bsn_store64(both, ids->base_hash);
         bsn_store64(both + 8, ids->result_hash);
         bsn_record_bytes(&record, both, sizeof both);
@@ -6041,9 +6443,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
-        if (ids->same) return 0;
-        if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
+        delta = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+        if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
     if ((c->log || c->clusters) && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
@@ -6066,7 +6467,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
-            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, &ids->same);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
+            size = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
         }
     }
     if (!size) {
@@ -6372,83 +6774,61 @@ static void bsn_decode_same(bsn_decoding *d)
     }
 }
 
-/* How many classes a block has, if it may have so many, and its borders are what they should be, else 0. */
-static unsigned bsn_read_classes(const bsn_decoding *d)
+/* Reads how elements are classed, at the beginning of a body; returns the rule that is broken, or 0. */
+static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *classes)
 {
-    const uint8_t *p = d->body;
     const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
-    unsigned classes, k;
-    if (p == d->end) return 0;
-    classes = *p++;
-    if (classes < 1 || classes > most || (size_t)(d->end - p) < classes - 1) return 0;
-    for (k = 0; k + 1 < classes; k++)
-        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 0;
-    return classes;
+    const uint8_t *p = d->body;
+    unsigned k;
+    if (p == d->end) return 46;
+    *classes = *p++;
+    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return 46;
+    for (k = 0; k + 1 < *classes; k++)
+        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
+    bsn_classes_begin(t, d->context->dtype, p, *classes);
+    return 0;
 }
 
-/* Differences to the prediction, by class. */
-static unsigned bsn_decode_classed(bsn_decoding *d)
+/* Differences to the prediction, by class; above[k] elements are of a class above class k. */
+static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned classes, const size_t above[7])
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width;
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
     const size_t n = d->n;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *ids = words + ((n * width + 127) & ~(size_t)63);
-    uint8_t *place = ids + ((n + 127) & ~(size_t)63), *memory = place + ((4 * n + 127) & ~(size_t)63);
-    uint8_t *chunk = (uint8_t *)w->plane, *predicted = w->elements + 4 * BSN_CHUNK;
-    const uint8_t *next[BSN_CLASSES], *p = d->body;
-    uint8_t of[256];
-    uint32_t counts[BSN_CLASSES];
-    unsigned classes, k;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((n * width + 191) & ~(size_t)63);
+    uint8_t *memory = place + ((4 * n + 127) & ~(size_t)63), *predicted = w->elements + 4 * BSN_CHUNK;
+    unsigned k;
     bsn_reader r;
     bsn_words x;
-    size_t i, j;
-    d->place = d->body;
-    classes = bsn_read_classes(d);
-    if (!classes) return 46;
-    p++;
-    memset(counts, 0, sizeof counts);
-    counts[0] = (uint32_t)n;
-    if (classes > 1) {
-        uint32_t *of_symbol = w->lists.count;
-        memset(of_symbol, 0, 256 * sizeof *of_symbol);
-        bsn_class_map(of, p, classes);
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_exponents(ids + i, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, width);
-        }
-        c->kernels->histogram(of_symbol, ids, n, w->lists.tables);
-        bsn_classify(c->kernels, ids, n, of, of_symbol, counts);
-    }
-    bsn_reader_begin(&r, d, p + classes - 1, memory);
+    size_t i;
+    bsn_reader_begin(&r, d, d->body + classes, memory);
     x.reader = &r;
     x.words = words;
     x.place = (uint32_t *)(void *)place;
     x.symbols = w->plane[0];
     x.low = w->plane[1];
     x.width = width;
-    for (k = 0; k < classes; k++) {
-        next[k] = x.words;
-        bsn_words_read(&x, counts[k]);
+    for (k = 0; k < t->count; k++) {
+        const size_t count = (k ? above[k - 1] : n) - (k + 1 < t->count ? above[k] : 0);
+        t->next[k] = x.words;
+        x.narrow = 1;
+        bsn_words_read(&x, count);
         d->place = r.at;
         if (r.rule) return r.rule;
-        x.words += counts[k] * (size_t)width;
+        t->narrow |= (unsigned)x.narrow << k;
+        x.words += count * bsn_classes_size(t, k);
     }
     if (r.at != d->end) return 33;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *from = words + i * width;
+        const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, predicted);
         if (!out) {
-            for (j = 0; j < m && classes > 1; j++) next[ids[i + j]] += width;
+            bsn_classes_skip(c->kernels, t, p, m);
             continue;
         }
-        if (classes > 1) {
-            bsn_gather(chunk, next, ids + i, m, width);
-            from = chunk;
-        }
-        bsn_add(out, bsn_predict(c->role, c->dtype, d->base, i, m, predicted), from, m, width);
+        bsn_classes_add(c->kernels, t, out, p, m);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return 0;
@@ -6495,6 +6875,7 @@ static void bsn_words_begin(bsn_words *x, bsn_reader *r, const bsn_decoding *d, 
     x->symbols = w->plane[0];
     x->low = w->plane[1];
     x->width = width;
+    x->narrow = 0;
 }
 
 /* Elements less what their scales let expect. */
@@ -6711,9 +7092,11 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
     int done = 0; /* applying: the cell is the result already */
+    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i;
     bsn_record record;
+    bsn_classes t;
     bsn_decoding d;
-    unsigned rule = 0;
+    unsigned rule = 0, classes = 1;
     d.work = w;
     d.context = c;
     d.body = p + prefix;
@@ -6737,8 +7120,17 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
         sink->kernels = c->kernels;
         sink->n = at->n;
+        t.count = 1;
+        if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
+        if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
+        for (i = 0; i < at->n && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) { /* while it is in the cache */
+            const size_t m = bsn_min(BSN_CHUNK, at->n - i);
+            if (!c->ignore)
+                bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
+            if (t.count > 1) bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
+        }
         if (!c->ignore && !c->blind) {
-            ids->base_hash = bsn_leaves_of(c->kernels, &w->pieces, &ids->base, d.base, at->n, base_width);
+            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
             if (ids->base_hash != bsn_load64(expected)) {
                 done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
                 if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
@@ -6754,7 +7146,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     } else {
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d);
+        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
         else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
         else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
@@ -7014,7 +7406,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 92      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 88      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -8293,6 +8685,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     list.symbols = w->plane[0];
     list.low = w->plane[1];
     list.width = x->s.width;
+    list.narrow = 0;
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : 33;
 }
@@ -8354,7 +8747,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
     wr.thorough = 1;
     *wr.at++ = 1;
-    bsn_words_write(&wr, copy, n, width, w->plane[0]);
+    bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
     size = (size_t)(wr.at - body);
     if (wr.full) { /* nothing to gain */
         size = stored + 2;
@@ -8394,7 +8787,7 @@ static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, si
         const size_t m = bsn_min(512 / width, n - i);
         bsn_add(x, zeros, a + i * width, m, width);
         if (b) bsn_add(y, x, b + i * width, m, width);
-        bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
+        (void)bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
     }
 }
 
@@ -8552,7 +8945,7 @@ static void bsn_part_list(bitsnap_part *part, bsn_reader *r, size_t n, unsigned 
 }
 
 /* A list of words, which are read to count those that are not 0. */
-static void bsn_part_words(bitsnap_part *part, const bsn_words *x, size_t n)
+static void bsn_part_words(bitsnap_part *part, bsn_words *x, size_t n)
 {
     static const uint8_t zero[8] = { 0 };
     const uint8_t *begin = x->reader->at;
@@ -8597,38 +8990,26 @@ static unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
-    uint8_t *memory = (uint8_t *)bsn_align(w + 1), *predicted = w->elements, of[256];
-    const uint8_t *p = d->body + 1;
-    uint32_t counts[BSN_CLASSES];
-    const unsigned classes = bsn_read_classes(d);
+    size_t above[BSN_CLASSES + 1], i; /* above[k + 1] elements are of a class above class k */
+    unsigned classes = 0;
+    bsn_classes t;
+    uint8_t *memory;
     bsn_reader r;
     bsn_words x;
-    size_t i, j;
-    if (!classes) return 46;
+    const unsigned rule = bsn_classes_read(&t, d, &classes);
+    if (rule) return rule;
     block->classes = classes;
-    memcpy(block->borders, p, classes - 1);
+    memcpy(block->borders, d->body + 1, classes - 1);
     if (classes > 1 && !d->base) return 0;
-    memset(counts, 0, sizeof counts);
-    if (classes == 1) {
-        counts[0] = (uint32_t)d->n;
-    } else {
-        bsn_class_map(of, p, classes);
-        for (i = 0; i < d->n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-            bsn_exponents(w->plane[0], bsn_predict(c->role, c->dtype, d->base, i, m, predicted), m, exponent, c->width);
-            for (j = 0; j < m; j++) counts[of[w->plane[0][j]]]++;
-        }
+    memset(above, 0, sizeof above);
+    above[0] = d->n;
+    for (i = 0; i < d->n && t.count > 1; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        bsn_classes_above(c->kernels, &t, above + 1, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
     }
-    x.reader = &r;
-    x.words = memory;
-    x.place = (uint32_t *)(void *)(memory + ((d->n * c->width + 127) & ~(size_t)63));
-    x.symbols = w->plane[0];
-    x.low = w->plane[1];
-    x.width = c->width;
-    bsn_reader_begin(&r, d, p + classes - 1, (uint8_t *)x.place + ((4 * d->n + 127) & ~(size_t)63));
+    bsn_words_begin(&x, &r, d, d->body + classes, c->width, &memory);
     for (; block->parts < classes; block->parts++) {
-        bsn_part_words(&block->part[block->parts], &x, counts[block->parts]);
+        bsn_part_words(&block->part[block->parts], &x, above[block->parts] - above[block->parts + 1]);
         if (r.rule) return r.rule;
     }
     return r.at == d->end ? 0 : 33;
@@ -8714,8 +9095,10 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (look.form == BSN_FORM_CLASSED && b->base.data) {
         const unsigned width = bsn_dtypes[info->base_dtype].width;
         d.base = (const uint8_t *)b->base.data + first * width;
-        if (!call.context.ignore && bsn_leaves_of(call.context.kernels, &d.work->pieces, &call.ids->base, d.base, d.n, width) !=
-                                        bsn_load64(d.body - BSN_IDS_SIZE))
+        size_t i;
+        for (i = 0; i < d.n; i += BSN_CHUNK)
+            bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i, bsn_min(BSN_CHUNK, d.n - i), d.n, width);
+        if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
             return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
@@ -8820,7 +9203,11 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_mask_above,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 #ifdef BITSNAP_SIMD

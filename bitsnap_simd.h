@@ -536,7 +536,11 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_mask_above,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
@@ -1251,6 +1255,216 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 #undef BSN_CALL
 }
 
+static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+{
+    const __m256i least = _mm256_set1_epi8((char)(t + 1));
+    for (groups *= 2; groups; groups--, mask += 4, list += 32) {
+        const __m256i x = BSN_LOAD256(list);
+        bsn_store32(mask, (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, least), x)));
+    }
+}
+
+/* ---- classes of elements of 2 bytes; those of other widths are left to the scalar code ---- */
+
+/* bytes FF where the magnitude of 32 elements is above one less than the border: signed comparisons do, as it is below 2^15 */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i low, __m256i high, __m256i less)
+{
+    const __m256i x = _mm256_packs_epi16(_mm256_cmpgt_epi16(low, less), _mm256_cmpgt_epi16(high, less));
+    return _mm256_permute4x64_epi64(x, 0xD8);
+}
+
+/* FF in of[k] where an element is of class k, of 32 */
+BSN_INLINE BSN_AVX2 void bsn_avx2_classes(__m256i of[8], const uint8_t *elements, const __m256i less[7], unsigned count)
+{
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF);
+    const __m256i low = _mm256_and_si256(BSN_LOAD256(elements), low15), high = _mm256_and_si256(BSN_LOAD256(elements + 32), low15);
+    __m256i all = _mm256_set1_epi8(-1);
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) {
+        const __m256i above = bsn_avx2_reach(low, high, less[k]);
+        of[k] = _mm256_andnot_si256(above, all);
+        all = above;
+    }
+    of[count - 1] = all;
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_borders(__m256i less[7], const bsn_classes *t, unsigned count)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) less[k] = _mm256_set1_epi16((short)((int)t->border[k] - 1));
+}
+
+static BSN_AVX2 void bsn_avx2_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF), ones = _mm256_set1_epi16(1);
+    size_t i, end;
+    unsigned k;
+    if (t->width != 2) {
+        bsn_scalar_classes_above(t, above, elements, groups);
+        return;
+    }
+    for (i = 0; i < groups; i = end) { /* 4 * 1024 to a count of 16 bits */
+        end = bsn_min(groups, i + 1024);
+        for (k = 0; k + 1 < t->count; k++) {
+            const __m256i less = _mm256_set1_epi16((short)((int)t->border[k] - 1));
+            const uint8_t *p = elements + 128 * i, *stop = elements + 128 * end;
+            __m256i sum = _mm256_setzero_si256();
+            __m128i x;
+            for (; p < stop; p += 32) sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15), less));
+            sum = _mm256_madd_epi16(sum, ones);
+            x = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+            x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
+            above[k] += (uint32_t)_mm_cvtsi128_si32(x) + (uint32_t)_mm_extract_epi32(x, 1);
+        }
+    }
+}
+
+/* 16 words of each lane's window: their low bytes or their high ones */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_halves(const uint8_t *list, unsigned taken, int upper)
+{
+    const __m256i low8 = _mm256_set1_epi16(0xFF);
+    __m256i x = BSN_LOAD256(list), y = BSN_LOAD256(list + 2 * taken);
+    x = upper ? _mm256_srli_epi16(x, 8) : _mm256_and_si256(x, low8);
+    y = upper ? _mm256_srli_epi16(y, 8) : _mm256_and_si256(y, low8);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8);
+}
+
+/* Bytes of words are expanded as lists of a node are, those of wider words in two halves. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned count)
+{
+    const unsigned narrow = t->narrow;
+    const uint8_t *next[8];
+    __m256i one = _mm256_set1_epi8(1), zero = _mm256_setzero_si256(), less[7];
+    unsigned k, i;
+    BSN_OPAQUE("+x", one);
+    bsn_avx2_borders(less, t, count);
+    BSN_UNROLL
+    for (k = 0; k < count; k++) next[k] = t->next[k];
+    for (groups *= 2; groups; groups--, out += 64, elements += 64) {
+        __m256i of[8], low = zero, high = zero;
+        bsn_avx2_classes(of, elements, less, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            const __m256i set = _mm256_and_si256(of[k], one);
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(of[k]);
+            const unsigned taken = bsn_x86_ones(m & 0xFFFF);
+            if (narrow >> k & 1) {
+                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_window(next[k], taken), set, one));
+                next[k] += bsn_x86_ones(m);
+            } else {
+                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 0), set, one));
+                high = _mm256_or_si256(high, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 1), set, one));
+                next[k] += 2 * bsn_x86_ones(m);
+            }
+        }
+        low = _mm256_permute4x64_epi64(low, 0xD8); /* so that unpacking gives neighbours */
+        high = _mm256_permute4x64_epi64(high, 0xD8);
+        BSN_UNROLL
+        for (i = 0; i < 2; i++) {
+            const __m256i z = i ? _mm256_unpackhi_epi8(low, high) : _mm256_unpacklo_epi8(low, high);
+            const __m256i odd = _mm256_sub_epi16(zero, _mm256_and_si256(z, _mm256_set1_epi16(1)));
+            const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), odd);
+            BSN_STORE256(out + 32 * i, _mm256_add_epi16(BSN_LOAD256(elements + 32 * i), d));
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->next[k] = next[k];
+}
+
+/* One class of bytes: nothing is moved. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_add_bytes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi16(1);
+    size_t i;
+    for (i = 0; i < 64 * groups; i += 16) {
+        const __m256i z = _mm256_cvtepu8_epi16(BSN_LOAD128(t->next[0] + i));
+        const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), _mm256_sub_epi16(zero, _mm256_and_si256(z, one)));
+        BSN_STORE256(out + 2 * i, _mm256_add_epi16(BSN_LOAD256(elements + 2 * i), d));
+    }
+    t->next[0] += i;
+}
+
+/* (functions of their own, so that their stack is not there where the scalar code is called) */
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_some_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    switch (t->count) {
+    case 1: bsn_avx2_add_bytes(t, out, elements, groups); break;
+    case 2: bsn_avx2_add_classes(t, out, elements, groups, 2); break;
+    case 3: bsn_avx2_add_classes(t, out, elements, groups, 3); break;
+    case 4: bsn_avx2_add_classes(t, out, elements, groups, 4); break;
+    case 5: bsn_avx2_add_classes(t, out, elements, groups, 5); break;
+    case 6: bsn_avx2_add_classes(t, out, elements, groups, 6); break;
+    case 7: bsn_avx2_add_classes(t, out, elements, groups, 7); break;
+    default: bsn_avx2_add_classes(t, out, elements, groups, 8); break;
+    }
+}
+
+static void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    if (t->width == 2 && (t->count > 1 || (t->narrow & 1))) bsn_avx2_add_some_classes(t, out, elements, groups);
+    else bsn_scalar_classes_add(t, out, elements, groups);
+}
+
+/* Words are picked 8 at a time, as bytes or as they are. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
+                                               unsigned count)
+{
+    const __m128i low8 = _mm_set1_epi16(0xFF);
+    const unsigned narrow = t->narrow;
+    __m256i less[7];
+    uint8_t *list[8];
+    unsigned i, k;
+    bsn_avx2_borders(less, t, count);
+    BSN_UNROLL
+    for (k = 0; k < count; k++) list[k] = t->list[k];
+    for (groups *= 2; groups; groups--, words += 64, elements += 64) {
+        __m256i of[8];
+        uint32_t m[8];
+        bsn_avx2_classes(of, elements, less, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) m[k] = (uint32_t)_mm256_movemask_epi8(of[k]);
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) {
+            const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_and_si128(x, low8), x);
+            BSN_UNROLL
+            for (k = 0; k < count; k++) {
+                const unsigned set = m[k] >> 8 * i & 0xFF;
+                const __m128i pick = BSN_LOAD128(bsn_picks + set);
+                if (narrow >> k & 1) {
+                    BSN_STORE64(list[k], _mm_shuffle_epi8(y, pick));
+                    list[k] += bsn_x86_ones(set);
+                } else {
+                    BSN_STORE128(list[k], _mm_shuffle_epi8(x, bsn_avx2_bytes_of(2, pick)));
+                    list[k] += 2 * bsn_x86_ones(set);
+                }
+            }
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->list[k] = list[k];
+}
+
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    switch (t->count) {
+    case 2: bsn_avx2_deal_classes(t, words, elements, groups, 2); break;
+    case 3: bsn_avx2_deal_classes(t, words, elements, groups, 3); break;
+    case 4: bsn_avx2_deal_classes(t, words, elements, groups, 4); break;
+    case 5: bsn_avx2_deal_classes(t, words, elements, groups, 5); break;
+    case 6: bsn_avx2_deal_classes(t, words, elements, groups, 6); break;
+    case 7: bsn_avx2_deal_classes(t, words, elements, groups, 7); break;
+    default: bsn_avx2_deal_classes(t, words, elements, groups, 8); break;
+    }
+}
+
+static void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
+    else bsn_scalar_classes_deal(t, words, elements, groups);
+}
+
 static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
@@ -1271,7 +1485,11 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     NULL,
     bsn_avx2_window16,
     NULL,
-    NULL
+    NULL,
+    bsn_avx2_mask_above,
+    bsn_avx2_classes_above,
+    bsn_avx2_classes_add,
+    bsn_avx2_classes_deal
 };
 
 /* ---- avx512 ---- */
@@ -2206,6 +2424,249 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 #undef BSN_CALL
 }
 
+/* The lanes of 64 bytes whose magnitude reaches the border. */
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_reach(unsigned width, __m512i magnitude, __m512i border)
+{
+    switch (width) {
+    case 1: return _mm512_cmpge_epu8_mask(magnitude, border);
+    case 2: return _mm512_cmpge_epu16_mask(magnitude, border);
+    case 4: return _mm512_cmpge_epu32_mask(magnitude, border);
+    default: return _mm512_cmpge_epu64_mask(magnitude, border);
+    }
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
+{
+    switch (width) {
+    case 1: return _mm512_set1_epi8((char)x);
+    case 2: return _mm512_set1_epi16((short)x);
+    case 4: return _mm512_set1_epi32((int)x);
+    default: return _mm512_set1_epi64((long long)x);
+    }
+}
+
+/* Reach of 64 elements: bit i of m[k] where element i is of a class above class k. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
+                                              unsigned width, unsigned count)
+{
+    unsigned i, k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) m[k] = 0;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = _mm512_and_si512(_mm512_loadu_si512(elements + 64 * i), low);
+        BSN_UNROLL
+        for (k = 0; k + 1 < count; k++) m[k] |= bsn_avx512_reach(width, x, border[k]) << (64 / width * i);
+    }
+}
+
+/* bit i of m[k] where element i is of class k */
+BSN_INLINE BSN_AVX512 void bsn_avx512_of64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
+                                           unsigned width, unsigned count)
+{
+    unsigned k;
+    bsn_avx512_above64(m, elements, border, low, width, count);
+    m[count - 1] = 0;
+    BSN_UNROLL
+    for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k];
+    m[0] = ~m[0];
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
+                                                  size_t groups, unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    __m512i border[7];
+    uint64_t m[8];
+    size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, elements += 64 * width) {
+        bsn_avx512_above64(m, elements, border, low, width, count);
+        BSN_UNROLL
+        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(m[k]);
+    }
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) above[k] += sum[k];
+}
+
+/* BSN_CALL(width, count) with constants */
+#define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count); break;
+#define BSN_CLASSES_COUNTS(width)                                                                     \
+    BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
+    BSN_CLASSES_CASE(width, 5) BSN_CLASSES_CASE(width, 6) BSN_CLASSES_CASE(width, 7) BSN_CLASSES_CASE(width, 8)
+#define BSN_CLASSES_SWITCH(t)                                                                         \
+    switch (16 * (t)->width + (t)->count) {                                                           \
+        BSN_CLASSES_COUNTS(1) BSN_CLASSES_COUNTS(2) BSN_CLASSES_COUNTS(4) BSN_CLASSES_COUNTS(8)       \
+    default: break;                                                                                   \
+    }
+
+static BSN_AVX512 void bsn_avx512_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_above_width(t, above, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+
+/* Some of 64 bytes as elements: those of lanes i * (64 / width) on. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, __m512i x, unsigned i)
+{
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm512_cvtepu8_epi16(i ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
+    case 4:
+        switch (i) {
+        case 0: return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(x));
+        case 1: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 1));
+        case 2: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 2));
+        default: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 3));
+        }
+    default:
+        return _mm512_cvtepu8_epi64(_mm512_castsi512_si128(_mm512_permutexvar_epi64(_mm512_set1_epi64((long long)i), x)));
+    }
+}
+
+/* a + the inverse zigzag of z: adding ~(z >> 1) + 1 is subtracting z >> 1, and one more where z is odd */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unzigzag_add(unsigned width, __m512i a, __m512i z)
+{
+    const __m512i one = bsn_avx512_all(width, 1), zero = _mm512_setzero_si512();
+    switch (width) {
+    case 1: {
+        const __m512i half = _mm512_and_si512(_mm512_srli_epi16(z, 1), _mm512_set1_epi8(0x7F));
+        return _mm512_add_epi8(a, _mm512_xor_si512(half, _mm512_sub_epi8(zero, _mm512_and_si512(z, one))));
+    }
+    case 2:
+        return _mm512_add_epi16(a, _mm512_xor_si512(_mm512_srli_epi16(z, 1), _mm512_sub_epi16(zero, _mm512_and_si512(z, one))));
+    case 4:
+        return _mm512_add_epi32(a, _mm512_xor_si512(_mm512_srli_epi32(z, 1), _mm512_sub_epi32(zero, _mm512_and_si512(z, one))));
+    default:
+        return _mm512_add_epi64(a, _mm512_xor_si512(_mm512_srli_epi64(z, 1), _mm512_sub_epi64(zero, _mm512_and_si512(z, one))));
+    }
+}
+
+/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups,
+                                                unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
+    const uint8_t *next[8];
+    __m512i border[7];
+    unsigned i, k;
+    BSN_UNROLL
+    for (k = 0; k < count; k++) next[k] = t->next[k];
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
+        __m512i z = _mm512_setzero_si512();
+        uint64_t m[8];
+        bsn_avx512_of64(m, elements, border, low, width, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            if (!(narrow >> k & 1)) continue;
+            if (count == 1) z = _mm512_loadu_si512(next[0]);
+            else z = _mm512_mask_expand_epi8(z, m[k], _mm512_loadu_si512(next[k]));
+            next[k] += bsn_x86_ones(m[k]);
+        }
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            __m512i w = bsn_avx512_widen(width, z, i);
+            BSN_UNROLL
+            for (k = 0; k < count; k++) {
+                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
+                if (narrow >> k & 1) continue;
+                w = bsn_avx512_expand(width, w, part, _mm512_loadu_si512(next[k]));
+                next[k] += bsn_x86_ones(part) * width;
+            }
+            _mm512_storeu_si512(out + 64 * i, bsn_avx512_unzigzag_add(width, _mm512_loadu_si512(elements + 64 * i), w));
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->next[k] = next[k];
+}
+
+static BSN_AVX512 void bsn_avx512_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_add_width(t, out, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+
+/* 64 elements as bytes, their lowest ones */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
+{
+    uint8_t part[8][8];
+    unsigned i;
+    switch (width) {
+    case 1: return _mm512_loadu_si512(p);
+    case 2:
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_loadu_si512(p))),
+                                  _mm512_cvtepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
+    case 4: {
+        __m512i x = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_loadu_si512(p)));
+        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
+        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
+        return _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
+    }
+    default:
+        for (i = 0; i < 8; i++) _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
+        return _mm512_loadu_si512(part);
+    }
+}
+
+/* The reverse, by compression. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
+                                                 unsigned width, unsigned count)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
+    uint8_t *list[8];
+    __m512i border[7];
+    unsigned i, k;
+    BSN_UNROLL
+    for (k = 0; k < count; k++) list[k] = t->list[k];
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (; groups; groups--, words += 64 * width, elements += 64 * width) {
+        const __m512i bytes = bsn_avx512_narrow(width, words);
+        uint64_t m[8];
+        bsn_avx512_of64(m, elements, border, low, width, count);
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            if (narrow >> k & 1) {
+                _mm512_storeu_si512(list[k], _mm512_mask_compress_epi8(bytes, m[k], bytes));
+                list[k] += bsn_x86_ones(m[k]);
+                continue;
+            }
+            for (i = 0; i < width; i++) {
+                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
+                _mm512_storeu_si512(list[k], bsn_avx512_compress(width, part, _mm512_loadu_si512(words + 64 * i)));
+                list[k] += bsn_x86_ones(part) * width;
+            }
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++) t->list[k] = list[k];
+}
+
+static BSN_AVX512 void bsn_avx512_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count) bsn_avx512_deal_width(t, words, elements, groups, width, count)
+    BSN_CLASSES_SWITCH(t)
+#undef BSN_CALL
+}
+
+static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+{
+    const __m512i limit = _mm512_set1_epi8((char)t);
+    for (; groups; groups--, mask += 8, list += 64)
+        bsn_store64(mask, _mm512_cmpgt_epu8_mask(_mm512_loadu_si512(list), limit));
+}
+#undef BSN_CLASSES_SWITCH
+#undef BSN_CLASSES_COUNTS
+#undef BSN_CLASSES_CASE
+
 static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
@@ -2226,7 +2687,11 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_finish,
     bsn_avx512_window16,
     bsn_avx512_start,
-    bsn_avx512_deal
+    bsn_avx512_deal,
+    bsn_avx512_mask_above,
+    bsn_avx512_classes_above,
+    bsn_avx512_classes_add,
+    bsn_avx512_classes_deal
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2940,7 +3405,11 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     NULL,
-    NULL
+    NULL,
+    bsn_scalar_mask_above,
+    bsn_scalar_classes_above,
+    bsn_scalar_classes_add,
+    bsn_scalar_classes_deal
 };
 
 /* ---- tables of kernels ---- */

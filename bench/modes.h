@@ -17,4 +17,7 @@ void bench_sizes(const options *o, const tensor *t);
 /* One thread to as many as there are processors. */
 void bench_threads(const options *o, const tensor *t);
 
+/* Changes of tensors, in the cache. */
+void bench_deltas(const options *o, const tensor *list, size_t count);
+
 #endif

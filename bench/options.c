@@ -14,25 +14,27 @@ static const char help[] =
     "  --kernels       every inner loop of every table, in the first and second cache and in memory\n"
     "  --sizes         what a tensor costs by its size, 1 KiB to 1 GiB, which takes 4 GiB of memory\n"
     "  --threads       1 thread to one for each processor\n"
+    "  --deltas        tensors beside what they were before; with --data also pairs of checkpoints\n"
     "\n"
     "options\n"
     "  --data DIR      measure on DIR/*.safetensors; without it on made-up weights (--kernels always does)\n"
     "  --json          JSON instead of a table\n"
     "  --quick         fewer rows, shorter: below 40 seconds each\n"
     "  --size MIB      size of the tensor in memory (default 256; with --quick 64), of the largest one with\n"
-    "                  --sizes (1024; 16), of a list with --kernels (64; 64)\n"
+    "                  --sizes (1024; 16), of a list with --kernels (64; 64), of a change with\n"
+    "                  --deltas (64; 16)\n"
     "  --budget S      seconds for a row (default 0.4, with --quick 0.2; with --kernels 0.06 and 0.015)\n"
     "  --piece KIB     peers: bytes of a plane packed at a time, 16 to 1024 (default: each peer's best)\n"
     "\n"
     "Filters: only rows whose word contains one of the words given, separated by commas\n"
     "  --codec W       memcpy, bitsnap, zstd-1-grouped, zstd-3-grouped, zstd-19-grouped, zstd-1-raw,\n"
-    "                  lz4-grouped, lmc, published\n"
+    "                  lz4-grouped, lmc, published; --deltas: bitsnap, mask, xor-zstd-1\n"
     "  --isa W         bitsnap's kernels: scalar, bmi2, avx2, avx512, neon; the peers are \"native\"\n"
     "  --level W       bitsnap's level: fast, default, best\n"
     "  --checks W      bitsnap's checks: on, off\n"
     "  --dtype W       bf16, f16, f32\n"
-    "  --file W        name of the file\n"
-    "  --where W       l1 (--kernels only), l2, dram\n"
+    "  --file W        name of the file, with --deltas of the change: rate-0.01, 1000..1001\n"
+    "  --where W       l1 (--kernels only), l2, dram; --deltas: cache, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
     "                  histogram, map, node_merge, node_fork, node_counts\n"
     "\n"
@@ -73,6 +75,7 @@ static int set_flag(options *o, const char *name)
     else if (!strcmp(name, "--kernels")) o->mode = KERNELS;
     else if (!strcmp(name, "--sizes")) o->mode = SIZES;
     else if (!strcmp(name, "--threads")) o->mode = THREADS;
+    else if (!strcmp(name, "--deltas")) o->mode = DELTAS;
     else return 0;
     return 1;
 }
@@ -113,6 +116,7 @@ static void set_defaults(options *o)
         [KERNELS] = {{0.06, 0.015}, {64, 64}},
         [SIZES] = {{0.4, 0.2}, {1024, 16}},
         [THREADS] = {{2, 0.6}, {256, 64}},
+        [DELTAS] = {{0.4, 0.05}, {64, 16}},
     };
     if (o->budget <= 0) o->budget = defaults[o->mode].budget[o->quick];
     if (!o->dram_size) o->dram_size = (size_t)defaults[o->mode].mib[o->quick] << 20;

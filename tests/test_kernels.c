@@ -879,6 +879,136 @@ static void node_counts(void)
             for (r = 0; r < 4; r++) counts_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
 }
 
+/* ---- classes ---- */
+
+static void mask_above(void)
+{
+    size_t groups, i;
+    unsigned kind, t;
+    for (groups = 0; groups <= 33; groups++) {
+        for (kind = 0; kind < SYMBOL_KINDS + 1; kind++) {
+            for (t = 0; t <= 2; t += 2) {
+                uint8_t *list = at_end(0, 64 * groups, groups & 7), *mask = place(1, 8 * groups, kind & 1);
+                fill_symbols(list, 64 * groups, kind);
+                for (i = 0; i < 64 * groups && kind == SYMBOL_KINDS; i++) list[i] = (uint8_t)(test_below(6) * (test_below(40) ? 1 : 51));
+                mark(mask, 8 * groups, kind & 1);
+                kernels->mask_above(mask, list, groups, t);
+                CHECK(marked(mask, 8 * groups, kind & 1), "%s: mask_above writes too far, %zu groups", kernels->name, groups);
+                for (i = 0; i < 64 * groups; i++)
+                    CHECK(bit_at(mask, i) == (list[i] > t), "%s: mask_above %u of %zu groups, symbol %u", kernels->name, t, groups, list[i]);
+            }
+        }
+    }
+}
+
+/* Elements, their classes by the rule (how many borders are not above the exponent) and a word for each. */
+typedef struct classed {
+    bsn_classes t;
+    size_t n, count[8];
+    uint8_t *elements, *words, *of; /* words as wide as elements */
+} classed;
+
+static classed make_classed(unsigned dtype, unsigned classes, size_t groups, unsigned kind)
+{
+    const bsn_exponent e = bsn_exponent_of(dtype);
+    const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+    uint8_t borders[7], next = 0;
+    classed x;
+    unsigned k;
+    size_t i;
+    memset(&x, 0, sizeof x);
+    x.n = 64 * groups;
+    for (k = 0; k + 1 < classes; k++) { /* also some that no element reaches */
+        const unsigned room = 255u - next - (classes - 2 - k), most = e.mask < 255 && !test_below(3) ? room : (e.mask - (next < e.mask ? next : e.mask)) / (classes - k) + 1;
+        next = (uint8_t)(next + 1 + test_below(most < room ? most : room));
+        borders[k] = next;
+    }
+    bsn_classes_begin(&x.t, dtype, borders, classes);
+    x.t.narrow = kind & 1 ? 0xFF : (unsigned)test_below(256);
+    x.elements = at_end(0, x.n * width, test_below(2) ? 0 : test_below(64));
+    x.words = spare[0];
+    x.of = spare[1];
+    fill(x.elements, x.n * width, kind % KINDS == ZEROS ? ZEROS : RANDOM);
+    memset(x.words, 0, x.n * width);
+    for (i = 0; i < x.n; i++) {
+        const uint64_t v = bsn_element_load(x.elements + i * width, width);
+        unsigned c = 0;
+        if (kind & 2) bsn_element_store(x.elements + i * width, (v & ~((uint64_t)e.mask << e.shift)) | (uint64_t)(e.mask / 2 - test_below(e.mask / 2 < 8 ? e.mask / 2 + 1 : 8)) << e.shift, width);
+        for (k = 0; k + 1 < classes; k++) c += borders[k] <= (bsn_element_load(x.elements + i * width, width) >> e.shift & e.mask);
+        x.of[i] = (uint8_t)c;
+        x.count[c]++;
+        if (kind & 4 ? !test_below(100) : 1) bsn_element_store(x.words + i * width, x.t.narrow >> c & 1 ? test_below(256) : test_random(), width);
+    }
+    return x;
+}
+
+/* the words of each class, in order */
+static void list_words(const classed *x, uint8_t *list[8])
+{
+    uint8_t *at[8];
+    size_t i;
+    memcpy(at, list, sizeof at);
+    for (i = 0; i < x->n; i++) {
+        const unsigned c = x->of[i], size = (unsigned)bsn_classes_size(&x->t, c), width = x->t.width;
+        bsn_element_store(at[c], bsn_element_load(x->words + i * width, width), size);
+        at[c] += size;
+    }
+}
+
+static void classes_case(unsigned dtype, unsigned classes, size_t groups, unsigned kind)
+{
+    classed x = make_classed(dtype, classes, groups, kind);
+    const unsigned width = x.t.width;
+    const int in_place = (int)test_below(2), front = (int)test_below(2);
+    uint8_t *list[8], *expected = spare[2], *out = in_place ? x.elements : place(15, x.n * width, front);
+    size_t above[7], i, sum = x.n;
+    bsn_classes t = x.t;
+    unsigned k;
+    for (k = 0; k < 7; k++) above[k] = k; /* added to what is there */
+    kernels->classes_above(&t, above, x.elements, groups);
+    for (k = 0; k + 1 < t.count; k++) {
+        sum -= x.count[k];
+        CHECK(above[k] == sum + k, "%s: above class %u of %u, dtype %u, %zu groups", kernels->name, k, classes, dtype, groups);
+    }
+    for (k = 0; k < 8; k++) {
+        const size_t size = x.count[k] * bsn_classes_size(&x.t, k);
+        list[k] = at_end(2 + k, size, SLACK);
+        t.list[k] = list[k];
+    }
+    kernels->classes_deal(&t, x.words, x.elements, groups);
+    for (k = 0; k < 8; k++) {
+        const size_t size = x.count[k] * bsn_classes_size(&x.t, k);
+        memcpy(spare[3 + k], list[k], size);
+        CHECK(k >= t.count || t.list[k] == list[k] + size, "%s: dealt to class %u of %u, dtype %u, %zu groups", kernels->name, k, classes, dtype, groups);
+    }
+    list_words(&x, list);
+    for (k = 0; k < t.count; k++)
+        CHECK(!memcmp(spare[3 + k], list[k], x.count[k] * bsn_classes_size(&x.t, k)), "%s: words of class %u of %u, dtype %u, %zu groups",
+              kernels->name, k, classes, dtype, groups);
+    for (i = 0; i < x.n; i++) {
+        const uint64_t z = bsn_element_load(x.words + i * width, width), d = z & 1 ? ~(z >> 1) : z >> 1;
+        bsn_element_store(expected + i * width, bsn_element_load(x.elements + i * width, width) + d, width);
+    }
+    for (k = 0; k < 8; k++) t.next[k] = list[k];
+    if (!in_place) mark(out, x.n * width, front);
+    kernels->classes_add(&t, out, x.elements, groups);
+    CHECK(in_place || marked(out, x.n * width, front), "%s: classes_add writes too far", kernels->name);
+    CHECK(!memcmp(out, expected, x.n * width), "%s: add %u classes, narrow %02x, dtype %u, %zu groups, kind %u", kernels->name, classes,
+          x.t.narrow, dtype, groups, kind);
+    for (k = 0; k < t.count; k++)
+        CHECK(t.next[k] == list[k] + x.count[k] * bsn_classes_size(&x.t, k), "%s: cursor of class %u", kernels->name, k);
+}
+
+static void classes(void)
+{
+    unsigned dtype, k, kind;
+    size_t groups;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+        for (k = 1; k <= (bsn_exponent_of(dtype).mask ? 8u : 1u); k++)
+            for (groups = 0; groups <= 9; groups++)
+                for (kind = 0; kind < 16; kind++) classes_case(dtype, k, groups == 9 ? 64 : groups, kind);
+}
+
 /* ---- tables ---- */
 
 static const bitsnap_kernels *table_called(const char *name)
@@ -913,6 +1043,7 @@ static void tables(void)
         RUN(name##_planes);                                                                           \
         RUN(name##_lists);                                                                            \
         RUN(name##_nodes);                                                                            \
+        RUN(name##_classes);                                                                          \
     } else {                                                                                          \
         SKIP(#name, "not on this machine, or left out");                                              \
     }
@@ -922,8 +1053,11 @@ static void tables(void)
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }
+    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
+    CLASSES(name)
+#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); }
 
+CLASSES(scalar)
 CASES(bmi2)
 CASES(avx2)
 CASES(avx512)
@@ -940,6 +1074,8 @@ int main(void)
         if (!spare[i]) return 1;
     }
     RUN(tables);
+    kernels = scalar; /* against the rule */
+    RUN(scalar_classes);
     TABLE(bmi2)
     TABLE(avx2)
     TABLE(avx512)
