@@ -1,0 +1,654 @@
+/* QUANTIZE: thresholds and bounds as the formulas say; the bound holds for numbers of every kind, and what is no number stays
+ * what it is; frames with columns or a quantizer go in and come out, on every table, in every way, with a certificate that is
+ * true. QUANTIZE_ALL=1 looks at all 2^32 patterns of F32, with the fastest table (an hour), else at 2^22 of them with each. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "data.h"
+#include <float.h>
+#include <math.h>
+
+#define UNIT (1.0 / 16777216)
+
+static const unsigned floats[4] = { BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64 };
+static const unsigned mantissas[4] = { 10, 7, 23, 52 };
+
+static bitsnap fresh(unsigned workers)
+{
+    static uint8_t *memory[5];
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workers = workers;
+    b.workspace_size = bitsnap_workspace_delta(20, workers);
+    if (!memory[workers]) memory[workers] = (uint8_t *)malloc(b.workspace_size);
+    b.workspace = memory[workers];
+    return b;
+}
+
+static uint64_t load(const uint8_t *p, size_t i, unsigned w)
+{
+    uint16_t h;
+    uint32_t s;
+    uint64_t d;
+    if (w == 2) return memcpy(&h, p + 2 * i, 2), h;
+    if (w == 4) return memcpy(&s, p + 4 * i, 4), s;
+    return memcpy(&d, p + 8 * i, 8), d;
+}
+
+/* 0: a zero; 1: a number; 2: infinite or NaN */
+static int kind(uint64_t v, unsigned f)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f];
+    const uint64_t magnitude = v & (~(uint64_t)0 >> (65 - 8 * w)), top = (~(uint64_t)0 >> (65 - 8 * w)) >> m;
+    return magnitude == 0 ? 0 : magnitude >> m == top ? 2 : 1;
+}
+
+/* of a number */
+static long double value(uint64_t v, unsigned f)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f], bits = 8 * w - 1 - m;
+    const int exponent = (int)(v >> m & ((1u << bits) - 1)), bias = (1 << (bits - 1)) - 1;
+    const uint64_t mantissa = v & (((uint64_t)1 << m) - 1);
+    const long double x = ldexpl((long double)(exponent ? mantissa | (uint64_t)1 << m : mantissa), (exponent ? exponent : 1) - bias - (int)m);
+    return v >> (8 * w - 1) ? -x : x;
+}
+
+/* Is y good enough for x? (Products of up to 23 and 53 bits: for F64 the last bit of a long double may be missing.) */
+static int near(uint64_t x, uint64_t y, unsigned f, long double bound)
+{
+    long double a, b;
+    if (x == y) return 1;
+    if (kind(x, f) != 1 || kind(y, f) != 1) return 0;
+    a = value(x, f);
+    b = value(y, f);
+    if ((a < 0) != (b < 0)) return 0;
+    return fabsl(a - b) <= bound * fabsl(a) * (1 + 1e-18L);
+}
+
+/* ---- the numbers of the quantizer ---- */
+
+static void thresholds(void)
+{
+    static bsn_log log;
+    unsigned n, j;
+    for (n = 1; n <= 2048; n++) {
+        const long double exact = tanhl(logl(2) / (2 * (long double)n)), bound = bitsnap_log_bound(n);
+        uint32_t most = 0;
+        CHECK(bound >= exact && bound < exact + 4 * UNIT, "n %u: %.12Lf is not about %.12Lf", n, bound, exact);
+        bsn_log_set(&log, BITSNAP_F32, n);
+        for (j = 0; j <= n; j++) {
+            CHECK((long double)log.threshold[j] == ceill(exp2l(23 + (long double)j / n)), "n %u: threshold %u", n, j);
+            if (j == n) break;
+            CHECK(log.center[j] > log.threshold[j] && log.center[j] < log.threshold[j + 1], "n %u: cell %u", n, j);
+            CHECK((log.center[j] - log.threshold[j]) / (double)log.threshold[j] <= (double)bound, "n %u: cell %u", n, j);
+            CHECK((log.threshold[j + 1] - log.center[j]) / (double)log.threshold[j + 1] <= (double)bound, "n %u: cell %u", n, j);
+            if (log.threshold[j + 1] - log.threshold[j] > most) most = log.threshold[j + 1] - log.threshold[j];
+        }
+    }
+    CHECK(bitsnap_log_bound(0) == 0 && bitsnap_log_bound(2049) == 0);
+}
+
+static void least_cells(void)
+{
+    static double bound[2049];
+    unsigned n, m;
+    for (n = 1; n <= 2048; n++) bound[n] = bitsnap_log_bound(n);
+    for (n = 1; n <= 2048; n++) {
+        const double errors[3] = { bound[n], bound[n] - UNIT, bound[n] + UNIT / 3 };
+        unsigned k;
+        for (k = 0; k < 3; k++) {
+            for (m = 1; m <= 2048 && bound[m] > errors[k]; m++) { }
+            CHECK(bitsnap_log_cells(errors[k]) == (m <= 2048 ? m : 0), "n %u: %u cells for %.9f, not %u", n, bitsnap_log_cells(errors[k]), errors[k], m);
+        }
+    }
+    CHECK(bitsnap_log_cells(0) == 0 && bitsnap_log_cells(-1) == 0 && bitsnap_log_cells(NAN) == 0 && bitsnap_log_cells(1e-30) == 0);
+    CHECK(bitsnap_log_cells(1) == 1 && bitsnap_log_cells(HUGE_VAL) == 1 && bitsnap_log_cells(0.34) == 1 && bitsnap_log_cells(1e300) == 1);
+}
+
+/* ---- patterns ---- */
+
+#define SOME 65536u
+
+static uint32_t codes[SOME], again[SOME];
+static uint8_t apart[8 * SOME], back[8 * SOME], once_more[8 * SOME], space[BITSNAP_QUANTIZE_WORKSPACE];
+
+/* n elements, alone. What they become is in `back`. */
+static void patterns_alone(const uint8_t *elements, size_t n, unsigned f, unsigned cells)
+{
+    const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
+    const unsigned w = bitsnap_width(dtype);
+    const double bound = bitsnap_log_bound(cells);
+    size_t exact, i, wrong = n, moved;
+    CHECK(bitsnap_log_encode(codes, apart, n, &exact, elements, n, dtype, cells, space, sizeof space) == BITSNAP_OK);
+    CHECK(bitsnap_log_decode(back, n, dtype, codes, apart, exact, cells, space, sizeof space) == BITSNAP_OK);
+    if (f == 2) { /* there are many: products of 23 and 24 bits are exact in a double */
+        for (i = 0; i < n; i++) {
+            const uint32_t x = (uint32_t)load(elements, i, 4), y = (uint32_t)load(back, i, 4);
+            float a, b;
+            if (x == y) continue;
+            memcpy(&a, &x, 4);
+            memcpy(&b, &y, 4);
+            if ((x ^ y) >> 31 || !(y << 1) || (x >> 23 & 255) == 255 || (y >> 23 & 255) == 255 ||
+                fabs((double)a - (double)b) > bound * fabs((double)a))
+                wrong = i;
+        }
+    } else {
+        for (i = 0; i < n; i++)
+            if (!near(load(elements, i, w), load(back, i, w), f, bound)) wrong = i;
+    }
+    CHECK(wrong == n, "%s, %u cells: %llX becomes %llX", bitsnap_dtype_name(dtype), cells, (unsigned long long)load(elements, wrong, w), (unsigned long long)load(back, wrong, w));
+    CHECK(bitsnap_log_encode(again, apart, n, &moved, back, n, dtype, cells, space, sizeof space) == BITSNAP_OK && moved <= exact);
+    CHECK(bitsnap_log_decode(once_more, n, dtype, again, apart, moved, cells, space, sizeof space) == BITSNAP_OK);
+    CHECK(!memcmp(back, once_more, n * w), "%s, %u cells: not the same when done again", bitsnap_dtype_name(dtype), cells);
+    CHECK(!memcmp(codes, again, n * 4), "%s, %u cells: other codes when done again", bitsnap_dtype_name(dtype), cells);
+}
+
+/* The same in frames, with a table of kernels: each element is what it became alone, or stands exactly. */
+static void patterns_in_frames(const bitsnap_kernels *k, const uint8_t *elements, size_t n, unsigned f, unsigned cells)
+{
+    static uint8_t frame[8 * SOME + 4096], out[8 * SOME];
+    const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
+    const unsigned w = bitsnap_width(dtype);
+    bitsnap b = fresh(1);
+    size_t size, i, wrong = n;
+    b.kernels = k;
+    b.quantizer.cells = cells;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decode(&b, out, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    if (!memcmp(out, back, n * w)) return;
+    for (i = 0; i < n; i++)
+        if (memcmp(out + i * w, back + i * w, w) && memcmp(out + i * w, elements + i * w, w)) wrong = i;
+    CHECK(wrong == n, "%s, %u cells, %s: %llX becomes %llX", bitsnap_dtype_name(dtype), cells, k ? bitsnap_kernels_name(k) : "fastest",
+          (unsigned long long)load(elements, wrong, w), (unsigned long long)load(out, wrong, w));
+}
+
+static void patterns(const uint8_t *elements, size_t n, unsigned f, unsigned cells)
+{
+    const bitsnap_kernels *k;
+    unsigned t;
+    patterns_alone(elements, n, f, cells);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) patterns_in_frames(k, elements, n, f, cells);
+}
+
+/* Every sign and exponent, with mantissas at the ends, near thresholds, and by chance. */
+static void fill_patterns(uint8_t *p, size_t n, unsigned f, unsigned cells, unsigned top)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f];
+    const uint64_t all = ((uint64_t)1 << m) - 1;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t t = (uint64_t)ceill(exp2l(23 + (long double)test_below(cells + 1) / cells)), r = test_random();
+        uint64_t v;
+        switch (i < 8 ? i : 8 + test_below(8)) {
+        case 0: v = 0; break;
+        case 1: v = 1; break;
+        case 2: v = 2; break;
+        case 3: v = all; break;
+        case 4: v = all - 1; break;
+        case 5: v = all >> 1; break;
+        case 6: v = (all >> 1) + 1; break;
+        case 7: v = 3; break;
+        case 8: v = m > 23 ? (t << (m - 23)) - (r & 1) : (t >> (23 - m)) - (r & 1); break; /* a threshold, and what is below it */
+        case 9: v = r >> 8 >> test_below(m); break; /* subnormal numbers of all sizes */
+        default: v = r >> 8; break;
+        }
+        data_store(p + i * w, (uint64_t)top << m | (v & all), w);
+    }
+}
+
+static void some_patterns(unsigned f, size_t each)
+{
+    static const unsigned cells[5] = { 1, 8, 35, 70, 2048 };
+    static uint8_t elements[8 * SOME];
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), tops = 1u << (8 * w - mantissas[f]);
+    unsigned c, top;
+    for (c = 0; c < 5; c++) {
+        size_t n = 0;
+        for (top = 0; top < tops; top++, n += each) {
+            if (n + each > SOME) {
+                patterns(elements, n, f, cells[c]);
+                n = 0;
+            }
+            fill_patterns(elements + n * w, each, f, cells[c], top);
+        }
+        patterns(elements, n, f, cells[c]);
+    }
+}
+
+static void f32_patterns(void)
+{
+    static const unsigned cells[5] = { 1, 8, 35, 70, 2048 };
+    static uint32_t elements[SOME];
+    const char *all = getenv("QUANTIZE_ALL");
+    unsigned c;
+    uint32_t high, low;
+    if (!all || *all != '1') {
+        some_patterns(2, 8192);
+        return;
+    }
+    for (c = 0; c < 5; c++)
+        for (high = 0; high < 65536 && !test_failures; high++) {
+            for (low = 0; low < 65536; low++) elements[low] = high << 16 | low;
+            patterns_alone((const uint8_t *)elements, SOME, 2, cells[c]);
+            patterns_in_frames(NULL, (const uint8_t *)elements, SOME, 2, cells[c]);
+        }
+}
+
+static void f64_patterns(void) { some_patterns(3, 256); }
+
+static void short_patterns(void)
+{
+    static const unsigned cells[] = { 1, 2, 3, 5, 8, 16, 31, 35, 64, 70, 100, 127, 128, 129, 255, 256, 500, 1000, 1023, 1024, 1025, 1500, 2047, 2048 };
+    static uint16_t all[SOME];
+    unsigned f, c, i;
+    for (i = 0; i < SOME; i++) all[i] = (uint16_t)i;
+    for (f = 0; f < 2; f++)
+        for (c = 0; c < sizeof cells / sizeof *cells; c++) patterns((const uint8_t *)all, SOME, f, cells[c]);
+}
+
+/* Codes that stand for nothing, too many and too few exact elements, too little room. */
+static void wrong_codes(void)
+{
+    static const float numbers[4] = { 1, -2, HUGE_VALF, 0 };
+    uint32_t code[4], one;
+    float exact[4] = { 7, 8, 9, 10 }, out[4];
+    size_t count, i;
+    unsigned c;
+    CHECK(bitsnap_log_encode(code, exact, 1, &count, numbers, 4, BITSNAP_F32, 8, space, sizeof space) == BITSNAP_OK && count == 1);
+    CHECK(code[0] == 2 * (2 + 8 * (23 + 126)) && code[1] == 2 * (2 + 8 * (23 + 127)) + 1 && code[2] == 2 && code[3] == 0);
+    CHECK(bitsnap_log_encode(code, NULL, 0, &count, numbers, 4, BITSNAP_F32, 8, space, sizeof space) == BITSNAP_E_CAPACITY && count == 1);
+    CHECK(bitsnap_log_decode(out, 4, BITSNAP_F32, code, exact, 1, 8, space, sizeof space) == BITSNAP_OK && out[2] == HUGE_VALF);
+    CHECK(bitsnap_log_decode(out, 4, BITSNAP_F32, code, exact, 0, 8, space, sizeof space) == BITSNAP_E_CORRUPT);
+    CHECK(bitsnap_log_decode(out, 4, BITSNAP_F32, code, exact, 2, 8, space, sizeof space) == BITSNAP_E_CORRUPT);
+    CHECK(bitsnap_log_encode(code, exact, 1, &count, numbers, 4, BITSNAP_F32, 0, space, sizeof space) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_log_encode(code, exact, 1, &count, numbers, 4, BITSNAP_F32, 2049, space, sizeof space) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_log_encode(code, exact, 1, &count, numbers, 4, BITSNAP_I32, 8, space, sizeof space) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_log_encode(code, exact, 1, NULL, numbers, 4, BITSNAP_F32, 8, space, sizeof space) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_log_encode(code, exact, 1, &count, numbers, 4, BITSNAP_F32, 8, space, sizeof space - 1) == BITSNAP_E_WORKSPACE);
+    CHECK(bitsnap_log_decode(out, 4, BITSNAP_F8_E5M2, code, exact, 1, 8, space, sizeof space) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_log_decode(out, 4, BITSNAP_F32, code, exact, 1, 8, space, 100) == BITSNAP_E_WORKSPACE);
+    CHECK(bitsnap_log_decode(NULL, 0, BITSNAP_F32, NULL, NULL, 0, 8, space, sizeof space) == BITSNAP_OK);
+    for (c = 1; c <= 2048; c = 2 * c + c % 3) /* beyond the last octave there is nothing, however far */
+        for (i = 0; i < 2000; i++) {
+            const uint32_t end = 2 + c * 277;
+            one = (uint32_t)test_random() >> test_below(10);
+            if (i < 32) one = (2 + ((uint32_t)1 << i) + 5) << 1;
+            if (i == 32) one = end << 1;
+            if (i == 33) one = ~UINT32_C(0);
+            if (one >> 1 >= end) CHECK(bitsnap_log_decode(out, 1, BITSNAP_F32, &one, NULL, 0, c, space, sizeof space) == BITSNAP_E_CORRUPT, "%u cells: %X", c, one);
+            else if (one >> 1 != 1) (void)bitsnap_log_decode(out, 1, BITSNAP_F32, &one, NULL, 0, c, space, sizeof space);
+        }
+}
+
+/* ---- frames ---- */
+
+static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
+
+enum { MATRIX = DATA_SHAPES, NANS, FEW, SHAPES };
+
+/* Elements of a shape of data.h; of a matrix whose rows and columns differ in scale; NaNs; or zeros but for very few. */
+static void fill(uint8_t *p, size_t n, unsigned f, int shape, size_t columns)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f], bits = 8 * w - 1 - m, middle = (1u << (bits - 1)) - 4;
+    size_t i;
+    if (shape < DATA_SHAPES) data_fill(p, n, floats[f], shape);
+    else
+        for (i = 0; i < n; i++) {
+            const size_t row = columns ? i / columns : 0, column = columns ? i % columns : i;
+            const uint64_t r = test_random(), mantissa = r & (((uint64_t)1 << m) - 1), sign = (r >> 63) << (8 * w - 1);
+            const uint64_t exponent = middle - (row * 2654435761u >> 7 & (f ? 7 : 3)) - (column * 2654435761u >> 7 & (f ? 7 : 3)) - (r >> 61 & 1);
+            data_store(p + i * w, shape == MATRIX                              ? sign | exponent << m | mantissa
+                                  : shape == NANS                              ? sign | (((uint64_t)1 << bits) - 1) << m | mantissa
+                                  : test_below(n < 1000 ? n + 1 : n / 3) ? 0
+                                                                               : sign | exponent << m | mantissa, w);
+        }
+}
+
+/* What is certified must be true, and not much more than that. */
+static void check_certificate(const uint8_t *frame, const bitsnap_info *info, const uint8_t *given, const uint8_t *decoded, unsigned f)
+{
+    const unsigned w = info->width;
+    const bitsnap_certificate *c = &info->certificate;
+    long double most = 0, largest = 0, relative = 0, squares = 0, slack = 0, largest_x = 0;
+    uint64_t counted = 0, least_exact = 0, most_exact = 0, first = 0, run;
+    const uint8_t *p = frame + info->header_size;
+    const double few = f == 3 ? 6 * UNIT : 1.01 * UNIT; /* each relative error is rounded up */
+    while (first < info->count) {
+        const uint32_t head = bsn_load32(p);
+        const uint8_t *body = p + (info->checks ? 12 : 4);
+        uint64_t i, end;
+        run = (head & 255) == BSN_FORM_CONST ? bsn_load32(body + w) : 1;
+        end = first + (run << info->block_log2);
+        if (end > info->count) end = info->count;
+        for (i = first; i < end && (head & 255) == BSN_FORM_QUANTIZED; i++) {
+            const uint64_t x = load(given, (size_t)i, w), y = load(decoded, (size_t)i, w);
+            long double a, d, u;
+            if (kind(x, f) != 1) {
+                least_exact += kind(x, f) == 2;
+                most_exact += kind(x, f) == 2;
+                continue;
+            }
+            a = fabsl(value(x, f));
+            d = fabsl(value(x, f) - value(y, f));
+            u = a / 4194304; /* a unit of what errors are measured in is less */
+            counted++;
+            most_exact += x == y;
+            if (largest < d) largest = d;
+            if (most < d / a) most = d / a;
+            if (largest_x < a) largest_x = a;
+            relative += d / a;
+            squares += d * d;
+            if (x != y) slack += 2 * d * u + 130 * u * u;
+        }
+        first = end;
+        p = body + (head >> 8);
+    }
+    CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
+    CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
+    CHECK(c->bound == bitsnap_log_bound(info->cells) && c->max_relative <= c->bound);
+    CHECK(c->max_relative >= most && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
+    CHECK(c->max_absolute >= largest, "%.20g for %.20Lg", c->max_absolute, largest);
+    CHECK(c->max_absolute <= largest * (1 + 1e-15L) + (f == 3 ? largest_x / 4194304 : 0) + DBL_MIN, "%.20g for %.20Lg", c->max_absolute, largest);
+    if (!counted) {
+        CHECK(c->mean_relative == 0 && c->mean_square == 0 && c->max_absolute == 0);
+        return;
+    }
+    CHECK(c->mean_relative >= relative / counted * (1 - 1e-17L) && c->mean_relative <= relative / counted + few, "%.20g for %.20Lg", c->mean_relative, relative / counted);
+    CHECK(c->mean_square >= squares / counted * (1 - 1e-17L), "%.20g for %.20Lg", c->mean_square, squares / counted);
+    CHECK(squares > DBL_MAX / 2 || c->mean_square <= ((squares + slack) * (1 + 1e-12L) + DBL_MIN) / counted * (1 + 1e-12L), "%.20g for %.20Lg", c->mean_square, squares / counted);
+}
+
+typedef struct example {
+    unsigned f, cells, log2, flags;
+    size_t n;
+    uint64_t columns;
+    int shape, level;
+} example;
+
+static unsigned scaled_blocks, quantized_blocks;
+
+static void forms_of(const uint8_t *frame, const bitsnap_info *info)
+{
+    const uint8_t *p = frame + info->header_size;
+    uint64_t cell = 0;
+    while (cell < info->blocks) {
+        const uint32_t head = bsn_load32(p);
+        p += info->checks ? 12 : 4;
+        scaled_blocks += (head & 255) == BSN_FORM_SCALED;
+        quantized_blocks += (head & 255) == BSN_FORM_QUANTIZED;
+        cell += (head & 255) == BSN_FORM_CONST ? bsn_load32(p + info->width) : 1;
+        p += head >> 8;
+    }
+}
+
+static void frame_of(const example *e)
+{
+    const bitsnap_dtype dtype = (bitsnap_dtype)floats[e->f];
+    const unsigned w = bitsnap_width(dtype);
+    const size_t n = e->n, room = room_for(n, w, e->log2);
+    guarded given = guarded_alloc(n * w, 0), out = guarded_alloc(n * w, 0), frame;
+    uint8_t *first = (uint8_t *)malloc(room), *other = (uint8_t *)malloc(room), *decoded = (uint8_t *)malloc(n * w + 1);
+    const bitsnap_kernels *k;
+    bitsnap b = fresh(1);
+    bitsnap_info info;
+    size_t size = 0, size2, i;
+    unsigned t;
+    char what[200];
+    snprintf(what, sizeof what, "%s, %u cells, %lu elements, %lu columns, shape %d, level %d, log2 %u", bitsnap_dtype_name(dtype), e->cells,
+             (unsigned long)n, (unsigned long)e->columns, e->shape, e->level, e->log2);
+    fill(given.p, n, e->f, e->shape, (size_t)e->columns);
+    b.level = e->level;
+    b.flags = e->flags;
+    b.block_log2 = e->log2;
+    b.columns = e->columns;
+    b.quantizer.cells = e->cells;
+    b.kernels = bitsnap_kernels_get(0);
+    CHECK(bitsnap_encode(&b, first, room, &size, given.p, n, dtype) == BITSNAP_OK, "%s: %s", what, bitsnap_message(&b));
+    if (!e->log2) CHECK(size <= bitsnap_bound(n, dtype), "%s", what);
+    frame = guarded_alloc(size, 0);
+    memcpy(frame.p, first, size);
+    CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s: %s, R%u", what, bitsnap_message(&b), b.error.rule);
+    if (!e->cells) CHECK(!n || !memcmp(decoded, given.p, n * w), "%s", what);
+    for (i = 0; i < n && e->cells; i++)
+        CHECK(near(load(given.p, i, w), load(decoded, i, w), e->f, bitsnap_log_bound(e->cells)), "%s: element %lu", what, (unsigned long)i);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        b.kernels = k;
+        memset(b.workspace, t & 1 ? 0xFF : 0xA5, 1 << 20); /* must not matter */
+        CHECK(bitsnap_encode(&b, other, room, &size2, given.p, n, dtype) == BITSNAP_OK && size == size2 && !memcmp(first, other, size), "%s: other bytes: %s",
+              bitsnap_kernels_name(k), what);
+        memset(out.p, 0x77, n * w);
+        CHECK(bitsnap_decode(&b, out.p, n, dtype, frame.p, size) == BITSNAP_OK && (!n || !memcmp(out.p, decoded, n * w)), "%s: %s", bitsnap_kernels_name(k), what);
+        CHECK(bitsnap_test(&b, frame.p, size) == BITSNAP_OK, "%s", what);
+        CHECK(bitsnap_verify(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s", what);
+    }
+    b.flags = e->flags | BITSNAP_VERIFY;
+    CHECK(bitsnap_encode(&b, other, room, &size2, given.p, n, dtype) == BITSNAP_OK && size == size2 && !memcmp(first, other, size), "%s", what);
+    if (n) {
+        const size_t from = test_below(n), count = 1 + test_below(n - from);
+        guarded range = guarded_alloc(count * w, 0);
+        CHECK(bitsnap_decode_range(&b, range.p, from, count, dtype, frame.p, size) == BITSNAP_OK && !memcmp(range.p, decoded + from * w, count * w), "%s", what);
+        guarded_free(range);
+        decoded[test_below(n * w)] ^= 1;
+        CHECK(bitsnap_verify(&b, decoded, n, dtype, frame.p, size) == BITSNAP_E_DIFFERENT, "%s", what);
+        CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s", what);
+    }
+    CHECK(bitsnap_read_info(&info, frame.p, size) == BITSNAP_OK && info.cells == e->cells && info.frame_size == size && !info.has_content_id, "%s", what);
+    CHECK(info.columns == (e->cells || e->level == BITSNAP_BEST ? e->columns : 0), "%s", what);
+    if (e->cells) check_certificate(frame.p, &info, given.p, decoded, e->f);
+    else CHECK(info.certificate.bound == 0 && info.certificate.counted == 0);
+    if (n) forms_of(frame.p, &info);
+    guarded_free(given);
+    guarded_free(out);
+    guarded_free(frame);
+    free(first);
+    free(other);
+    free(decoded);
+}
+
+static void frames(void)
+{
+    static const unsigned cells[] = { 1, 8, 35, 70, 300, 2048, 0 };
+    static const size_t counts[] = { 0, 1, 2, 3, 63, 64, 65, 500, 1001, 4097, 8191 };
+    static const unsigned logs[] = { 0, 6, 8, 10, 12 };
+    unsigned round;
+    for (round = 0; round < 800; round++) {
+        example e;
+        memset(&e, 0, sizeof e);
+        e.f = round % 4;
+        e.cells = cells[round / 4 % 7];
+        e.n = test_below(3) ? 700 + test_below(6000) : counts[test_below(sizeof counts / sizeof *counts)];
+        e.log2 = logs[test_below(5)];
+        e.shape = test_below(2) ? MATRIX : (int)(round % SHAPES);
+        e.level = e.cells ? (int)test_below(3) : BITSNAP_BEST;
+        e.flags = test_below(4) ? 0 : BITSNAP_NO_CHECKS;
+        switch (test_below(7)) {
+        case 0: e.columns = 0; break;
+        case 1: e.columns = 1; break;              /* one column */
+        case 2: e.columns = e.n ? e.n : 5; break;  /* one row */
+        case 3: e.columns = 2 * e.n + 1; break;
+        default: e.columns = 16 + test_below(100); break;
+        }
+        frame_of(&e);
+    }
+    CHECK(scaled_blocks > 50 && quantized_blocks > 500, "%u SCALED, %u QUANTIZED", scaled_blocks, quantized_blocks);
+}
+
+static void every_shape(void)
+{
+    unsigned f;
+    int shape;
+    for (f = 0; f < 4; f++)
+        for (shape = 0; shape < SHAPES; shape++) {
+            example e;
+            memset(&e, 0, sizeof e);
+            e.f = f;
+            e.cells = shape % 2 ? 35 : 8;
+            e.n = 65536 * (1 + (size_t)(shape % 3 == 0)) + 77 * (size_t)(shape % 2);
+            e.shape = shape;
+            e.columns = shape % 3 ? 768 : 0;
+            e.level = shape % 3;
+            frame_of(&e);
+        }
+}
+
+/* ---- threads and pieces ---- */
+
+static void run_backwards(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    const unsigned workers = *(const unsigned *)context;
+    while (count--) task(argument, count, (unsigned)(count * 7 % workers));
+}
+
+static void workers_and_pieces(void)
+{
+    unsigned f, lossless, workers, log2 = 9;
+    for (f = 0; f < 4; f++)
+        for (lossless = 0; lossless < 2; lossless++) {
+            const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
+            const unsigned w = bitsnap_width(dtype);
+            const size_t n = 20 * 512 + 301, cell = 512, room = room_for(n, w, log2);
+            uint8_t *given = (uint8_t *)malloc(n * w), *one = (uint8_t *)malloc(room), *other = (uint8_t *)malloc(room), *decoded = (uint8_t *)malloc(n * w), *out = (uint8_t *)malloc(n * w);
+            size_t whole, size, at, i, used, got;
+            fill(given, n, f, MATRIX, 40);
+            for (workers = 0; workers <= 4; workers++) {
+                bitsnap b = fresh(workers ? workers : 1);
+                bitsnap_stream s;
+                uint8_t index[8 * 32];
+                b.columns = 40;
+                b.quantizer.cells = lossless ? 0 : 70;
+                b.level = BITSNAP_BEST;
+                b.block_log2 = log2;
+                if (!workers) {
+                    CHECK(bitsnap_encode(&b, one, room, &whole, given, n, dtype) == BITSNAP_OK);
+                    CHECK(bitsnap_decode(&b, decoded, n, dtype, one, whole) == BITSNAP_OK);
+                    continue;
+                }
+                b.run = run_backwards;
+                b.run_context = &workers;
+                CHECK(bitsnap_encode(&b, other, room, &size, given, n, dtype) == BITSNAP_OK && size == whole && !memcmp(one, other, whole), "%u workers", workers);
+                memset(out, 0, n * w);
+                CHECK(bitsnap_decode(&b, out, n, dtype, one, whole) == BITSNAP_OK && !memcmp(out, decoded, n * w), "%u workers", workers);
+                CHECK(bitsnap_push_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.columns == 40);
+                s.index = index;
+                s.index_capacity = sizeof index;
+                for (i = 0; i < n; i += workers * cell) {
+                    const size_t m = bsn_min(workers * cell, n - i);
+                    CHECK(bitsnap_push(&b, &s, other + at, bsn_min(m * w + 16 * workers, room - at), &size, given + i * w, m) == BITSNAP_OK);
+                    at += size;
+                }
+                CHECK(bitsnap_push_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK);
+                CHECK(at + size == whole && !memcmp(one, other, whole), "pieces of %u cells", workers);
+                CHECK(bitsnap_pull_begin(&b, &s, one, whole, &at) == BITSNAP_OK);
+                memset(out, 0, n * w);
+                for (i = 0; i < n; i += got) {
+                    CHECK(bitsnap_pull(&b, &s, out + i * w, bsn_min(workers * cell, n - i), &got, one + at, whole - at, &used) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                    if (!got) break;
+                    at += used;
+                }
+                CHECK(bitsnap_pull_end(&b, &s, one + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
+                CHECK(!memcmp(out, decoded, n * w));
+            }
+            free(given);
+            free(one);
+            free(other);
+            free(decoded);
+            free(out);
+        }
+}
+
+/* ---- damage, capacities, mistakes ---- */
+
+static void damage_and_capacity(void)
+{
+    unsigned f, lossless, seen = 0;
+    for (f = 0; f < 4; f++)
+        for (lossless = 0; lossless < 2; lossless++) {
+            const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
+            const unsigned w = bitsnap_width(dtype);
+            const size_t n = 400, room = room_for(n, w, 8);
+            uint8_t *given = (uint8_t *)malloc(n * w), *frame = (uint8_t *)malloc(room), *out = (uint8_t *)malloc(n * w);
+            bitsnap b = fresh(1);
+            size_t size, size2, i;
+            unsigned bit;
+            fill(given, n, f, MATRIX, 16);
+            b.columns = 16;
+            b.quantizer.cells = lossless ? 0 : 8;
+            b.level = BITSNAP_BEST;
+            b.block_log2 = 8;
+            CHECK(bitsnap_encode(&b, frame, room, &size, given, n, dtype) == BITSNAP_OK);
+            seen |= 1u << (frame[24 + 2 + frame[16]] & 7);
+            for (i = 0; i < size; i++) {
+                guarded cut = guarded_alloc(i, 0);
+                memcpy(cut.p, frame, i);
+                CHECK(bitsnap_decode(&b, out, n, dtype, cut.p, i) == BITSNAP_E_TRUNCATED, "%s cut at %lu: %s", bitsnap_dtype_name(dtype), (unsigned long)i, bitsnap_message(&b));
+                CHECK(bitsnap_encode(&b, cut.p, i, &size2, given, n, dtype) == (i ? BITSNAP_E_CAPACITY : b.error.status) && size2 == 0, "%s to %lu of %lu bytes",
+                      bitsnap_dtype_name(dtype), (unsigned long)i, (unsigned long)size);
+                guarded_free(cut);
+            }
+            for (i = 0; i < size; i++)
+                for (bit = 0; bit < 8; bit++) {
+                    frame[i] ^= (uint8_t)(1u << bit);
+                    CHECK(bitsnap_decode(&b, out, n, dtype, frame, size) != BITSNAP_OK, "%s: bit %u of byte %lu is not noticed", bitsnap_dtype_name(dtype), bit, (unsigned long)i);
+                    b.flags = BITSNAP_IGNORE_CHECKS;
+                    (void)bitsnap_decode(&b, out, n, dtype, frame, size);
+                    b.flags = 0;
+                    frame[i] ^= (uint8_t)(1u << bit);
+                }
+            CHECK(bitsnap_decode(&b, out, n, dtype, frame, size) == BITSNAP_OK);
+            free(given);
+            free(frame);
+            free(out);
+        }
+    CHECK(seen >> BSN_FORM_SCALED & 1 && seen >> BSN_FORM_QUANTIZED & 1, "forms %X", seen);
+}
+
+static void callers_mistakes(void)
+{
+    static float elements[200];
+    uint8_t frame[2000];
+    bitsnap b = fresh(1);
+    size_t size;
+    unsigned dtype;
+    b.quantizer.cells = 2049;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT && size == 0);
+    b.quantizer.cells = 8;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++)
+        CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_E_ARGUMENT, "%s", bitsnap_dtype_name((bitsnap_dtype)dtype));
+    b.flags = BITSNAP_CONTENT_ID;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
+    b.flags = 0;
+    b.base.data = elements;
+    b.base.count = 200;
+    b.base.dtype = BITSNAP_F32;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
+    b.base.data = NULL;
+    b.workspace_size = bitsnap_workspace(16, 1);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_WORKSPACE);
+    b.workspace_size = bitsnap_workspace_delta(16, 1);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_OK);
+    b.quantizer.cells = 0;
+    b.columns = 10;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++) { /* columns of integers are no mistake, but have no effect */
+        bitsnap_info info;
+        b.level = BITSNAP_BEST;
+        CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.columns == 0);
+    }
+}
+
+int main(void)
+{
+    test_program = "quantize";
+    RUN(thresholds);
+    RUN(least_cells);
+    RUN(short_patterns);
+    RUN(f32_patterns);
+    RUN(f64_patterns);
+    RUN(wrong_codes);
+    RUN(frames);
+    RUN(every_shape);
+    RUN(workers_and_pieces);
+    RUN(damage_and_capacity);
+    RUN(callers_mistakes);
+    return test_failures != 0;
+}
