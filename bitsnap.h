@@ -5782,13 +5782,12 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
 
 /* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
  * so that each place begins a group. */
-static unsigned bsn_window_ahead(const bsn_layout *y, const uint8_t *elements, size_t n)
+static unsigned bsn_window_ahead(uint32_t h[256], const bsn_layout *y, const uint8_t *elements, size_t n)
 {
     const unsigned width = y->field.width, down = 8 * width - 1 - y->field.symbol_bits;
     const size_t step = n / 64 * width;
-    uint32_t h[256];
     size_t i, j;
-    memset(h, 0, sizeof h);
+    memset(h, 0, 256 * sizeof *h);
     for (i = 0; i < 64; i++) bsn_prefetch(elements + i * step, 64 * width);
     for (i = 0; i < 64; i++)
         for (j = 0; j < 8; j++) {
@@ -5799,8 +5798,8 @@ static unsigned bsn_window_ahead(const bsn_layout *y, const uint8_t *elements, s
 }
 
 /* Splits a block into raw planes, which go to the body, and symbols. Where `counts` is not null the symbols of the window
- * at `base` are counted on the way. */
-static void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
+ * at `base` are counted on the way. (Not inlined, as its frame would lie below those of deltas.) */
+BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
                              const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
 {
     const unsigned top = c->width - 1;
@@ -5899,7 +5898,7 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     memcpy(body, y.descriptor, y.descriptor_size);
     if (counting) {
         memset(counts, 0, sizeof counts);
-        window = bsn_window_ahead(&y, elements, n);
+        window = bsn_window_ahead(w->lists.count, &y, elements, n);
     }
     bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);

@@ -998,7 +998,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
 BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
 {
     unsigned b;
-    BSN_UNROLL
     for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
         uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
         BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
@@ -1018,8 +1017,7 @@ static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size
     BSN_UNROLL
     for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
     for (; n >= 512; n -= 512, list += 512) {
-        __m256i four[2][4];
-        BSN_UNROLL
+        __m256i four[2][4]; /* on the stack */
         for (i = 0; i < 4; i++) {
             __m256i x[4];
             BSN_UNROLL
