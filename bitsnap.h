@@ -3399,6 +3399,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
     const uint32_t n = item->count;
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
+    const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5, last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
@@ -3464,7 +3465,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         return choice.kind;
     }
     /* exact counts: weigh the alternatives, but of an escape's list only one */
-    for (shift = item->level && w->level != BITSNAP_BEST ? 9 : 5; shift <= 9; shift++) {
+    for (shift = first; shift <= last; shift++) {
         choice = bsn_choose_codes(x, h, n, 0, shift, item->level == 0, same);
         same = choice.kept;
         if (choice.bits < best) {
@@ -3948,16 +3949,21 @@ BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8
 }
 
 /* x->of_symbol has been counted. */
-static void bsn_take_census(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
+/* Elements that are as predicted are those of a symbol that have not been counted. */
+static void bsn_census_end(bsn_census *x)
 {
     unsigned s, t;
-    BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
     for (s = 0; s < 256; s++) {
         uint32_t others = 0;
         if (!x->of_symbol[s]) continue;
         for (t = 1; t < BSN_TOKENS; t++) others += x->token[s][t];
         x->token[s][0] = x->of_symbol[s] - others;
     }
+}
+
+static void bsn_census_add(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
+{
+    BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
 }
 
 /* Classes by their borders, of which those that no element reaches do not count. */
@@ -6311,6 +6317,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
 {
     const bsn_exponent exponent = bsn_exponent_of(c->dtype);
     const unsigned width = c->width, most = exponent.mask && n >= 256 ? c->classes : 1;
+    const size_t sample = c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 : 1; /* chunks, of which one is counted */
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *symbols = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *dealt = symbols + ((n + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
@@ -6323,13 +6330,14 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     bsn_writer wr;
     counts[0] = n;
     if (most > 1) {
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_exponents(symbols + i, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
-        }
         memset(census, 0, sizeof *census);
-        c->kernels->histogram(census->of_symbol, symbols, n, w->lists.tables);
-        bsn_take_census(census, words, symbols, n, width);
+        for (i = 0; i < n; i += sample * BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, n - i);
+            bsn_exponents(symbols, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
+            c->kernels->histogram(census->of_symbol, symbols, m, w->lists.tables);
+            bsn_census_add(census, words + i * width, symbols, m, width);
+        }
+        bsn_census_end(census);
         classes = bsn_choose_borders(census, borders, most);
     }
     if ((size_t)(end - body) < classes) return 0;
@@ -6337,9 +6345,20 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     t.narrow = any < 256;
     if (classes > 1) {
         memset(counts, 0, sizeof counts);
-        t.narrow = 0;
-        for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
-        for (k = 0; k < classes; k++) {
+        if (sample > 1) {
+            size_t above[BSN_CLASSES];
+            memset(above, 0, sizeof above);
+            for (i = 0; i < n; i += BSN_CHUNK) {
+                const size_t m = bsn_min(BSN_CHUNK, n - i);
+                bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
+            }
+            for (k = 0; k < classes; k++) counts[k] = (k ? above[k - 1] : n) - above[k];
+            t.narrow = any < 256 ? (1u << classes) - 1 : 0;
+        } else {
+            t.narrow = 0;
+            for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
+        }
+        for (k = 0; k < classes && sample == 1; k++) {
             uint32_t larger = 0;
             for (s = 0; s < 256; s++)
                 for (i = BSN_TOKEN_256; i < BSN_TOKENS && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
@@ -6347,7 +6366,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         }
     }
     bsn_writer_begin(&wr, w, c, body, end, scratch);
-    wr.thorough = 1;
+    wr.thorough = c->level != BITSNAP_FAST;
     *wr.at++ = (uint8_t)classes;
     for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
     if (classes > 1 || t.narrow) {
