@@ -6,6 +6,7 @@
 #include "chain.h"
 #include "commands.h"
 #include "file.h"
+#include "lossy.h"
 #include "progress.h"
 #include "tally.h"
 
@@ -23,6 +24,8 @@ typedef struct job {
     int with_bound, with_text; /* with_text: the header text is known */
     const base *base;      /* -b */
     chain_file self;
+    lossy lossy;           /* what is quantized */
+    adam_choice *roles;    /* of each tensor, where something is */
     int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
     char why[96];
     fault *f;
@@ -72,6 +75,12 @@ static int begin(job *j, const char *path)
     return 0;
 }
 
+static int note_frame(void *context, const file_frame *frame, fault *f)
+{
+    job *j = (job *)context;
+    return chain_note_frame(&j->self, frame, f) || lossy_note(&j->lossy, frame, f);
+}
+
 static int look(job *j, const char *path)
 {
     uint64_t header;
@@ -84,10 +93,11 @@ static int look(job *j, const char *path)
     if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
     j->reader.observer.note = tally_note;
     j->reader.observer.context = &j->tally;
-    j->reader.frame_observer.note = chain_note_frame;
-    j->reader.frame_observer.context = &j->self;
+    j->reader.frame_observer.note = note_frame;
+    j->reader.frame_observer.context = j;
     header = j->reader.done;
     if (read_blocks(j)) return 1;
+    if (!raw && j->reader.quantized && !(j->roles = adam_roles(&j->model, path))) return fault_memory(j->f);
     if (!raw && j->reader.done - header != j->model.data_size)
         return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
                          (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.done - header));
@@ -192,6 +202,14 @@ static sums add_up(const job *j)
     return s;
 }
 
+static lossy_names names_of(const job *j)
+{
+    lossy_names names;
+    names.model = j->roles ? &j->model : NULL;
+    names.roles = j->roles;
+    return names;
+}
+
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void print_totals(const job *j, const sums *s)
@@ -204,6 +222,13 @@ static void print_totals(const job *j, const sums *s)
     (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
                  (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
                  j->reader.frames.count);
+    if (j->reader.quantized) {
+        const lossy_names names = names_of(j);
+        const lossy_sums l = lossy_add_up(&j->lossy, &names);
+        (void)printf("lossy    ");
+        lossy_print_line(stdout, &l, &names);
+        (void)putchar('\n');
+    }
     if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out, !j->o->quiet);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
@@ -238,6 +263,11 @@ static void print_json(const job *j, const sums *s, const char *path)
     }
     if (j->reader.kind == SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
+    json_member_truth(&out, "lossy", j->reader.quantized);
+    if (j->reader.quantized) {
+        const lossy_names names = names_of(j);
+        lossy_json(&j->lossy, &out, &names);
+    }
     tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound);
     json_end(&out, '}');
     (void)putc('\n', stdout);
@@ -268,11 +298,19 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
                 (void)print_text(stdout, path, strlen(path));
                 (void)fputs(":\n", stdout);
             }
-            if (!o->quiet) print_table(&j);
+            if (!o->quiet) {
+                print_table(&j);
+                if (j.reader.quantized) {
+                    const lossy_names names = names_of(&j);
+                    lossy_print_table(&j.lossy, &names);
+                }
+            }
             print_totals(&j, &s);
         }
     }
     tally_close(&j.tally);
+    lossy_free(&j.lossy);
+    free(j.roles);
     safetensors_free(&j.model);
     file_read_close(&j.reader);
     input_close(&j.in);
