@@ -122,7 +122,7 @@ static const tensor *partner_of(const tensor *t, const pattern *p, const tensor 
     name.at = made;
     other = tensor_find(names, count, name);
     free(made);
-    return other && !slice_compare(other->dtype, t->dtype) && shape_same(other->shape, t->shape) ? other : NULL;
+    return other && shape_same(other->shape, t->shape) ? other : NULL;
 }
 
 adam_choice *adam_roles(const safetensors *model, const char *path)
@@ -182,20 +182,16 @@ static const preset presets[] = {
     { "exact", 0, 0 }, { "lossless", 0, 0 }, { "resume", 70, 35 }, { "standard", 16, 8 }, { "small", 8, 4 }
 };
 
-/* Digits, perhaps with a point, and nothing else, up to `end`. */
+/* A number as people write it, 0.001 or 1e-3, and nothing else up to `end`, behind which stands no digit. */
 static int parse_number(const char *text, const char *end, double *x)
 {
-    double unit = 1;
-    int digits = 0, behind = 0;
-    *x = 0;
-    for (; text < end; text++) {
-        if (*text == '.' && !behind++) continue;
-        if (*text < '0' || *text > '9' || digits++ == 17) return 1;
-        *x = 10 * *x + (*text - '0');
-        if (behind) unit *= 10;
-    }
-    *x /= unit;
-    return !digits;
+    char *stop;
+    const char *p;
+    for (p = text; p < end; p++)
+        if (!strchr("0123456789.eE+-", *p)) return 1; /* no words, no hexadecimal digits */
+    if (text == end) return 1;
+    *x = strtod(text, &stop);
+    return stop != end;
 }
 
 static int is_log(const char *text, size_t size)

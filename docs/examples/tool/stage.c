@@ -27,9 +27,9 @@ typedef struct job {
 /* The path of the file beside `path` that has `other` where that has the pattern. */
 static char *path_beside(const char *path, const char *pattern, const char *other)
 {
-    const char *at = NULL, *next = strrchr(path, '/');
+    const char *at = NULL, *slash = strrchr(path, '/'), *next;
     char *made;
-    for (next = next ? next : path; (next = strstr(next, pattern)) != NULL; next++) at = next;
+    for (next = slash ? slash : path; (next = strstr(next, pattern)) != NULL; next++) at = next;
     made = (char *)malloc(strlen(path) + strlen(other) + 1);
     if (!made || !at) {
         free(made);
@@ -144,8 +144,9 @@ static int measure_all(job *j, const char *m_path)
 {
     adam_choice *choices = adam_roles(&j->m.model, m_path);
     const tensor **v_names = tensors_by_name(&j->v.model), **w_names = tensors_by_name(&j->w.model);
+    const int failed = !choices || !v_names || !w_names;
     size_t i;
-    for (i = 0; choices && v_names && w_names && i < j->m.model.count; i++) {
+    for (i = 0; !failed && i < j->m.model.count; i++) {
         const tensor *m = &j->m.model.tensors[i], *v = choices[i].partner, *w;
         if (choices[i].role != ADAM_M || !tensor_has_octaves(m)) continue;
         if (choices[i].by_file) v = tensor_find(v_names, j->v.model.count, m->name);
@@ -153,11 +154,10 @@ static int measure_all(job *j, const char *m_path)
         w = weight_of(m, &choices[i], w_names, j->w.model.count);
         if (w) measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
     }
-    i = choices && v_names && w_names;
     free(choices);
     free((void *)v_names);
     free((void *)w_names);
-    return i ? 0 : fault_memory(j->f);
+    return failed ? fault_memory(j->f) : 0;
 }
 
 static void conclude(stage *s, adam_policy *p, const job *j)
