@@ -290,23 +290,25 @@ static void report_certificates(const side *s)
 
 /* ================================================================================= COMPARING */
 
-/* The bound of what has just been read up to byte `end` of the data: the frame may not have ended. */
-static double side_bound(const side *s, uint64_t begin, uint64_t end)
+/* The bound of what has just been read up to byte `end` of the data, whose frame may not have ended; as lossy_bound. */
+static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound)
 {
-    double bound = lossy_bound(&s->lossy, begin, end);
-    if (s->packed && s->reader.in_frame && s->reader.info.cells) {
-        const double more = bitsnap_log_bound(s->reader.info.cells);
-        if (more > bound) bound = more;
-    }
-    return bound;
+    const file_reader *r = &s->reader;
+    const int bounded = lossy_bound(&s->lossy, begin, end, bound);
+    double more;
+    if (!s->packed || !r->in_frame || !r->frame_quantized) return bounded;
+    more = r->info.cells ? bitsnap_log_bound(r->info.cells) : 0;
+    if (more > *bound) *bound = more;
+    return bounded && more > 0;
 }
 
 /* The bound of a tensor that is quantized in one of the files: only of one, as two would not bound their difference. */
 static double bound_of(const job *j, const tensor *x, const tensor *y)
 {
-    const double a = side_bound(&j->a, x->begin, x->end), b = side_bound(&j->b, y->begin, y->end);
     const adam_choice *c = j->choices ? &j->choices[x - j->a.model->tensors] : NULL;
-    if (a > 0 && b > 0) return 0;
+    double a, b;
+    const int bounded = side_bound(&j->a, x->begin, x->end, &a) & side_bound(&j->b, y->begin, y->end, &b);
+    if (!bounded || (a > 0 && b > 0)) return 0;
     if (a > 0 || b > 0) return a > 0 ? a : b;
     return c && c->cells ? bitsnap_log_bound(c->cells) : 0;
 }

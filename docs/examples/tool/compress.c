@@ -62,6 +62,7 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     frame.bytes = count * bitsnap_width(form->dtype);
     frame.count = count;
     frame.dtype = form->dtype;
+    frame.quantized = form->cells != 0;
     frame.cells = form->cells;
     frame.columns = form->columns;
     frame.certificate = j->writer.certificate;

@@ -21,7 +21,7 @@ const char *size_text(char *text, uint64_t bytes)
     return text;
 }
 
-enum { FLAG_CHECKS = 1 }; /* of frames */
+enum { FLAG_CHECKS = 1, FLAG_QUANTIZED = 4 }; /* of frames */
 
 int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memcmp(bytes, file_magic, 8); }
 
@@ -371,8 +371,9 @@ static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
     }
     if (info->has_base != r->placed)
         return fail_at(f, r->frame_begin, r->placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
-    if (info->cells && !r->quantized) return fail_at(f, r->frame_begin, "a quantized frame in a file that announces none");
-    if (info->cells) r->met_quantized = 1;
+    r->frame_quantized = (input_bytes(r->in)[7] & FLAG_QUANTIZED) != 0;
+    r->met_quantized |= r->frame_quantized;
+    if (r->frame_quantized && !r->quantized) return fail_at(f, r->frame_begin, "a quantized frame in a file that announces none");
     r->range.dtype = info->base_dtype;
     if (info->has_base && (r->range.begin > r->link.base.data_size ||
                            info->count > (r->link.base.data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
@@ -394,9 +395,10 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
     frame->begin = r->done - frame->bytes - (r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size);
     frame->count = info->count;
     frame->dtype = info->dtype;
+    frame->quantized = r->frame_quantized;
     frame->cells = info->cells;
     frame->columns = info->columns;
-    if (info->cells && input_available(r->in) >= CERTIFICATE_SIZE)
+    if (r->frame_quantized && input_available(r->in) >= CERTIFICATE_SIZE)
         frame->certificate = certificate_read(input_bytes(r->in), info->cells);
     frame->role = !info->has_base ? 0 : info->base_dtype == info->dtype ? 1 : 2;
     frame->range = r->range;
@@ -424,7 +426,7 @@ static int frame_begin(file_reader *r, fault *f)
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
     return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, f)) ||
-           codec_reserve(r->codec, r->stream.block_log2, r->placed || r->stream.cells || r->stream.columns, f);
+           codec_reserve(r->codec, r->stream.block_log2, r->placed || r->frame_quantized || r->stream.columns, f);
 }
 
 static int frame_end(file_reader *r, fault *f)
@@ -506,11 +508,11 @@ static int skip(file_reader *r, uint64_t n, fault *f)
 }
 
 /* Whether blocks of a frame may have this form. */
-static int form_fits(unsigned form, const bitsnap_info *info)
+static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
 {
     if (form <= FORM_BYTES) return 1;
     if (form <= FORM_CLASSED) return info->has_base;
-    return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && info->cells != 0;
+    return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
 }
 
 /* Goes over the blocks of a frame; *footer gets its size. */
@@ -519,12 +521,12 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
     const block_kind kind = { info->width, info->block_log2, info->checks, info->has_base };
     uint64_t done = 0;
     *footer = 0;
-    if (info->blocks > 1 || info->has_content_id || info->cells)
-        *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (info->cells ? CERTIFICATE_SIZE : 0u);
+    if (info->blocks > 1 || info->has_content_id || r->frame_quantized)
+        *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (r->frame_quantized ? CERTIFICATE_SIZE : 0u);
     while (done < info->count) {
         block_size b;
         if (want(r, 4, f)) return 1;
-        if (!form_fits(input_bytes(r->in)[0], info))
+        if (!form_fits(input_bytes(r->in)[0], info, r->frame_quantized))
             return fail_at(f, r->in->offset, "a block of a form that is not known");
         if (want(r, block_need(input_bytes(r->in), &kind), f)) return 1;
         b = block_look(input_bytes(r->in), &kind, info->count - done);
@@ -552,7 +554,7 @@ static int look_at_frame(file_reader *r, fault *f)
     set_dtype(r, info.dtype);
     if (look_at_blocks(r, &info, &frame, &footer, f)) return 1;
     r->done += info.count * info.width;
-    if ((info.has_content_id || info.cells) && want(r, info.cells ? CERTIFICATE_SIZE : 8, f)) return 1;
+    if ((info.has_content_id || r->frame_quantized) && want(r, r->frame_quantized ? CERTIFICATE_SIZE : 8, f)) return 1;
     frame_describe(r, &info, &frame);
     return skip(r, footer, f) || frame_done(r, &frame, f);
 }

@@ -107,8 +107,9 @@ typedef struct file_frame {
     uint64_t begin, bytes;    /* of the data of the source */
     uint64_t count;
     bitsnap_dtype dtype;
-    unsigned cells;           /* where it is quantized, else 0 */
-    bitsnap_certificate certificate; /* likewise */
+    int quantized;
+    unsigned cells;           /* of an octave, where it is quantized so; else 0 */
+    bitsnap_certificate certificate; /* where it is quantized; bound 0: there is none */
     uint64_t columns;         /* 0: not known */
     int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */
     file_range range;         /* of the base, where there is one */
@@ -133,6 +134,7 @@ typedef struct file_reader {
     int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
     int quantized;         /* some of its frames are: what it restores is not what it was made from */
     int met_quantized;     /* such a frame has come */
+    int frame_quantized;   /* the frame is one */
     int ended;             /* the end record has been read and agreed */
     uint64_t claimed;      /* bytes of the source, as the header has it; SIZE_UNKNOWN where it does not */
     uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */

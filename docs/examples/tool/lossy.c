@@ -9,7 +9,7 @@
 
 int lossy_note(lossy *l, const file_frame *frame, fault *f)
 {
-    if (!frame->cells) return 0;
+    if (!frame->quantized) return 0;
     if (l->count == l->capacity) {
         const size_t capacity = l->capacity ? 2 * l->capacity : 64;
         file_frame *frames = (file_frame *)realloc(l->frames, capacity * sizeof *frames);
@@ -39,13 +39,17 @@ static size_t first_behind(const lossy *l, uint64_t begin)
     return low;
 }
 
-double lossy_bound(const lossy *l, uint64_t begin, uint64_t end)
+int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound)
 {
-    double bound = 0;
+    int bounded = 1;
     size_t i;
-    for (i = first_behind(l, begin); i < l->count && l->frames[i].begin < end; i++)
-        if (l->frames[i].certificate.bound > bound) bound = l->frames[i].certificate.bound;
-    return bound;
+    *bound = 0;
+    for (i = first_behind(l, begin); i < l->count && l->frames[i].begin < end; i++) {
+        const double here = l->frames[i].certificate.bound;
+        if (here <= 0) bounded = 0;
+        if (here > *bound) *bound = here;
+    }
+    return bounded;
 }
 
 /* ================================================================================= NAMES */
@@ -74,14 +78,16 @@ static label label_of(const lossy *l, const file_frame *x, const lossy_names *na
 {
     label a;
     const adam_choice *c;
+    double bound;
     size_t i;
     memset(&a, 0, sizeof a);
     if (!names->model || (i = tensor_of(x, names->model)) == names->model->count) return a;
     c = &names->roles[i];
     a.tensor = &names->model->tensors[i];
     a.role = c->role;
-    a.paired = c->role == ADAM_M && c->partner;
-    if (a.paired) a.update = adam_update_bound(x->certificate.bound, lossy_bound(l, c->partner->begin, c->partner->end));
+    a.paired = c->role == ADAM_M && c->partner && x->certificate.bound > 0 &&
+               lossy_bound(l, c->partner->begin, c->partner->end, &bound);
+    if (a.paired) a.update = adam_update_bound(x->certificate.bound, bound);
     return a;
 }
 
@@ -104,7 +110,8 @@ lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
         s.largest[a.role] = larger(s.largest[a.role], x->certificate.max_relative);
         s.pairs += a.paired != 0;
         s.update = larger(s.update, a.update);
-        if (!(x->certificate.max_relative <= x->certificate.bound)) s.within = 0;
+        if (x->certificate.bound <= 0) s.unbounded++;
+        else if (!(x->certificate.max_relative <= x->certificate.bound)) s.within = 0;
     }
     return s;
 }
@@ -126,6 +133,7 @@ void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names)
                           100 * s->largest[role]);
     if (s->pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s->update);
     (void)fprintf(to, s->within ? " all within bounds" : " NOT within bounds");
+    if (s->unbounded) (void)fprintf(to, ", but %zu have none", s->unbounded);
 }
 
 void lossy_print_table(const lossy *l, const lossy_names *names)
@@ -137,7 +145,9 @@ void lossy_print_table(const lossy *l, const lossy_names *names)
         const file_frame *x = &l->frames[i];
         const bitsnap_certificate *c = &x->certificate;
         const label a = label_of(l, x, names);
-        (void)printf("%-2s  LOG-%-3u  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], x->cells,
+        char family[16] = "other";
+        if (x->cells) (void)snprintf(family, sizeof family, "LOG-%u", x->cells);
+        (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
                      (unsigned long long)x->columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
                      c->max_absolute, (unsigned long long)c->exact);
         if (a.paired) (void)printf("%8.4f %%  ", 100 * a.update);

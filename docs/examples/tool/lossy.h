@@ -16,8 +16,9 @@ typedef struct lossy {
 int lossy_note(lossy *l, const file_frame *frame, fault *f);
 void lossy_free(lossy *l);
 
-/* The largest bound of elements between these bytes of the data; 0 where none is quantized. */
-double lossy_bound(const lossy *l, uint64_t begin, uint64_t end);
+/* The largest bound of elements between these bytes of the data; 0 where none is quantized. Returns 0 where quantized ones
+ * have no bound, else 1. */
+int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound);
 
 /* What tensors the frames are. `model` is null where that is not known; else `roles` has an entry for each tensor. */
 typedef struct lossy_names {
@@ -33,6 +34,7 @@ typedef struct lossy_sums {
     size_t pairs;                    /* moments whose counterpart is in the file, too */
     double update;                   /* the bound of the relative error of their updates */
     int within;                      /* what was measured is within every bound */
+    size_t unbounded;                /* tensors that have no bound */
 } lossy_sums;
 
 lossy_sums lossy_add_up(const lossy *l, const lossy_names *names);

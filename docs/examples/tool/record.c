@@ -31,7 +31,7 @@ bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells)
 {
     const double unit = 1 / 16777216.0; /* 2^-24 */
     bitsnap_certificate c;
-    c.bound = bitsnap_log_bound(cells);
+    c.bound = cells ? bitsnap_log_bound(cells) : 0;
     c.counted = load64(p);
     c.exact = load64(p + 8);
     c.mean_relative = c.counted ? (double)load64(p + 16) * unit / (double)c.counted : 0;

@@ -37,7 +37,7 @@ typedef struct block_size {
     uint64_t cells, elements;
 } block_size;
 
-/* The certificate of a frame of so many cells: CERTIFICATE_SIZE bytes of its footer. */
+/* The certificate of a frame of so many cells, or 0 where there is no bound: CERTIFICATE_SIZE bytes of its footer. */
 bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells);
 
 /* Bytes that must be there to tell the size of the block that begins at p, where at least 4 are. */
