@@ -130,7 +130,8 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     status = bitsnap_push_begin(b, &w->stream, w->packed, w->packed_size, &size, count, form->dtype);
     reset_form(w->codec);
     if (status) return write_failed(w, f);
-    return codec_reserve(w->codec, w->stream.block_log2, range || w->stream.cells || w->stream.columns, f) || output_write(w->out, w->packed, size, f);
+    return codec_reserve(w->codec, w->stream.block_log2, range || w->stream.cells || w->stream.columns, f) ||
+           output_write(w->out, w->packed, size, f);
 }
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
