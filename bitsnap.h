@@ -7709,7 +7709,7 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 /* ---- push ---- */
 
 /* The block size where the caller names none. With a base larger ones, but none larger than the elements need; with columns
- * so large that a block has 128 rows, as it carries scales for all columns. */
+ * so large that a block has 128 rows (level best: 512), as it carries scales for all columns. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
@@ -7720,7 +7720,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
     else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST))
-        while (log2 < BSN_LOG2_MAX && b->columns > (UINT64_C(1) << log2) / 128) log2++;
+        while (log2 < BSN_LOG2_MAX && b->columns > (UINT64_C(1) << log2) / (b->level == BITSNAP_BEST ? 512 : 128)) log2++;
     while (log2 > BSN_LOG2_DEFAULT && count <= UINT64_C(1) << (log2 - 1)) log2--;
     return log2;
 }

@@ -1385,7 +1385,7 @@ def moved(reject, offset):
 
 
 def decode_file_header(data):
-    """8.1: the kind, and the bytes of the source or UNKNOWN_SIZE."""
+    """8.1: the kind, whether frames are quantized, and the bytes of the source or UNKNOWN_SIZE."""
     if data[:8] != FILE_MAGIC:
         raise Reject(0, "no magic of a file", 0)
     file_need(data, 0, 32)
@@ -1395,11 +1395,11 @@ def decode_file_header(data):
         raise Reject(0, "the check of the file header", 24)
     if data[9] not in (KIND_RAW, KIND_SAFETENSORS, KIND_DELTA):
         raise Reject(0, "a source of kind %d" % data[9], 9)
-    if any(data[10:16]):
-        raise Reject(0, "reserved bytes of the file header", 10)
+    if data[10] > 1 or any(data[11:16]):
+        raise Reject(0, "reserved bits of the file header", 10)
     if data[9] == KIND_DELTA and u64(data, 16) == UNKNOWN_SIZE:
         raise Reject(0, "a delta to a source of unknown size", 16)
-    return data[9], u64(data, 16)
+    return data[9], data[10] == 1, u64(data, 16)
 
 
 def decode_streams(data, pos, end, text_size):
@@ -1579,8 +1579,8 @@ def decode_end_record(data, pos, source_size, frame_sizes):
 def decode_file(data, limit=DEFAULT_LIMIT, base=None):
     """8: the source that a .bsnap file holds; base: that of a delta, a .safetensors file."""
     data = bytes(data)
-    kind, said_size = decode_file_header(data)
-    source, frame_sizes, pos, base_data = bytearray(), [], 32, b""
+    kind, said_quantized, said_size = decode_file_header(data)
+    source, frame_sizes, pos, base_data, quantized = bytearray(), [], 32, b"", False
     if kind == KIND_SAFETENSORS:
         if data[pos:pos + 4] != TEXT_MAGIC:
             raise Reject(0, "no text behind the header of a .safetensors file", pos)
@@ -1597,10 +1597,13 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
             place, pos = decode_place_record(data, pos)
         frame, pos = decode_frame_of_file(data, pos, place, base_data, limit - len(source))
         source += frame.elements
+        quantized |= bool(frame.header.flags & QUANTIZED)
         frame_sizes.append(frame.size)
     if data[pos:pos + 4] != END_RECORD_MAGIC:
         raise Reject(0, "neither a frame nor the end record", pos)
     decode_end_record(data, pos, len(source), frame_sizes)
+    if quantized != said_quantized:
+        raise Reject(0, "the header does not tell whether frames are quantized", 10)
     if said_size not in (UNKNOWN_SIZE, len(source)):
         raise Reject(0, "the header says a source of %d bytes, not %d" % (said_size, len(source)), 16)
     return bytes(source)

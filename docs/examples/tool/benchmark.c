@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "file.h"
 #include "header.h"
+#include "plan.h"
 #include "progress.h"
 #include "text.h"
 
@@ -19,19 +20,18 @@
 #define REPETITIONS_MIN 5
 #define REPETITIONS_MAX 200
 
-typedef struct piece { /* one frame */
-    bitsnap_dtype dtype;
-    uint64_t begin, bytes;      /* of the elements */
-    size_t frame, frame_size;   /* place and size of what they become */
-} piece;
+/* What a piece becomes. */
+typedef struct frame {
+    size_t at, size;
+} frame;
 
 typedef struct job {
     const options *o;
     codec *codec;
     input in;
     header header;
-    piece *pieces;
-    size_t count;
+    plan plan;
+    frame *made;                   /* of each piece */
     uint8_t *elements, *back, *frames;
     uint64_t bytes;
     size_t frames_size, text_size; /* text_size: the coded header text */
@@ -47,36 +47,23 @@ static void *memory(uint64_t bytes)
     return p;
 }
 
-static int add_piece(job *j, bitsnap_dtype dtype, uint64_t begin, uint64_t bytes)
+/* The frames that compress makes, of tensors or of raw elements. */
+static int make_plan(job *j)
 {
-    piece *more;
-    if (!bytes) return 0;
-    more = (piece *)realloc(j->pieces, (j->count + 1) * sizeof *more);
-    if (!more) return fault_memory(j->f);
-    j->pieces = more;
-    more += j->count++;
-    memset(more, 0, sizeof *more);
-    more->dtype = dtype;
-    more->begin = begin;
-    more->bytes = bytes;
-    return 0;
-}
-
-/* Runs of tensors of one dtype, or raw elements. */
-static int plan(job *j)
-{
-    const safetensors *m = &j->header.model;
-    size_t i = 0;
-    if (j->o->dtype) return add_piece(j, j->o->dtype->codec, 0, j->bytes);
-    while (i < m->count) {
-        const bitsnap_dtype dtype = tensor_codec(&m->tensors[i]);
-        const uint64_t begin = m->tensors[i].begin;
-        uint64_t end = begin;
-        for (; i < m->count && (tensor_codec(&m->tensors[i]) == dtype || m->tensors[i].begin == m->tensors[i].end); i++)
-            end = m->tensors[i].end;
-        if (add_piece(j, dtype, begin, end - begin)) return 1;
+    safetensors raw;
+    tensor all;
+    memset(&raw, 0, sizeof raw);
+    memset(&all, 0, sizeof all);
+    if (j->o->dtype) {
+        all.type = j->o->dtype;
+        all.end = j->bytes;
+        all.elements = j->bytes / bitsnap_width(j->o->dtype->codec);
+        raw.tensors = &all;
+        raw.count = 1;
     }
-    return 0;
+    if (plan_make(&j->plan, j->o->dtype ? &raw : &j->header.model, NULL, NULL, j->o->level, j->f)) return 1;
+    j->made = (frame *)calloc(j->plan.count + 1, sizeof *j->made);
+    return j->made ? 0 : fault_memory(j->f);
 }
 
 static int load(job *j, const char *path)
@@ -94,12 +81,13 @@ static int load(job *j, const char *path)
         if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
         j->bytes = j->in.size - j->in.size % bitsnap_width(j->o->dtype->codec);
     }
-    if (plan(j)) return 1;
-    for (i = 0; i < j->count; i++) {
-        piece *p = &j->pieces[i];
-        const size_t bound = bitsnap_bound(p->bytes / bitsnap_width(p->dtype), p->dtype);
+    if (make_plan(j)) return 1;
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        const size_t bound = bitsnap_bound(p->bytes / bitsnap_width(p->form.dtype), p->form.dtype);
         if (!bound) return fault_memory(j->f);
-        p->frame = (size_t)room;
+        if (p->form.columns && codec_reserve(j->codec, 20, 1, j->f)) return 1;
+        j->made[i].at = (size_t)room;
         room += bound;
     }
     j->elements = (uint8_t *)memory(j->bytes);
@@ -108,19 +96,22 @@ static int load(job *j, const char *path)
     if (!j->elements || !j->back || !j->frames) return fault_memory(j->f);
     if (input_read(&j->in, j->elements, (size_t)j->bytes, &got, j->f)) return 1;
     if (got < j->bytes) return fault_set(j->f, "ended at byte %llu", (unsigned long long)j->in.offset);
-    for (i = 0; i < j->count; i++) swap_elements(j->elements + j->pieces[i].begin, (size_t)j->pieces[i].bytes, bitsnap_width(j->pieces[i].dtype));
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        swap_elements(j->elements + p->begin, (size_t)p->bytes, bitsnap_width(p->form.dtype));
+    }
     return 0;
 }
 
 static void bound(job *j)
 {
     size_t i, k;
-    for (i = 0; i < j->count; i++) {
-        const piece *p = &j->pieces[i];
-        const size_t cells = (size_t)(p->bytes / bitsnap_width(p->dtype) / BOUND_CELL) + 1;
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        const size_t cells = (size_t)(p->bytes / bitsnap_width(p->form.dtype) / BOUND_CELL) + 1;
         double *bits = (double *)calloc(cells, sizeof *bits);
         if (!bits) continue;
-        bound_cells(j->codec, j->elements + p->begin, (size_t)p->bytes, p->dtype, bits);
+        bound_cells(j->codec, j->elements + p->begin, (size_t)p->bytes, p->form.dtype, bits);
         for (k = 0; k < cells; k++) j->bound_bits += bits[k];
         free(bits);
     }
@@ -143,36 +134,44 @@ static int repeat(job *j)
         if (j->bytes) memcpy(j->back, j->elements, (size_t)j->bytes);
         keep_fastest(&j->copy, seconds_now() - t);
         t = seconds_now();
-        for (i = 0, j->frames_size = 0; i < j->count; i++) {
-            piece *p = &j->pieces[i];
-            const uint64_t count = p->bytes / bitsnap_width(p->dtype);
-            if (bitsnap_encode(b, j->frames + p->frame, bitsnap_bound(count, p->dtype), &p->frame_size, j->elements + p->begin, count, p->dtype))
+        for (i = 0, j->frames_size = 0; i < j->plan.count; i++) {
+            const piece *p = &j->plan.pieces[i];
+            const bitsnap_dtype dtype = p->form.dtype;
+            const uint64_t count = p->bytes / bitsnap_width(dtype);
+            frame *x = &j->made[i];
+            b->columns = p->form.columns;
+            if (bitsnap_encode(b, j->frames + x->at, bitsnap_bound(count, dtype), &x->size, j->elements + p->begin, count, dtype))
                 return fault_set(j->f, "%s", bitsnap_message(b));
-            j->frames_size += p->frame_size;
+            j->frames_size += x->size;
         }
         keep_fastest(&j->encode, seconds_now() - t);
         if (!n) memset(j->back, 0, (size_t)j->bytes);
         t = seconds_now();
-        for (i = 0; i < j->count; i++) {
-            const piece *p = &j->pieces[i];
-            if (bitsnap_decode(b, j->back + p->begin, p->bytes / bitsnap_width(p->dtype), p->dtype, j->frames + p->frame, p->frame_size))
+        for (i = 0; i < j->plan.count; i++) {
+            const piece *p = &j->plan.pieces[i];
+            const frame *x = &j->made[i];
+            if (bitsnap_decode(b, j->back + p->begin, p->bytes / bitsnap_width(p->form.dtype), p->form.dtype, j->frames + x->at, x->size))
                 return fault_set(j->f, "%s", bitsnap_message(b));
         }
         keep_fastest(&j->decode, seconds_now() - t);
         if (memcmp(j->elements, j->back, (size_t)j->bytes)) return fault_set(j->f, "decoded to other elements: a fault of the codec or of this machine");
     }
     b->flags |= BITSNAP_CONTENT_ID;
+    b->columns = 0;
     return 0;
 }
 
 /* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
 static uint64_t file_size(const job *j)
 {
-    uint64_t size = 32 + j->frames_size + 48 + 8 * (uint64_t)j->count;
+    uint64_t size = 32 + j->frames_size + 48 + 8 * (uint64_t)j->plan.count;
     size_t i;
     if (!j->o->dtype) size += 32 + j->text_size;
-    for (i = 0; i < j->count; i++) /* a frame of one block has a footer only for the content id */
-        size += j->pieces[i].bytes / bitsnap_width(j->pieces[i].dtype) > BOUND_CELL ? 8 : 48 + (j->frames[j->pieces[i].frame + 24] == 1 ? 4u : 0u);
+    for (i = 0; i < j->plan.count; i++) { /* a frame of one block has a footer only for the content id */
+        const uint8_t *p = j->frames + j->made[i].at;
+        bitsnap_info info;
+        if (!bitsnap_read_info(&info, p, j->made[i].size)) size += info.blocks > 1 ? 8 : 48 + (p[info.header_size] == 1 ? 4u : 0u);
+    }
     return size;
 }
 
@@ -228,7 +227,8 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f)
         failed = repeat(&j);
     }
     if (!failed) report(&j, path);
-    free(j.pieces);
+    plan_free(&j.plan);
+    free(j.made);
     free(j.elements);
     free(j.back);
     free(j.frames);

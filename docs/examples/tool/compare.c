@@ -10,6 +10,7 @@
 #include "difference.h"
 #include "file.h"
 #include "header.h"
+#include "lossy.h"
 #include "progress.h"
 
 #include <stdlib.h>
@@ -33,6 +34,8 @@ typedef struct side {
     uint64_t data_begin;   /* byte of the input with which the data begins, if it can be sought */
     uint64_t at;           /* byte of the data that comes next */
     uint64_t data_size;    /* SIZE_UNKNOWN: of raw elements from a pipe */
+    int quantized;         /* a .bsnap file in which something is */
+    lossy lossy;           /* what is */
     uint8_t *window;
 } side;
 
@@ -42,7 +45,9 @@ typedef struct job {
     side a, b;
     progress progress;
     json out;
+    adam_choice *choices;  /* of the first file's tensors: --adam */
     int equal;
+    int within;            /* what differs is within its bounds */
     fault *f;
 } job;
 
@@ -58,6 +63,8 @@ static int open_raw(side *s)
     return 0;
 }
 
+static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
+
 static int open_side(job *j, side *s, const char *path)
 {
     if (input_open(&s->in, path, j->f) || input_fill(&s->in, 8, j->f)) return 1;
@@ -66,6 +73,9 @@ static int open_side(job *j, side *s, const char *path)
     if (!s->window) return fault_memory(j->f);
     if (s->packed) {
         if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, NULL, j->f)) return 1;
+        s->quantized = s->reader.quantized;
+        s->reader.frame_observer.note = note_frame;
+        s->reader.frame_observer.context = &s->lossy;
         if (s->reader.kind == SOURCE_RAW) return open_raw(s);
         s->text = s->reader.text;
         s->text_size = s->reader.text_size;
@@ -86,6 +96,7 @@ static int open_side(job *j, side *s, const char *path)
 
 static void close_side(side *s)
 {
+    lossy_free(&s->lossy);
     file_read_close(&s->reader);
     header_free(&s->header);
     safetensors_free(&s->own_model);
@@ -196,10 +207,13 @@ static void json_tensor_begin(job *j, text_slice name, const char *status)
     json_member_string(&j->out, "status", status);
 }
 
+/* Something differs for which there is no bound. */
+static void note_different(job *j) { j->equal = j->within = 0; }
+
 /* A tensor of which there is no more to say. */
 static void report_state(job *j, text_slice name, const char *status, const char *words)
 {
-    j->equal = 0;
+    note_different(j);
     progress_wipe(&j->progress);
     if (j->o->json) {
         json_tensor_begin(j, name, status);
@@ -210,9 +224,12 @@ static void report_state(job *j, text_slice name, const char *status, const char
     }
 }
 
-static void report_difference(job *j, text_slice name, const difference *d)
+/* `bound`: of the relative errors, where the tensor is quantized in one of the files; else 0. */
+static void report_difference(job *j, text_slice name, const difference *d, double bound)
 {
+    const int within = bound > 0 && difference_is_within(d, bound);
     if (d->differing) j->equal = 0;
+    if (d->differing && !within) j->within = 0;
     if (j->o->json) {
         json_tensor_begin(j, name, d->differing ? "different" : "equal");
         json_name(&j->out, "dtype");
@@ -227,6 +244,10 @@ static void report_difference(job *j, text_slice name, const difference *d)
             json_member_real(&j->out, "max_rel_error", d->relative_max);
             json_member_whole(&j->out, "not_finite", d->not_finite);
             json_member_whole(&j->out, "no_relative_error", d->finite - d->related);
+        }
+        if (bound > 0) {
+            json_member_real(&j->out, "bound", bound);
+            json_member_truth(&j->out, "within_bound", within);
         }
         json_end(&j->out, '}');
         return;
@@ -245,56 +266,57 @@ static void report_difference(job *j, text_slice name, const difference *d)
         if (d->finite > d->related) (void)printf(", from zero: %llu", (unsigned long long)(d->finite - d->related));
         if (d->not_finite) (void)printf(", not finite: %llu", (unsigned long long)d->not_finite);
     }
+    if (bound > 0) (void)printf(", %s the bound of %.4g", within ? "within" : "NOT within", bound);
     (void)putchar('\n');
+}
+
+/* What the certificates of a .bsnap file say. */
+static void report_certificates(const side *s)
+{
+    lossy_names names = { NULL, NULL };
+    lossy_sums sums;
+    adam_choice *roles = s->raw ? NULL : adam_roles(s->model, s->in.name);
+    if (roles) {
+        names.model = s->model;
+        names.roles = roles;
+    }
+    sums = lossy_add_up(&s->lossy, &names);
+    (void)print_text(stdout, s->in.name, strlen(s->in.name));
+    (void)fputs(": certified: ", stdout);
+    lossy_print_line(stdout, &sums, &names);
+    (void)putchar('\n');
+    free(roles);
 }
 
 /* ================================================================================= COMPARING */
 
-/* The tensors of a file by name. */
-static int name_order(const void *x, const void *y)
+/* The bound of what has just been read up to byte `end` of the data, whose frame may not have ended; as lossy_bound. */
+static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound)
 {
-    return slice_compare((*(const tensor *const *)x)->name, (*(const tensor *const *)y)->name);
+    const file_reader *r = &s->reader;
+    const int bounded = lossy_bound(&s->lossy, begin, end, bound);
+    double more;
+    if (!s->packed || !r->in_frame || !r->frame_quantized) return bounded;
+    more = r->info.cells ? bitsnap_log_bound(r->info.cells) : 0;
+    if (more > *bound) *bound = more;
+    return bounded && more > 0;
 }
 
-static const tensor **by_name(const safetensors *m)
+/* The bound of a tensor that is quantized in one of the files: only of one, as two would not bound their difference. */
+static double bound_of(const job *j, const tensor *x, const tensor *y)
 {
-    const tensor **list = (const tensor **)malloc((m->count + 1) * sizeof *list);
-    size_t i;
-    if (!list) return NULL;
-    for (i = 0; i < m->count; i++) list[i] = &m->tensors[i];
-    if (m->count) qsort(list, m->count, sizeof *list, name_order);
-    return list;
-}
-
-static const tensor *find(const tensor **list, size_t count, text_slice name)
-{
-    size_t low = 0, high = count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = slice_compare(list[middle]->name, name);
-        if (order == 0) return list[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
-    }
-    return NULL;
-}
-
-static int same_shape(text_slice a, text_slice b)
-{
-    uint64_t x = 0, y = 0;
-    size_t at_a = 0, at_b = 0;
-    int more_a, more_b;
-    do {
-        more_a = shape_next(a, &at_a, &x);
-        more_b = shape_next(b, &at_b, &y);
-    } while (more_a && more_b && x == y);
-    return !more_a && !more_b;
+    const adam_choice *c = j->choices ? &j->choices[x - j->a.model->tensors] : NULL;
+    double a, b;
+    const int bounded = side_bound(&j->a, x->begin, x->end, &a) & side_bound(&j->b, y->begin, y->end, &b);
+    if (!bounded || (a > 0 && b > 0)) return 0;
+    if (a > 0 || b > 0) return a > 0 ? a : b;
+    return c && c->cells ? bitsnap_log_bound(c->cells) : 0;
 }
 
 /* Whether x and y can be compared element by element. */
 static int comparable(const tensor *x, const tensor *y)
 {
-    return !slice_compare(x->dtype, y->dtype) && same_shape(x->shape, y->shape) &&
+    return !slice_compare(x->dtype, y->dtype) && shape_same(x->shape, y->shape) &&
            x->end - x->begin == y->end - y->begin;
 }
 
@@ -302,6 +324,7 @@ static int compare_bytes(job *j, const tensor *x, const tensor *y)
 {
     difference d;
     uint64_t left = x->end - x->begin;
+    const int exchanged = j->a.quantized && !j->b.quantized; /* errors are relative to what was, not to what came of it */
     difference_begin(&d, x->type);
     if (left && go_to(&j->a, x->begin, j->f)) return fail_side(&j->a, j->f);
     if (left && go_to(&j->b, y->begin, j->f)) return fail_side(&j->b, j->f);
@@ -309,11 +332,12 @@ static int compare_bytes(job *j, const tensor *x, const tensor *y)
         const size_t n = left < WINDOW ? (size_t)left : WINDOW;
         if (need_data(&j->a, n, j->f)) return fail_side(&j->a, j->f);
         if (need_data(&j->b, n, j->f)) return fail_side(&j->b, j->f);
-        difference_add(&d, j->a.window, j->b.window, n);
+        if (exchanged) difference_add(&d, j->b.window, j->a.window, n);
+        else difference_add(&d, j->a.window, j->b.window, n);
         left -= n;
         progress_show(&j->progress, j->a.at);
     }
-    report_difference(j, x->name, &d);
+    report_difference(j, x->name, &d, bound_of(j, x, y));
     return 0;
 }
 
@@ -323,7 +347,7 @@ static int same_order(const safetensors *a, const tensor **names_b, size_t count
     uint64_t at = 0;
     size_t i;
     for (i = 0; i < a->count; i++) {
-        const tensor *x = &a->tensors[i], *y = find(names_b, count_b, x->name);
+        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, count_b, x->name);
         if (!y || !comparable(x, y) || y->begin == y->end) continue;
         if (y->begin < at) return 0;
         at = y->end;
@@ -337,7 +361,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
     size_t i;
     if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     for (i = 0; i < a->count; i++) {
-        const tensor *x = &a->tensors[i], *y = find(names_b, b->count, x->name);
+        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, b->count, x->name);
         char words[160];
         if (!y) {
             report_state(j, x->name, "only_in_first", "only in the first file");
@@ -353,7 +377,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
         }
     }
     for (i = 0; i < b->count; i++)
-        if (!find(names_a, a->count, b->tensors[i].name))
+        if (!tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
     if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
     return finish_side(&j->b, j->f) ? fail_side(&j->b, j->f) : 0;
@@ -392,7 +416,7 @@ static int compare_raw(job *j)
         }
         if (n < WINDOW) break;
     }
-    report_difference(j, nameless, &d);
+    report_difference(j, nameless, &d, 0);
     return 0;
 }
 
@@ -405,7 +429,7 @@ static void compare_texts(job *j)
         if (j->o->json) json_member_truth(&j->out, "header_texts_equal", 1);
         return;
     }
-    j->equal = 0;
+    note_different(j);
     if (j->o->json) {
         json_member_truth(&j->out, "header_texts_equal", 0);
         json_member_whole(&j->out, "header_texts_differ_at", 8 + i);
@@ -434,8 +458,13 @@ static int compare_sides(job *j)
     if (j->a.raw) {
         failed = compare_raw(j);
     } else {
-        names_a = by_name(j->a.model);
-        names_b = by_name(j->b.model);
+        if (j->o->adam.name) {
+            j->choices = adam_roles(j->a.model, j->a.in.name);
+            if (!j->choices) return fault_memory(j->f);
+            adam_choose(&j->o->adam, j->a.model, j->choices);
+        }
+        names_a = tensors_by_name(j->a.model);
+        names_b = tensors_by_name(j->b.model);
         failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
         free((void *)names_a);
         free((void *)names_b);
@@ -444,9 +473,12 @@ static int compare_sides(job *j)
     if (j->o->json) {
         json_end(&j->out, ']');
         json_member_truth(&j->out, "equal", j->equal);
+        json_member_truth(&j->out, "within_bound", j->within);
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
-        (void)printf(j->equal ? "equal\n" : "different\n");
+        if (j->a.quantized) report_certificates(&j->a);
+        if (j->b.quantized) report_certificates(&j->b);
+        (void)puts(j->equal ? "equal" : j->within ? "not identical, within the certified bound" : "different");
     }
     return 0;
 }
@@ -461,7 +493,7 @@ int command_compare(const options *o, codec *c, const char *path_a, const char *
     j.o = o;
     j.codec = c;
     j.f = f;
-    j.equal = 1;
+    j.equal = j.within = 1;
     j.a.in.fd = j.b.in.fd = -1;
     j.out.to = open_memstream(&document, &document_size);
     if (!j.out.to) return fault_memory(f);
@@ -472,10 +504,11 @@ int command_compare(const options *o, codec *c, const char *path_a, const char *
         failed = compare_sides(&j);
     }
     progress_end(&j.progress);
+    free(j.choices);
     close_side(&j.a);
     close_side(&j.b);
     if (fclose(j.out.to) && !failed) failed = fault_memory(f);
     if (!failed && o->json) (void)printf("%s\n", document);
     free(document);
-    return failed || !j.equal;
+    return failed || !j.within;
 }

@@ -6,8 +6,10 @@
 #include "commands.h"
 #include "file.h"
 #include "header.h"
+#include "lossy.h"
 #include "plan.h"
 #include "progress.h"
+#include "stage.h"
 #include "tally.h"
 
 #include <errno.h>
@@ -26,7 +28,11 @@ typedef struct job {
     header header;         /* of a .safetensors file */
     const base *base;      /* null: what is written is no delta */
     file_link link;
+    adam_policy adam;
+    stage stage;
+    adam_choice *choices;  /* of each tensor */
     plan plan;
+    lossy lossy;           /* what has been quantized */
     file_writer writer;
     tally tally;
     progress progress;
@@ -46,11 +52,29 @@ static int not_whole(const job *j, uint64_t bytes)
                      (unsigned long long)bytes, j->o->dtype->name);
 }
 
-/* A frame of elements that come from the input; `range`: those of the base, or null. */
-static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count, const file_range *range)
+/* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
+static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t count)
 {
-    uint64_t left = count * bitsnap_width(dtype);
-    if (file_write_frame(&j->writer, dtype, count, range, j->f)) return 1;
+    const frame_list *l = &j->writer.frames;
+    file_frame frame;
+    memset(&frame, 0, sizeof frame);
+    frame.begin = begin;
+    frame.bytes = count * bitsnap_width(form->dtype);
+    frame.count = count;
+    frame.dtype = form->dtype;
+    frame.quantized = form->cells != 0;
+    frame.cells = form->cells;
+    frame.columns = form->columns;
+    frame.certificate = j->writer.certificate;
+    frame.size = l->sizes[l->count - 1];
+    return lossy_note(&j->lossy, &frame, j->f);
+}
+
+/* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
+static int put_frame(job *j, const file_form *form, uint64_t begin, uint64_t count, const file_range *range)
+{
+    uint64_t left = count * bitsnap_width(form->dtype);
+    if (file_write_frame(&j->writer, form, count, range, j->f)) return 1;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
         size_t got;
@@ -61,17 +85,18 @@ static int put_frame(job *j, bitsnap_dtype dtype, uint64_t count, const file_ran
         progress_show(&j->progress, j->in.offset);
     }
     j->frames++;
-    return file_write_frame_end(&j->writer, j->f);
+    return file_write_frame_end(&j->writer, j->f) || note_frame(j, form, begin, count);
 }
 
 /* One frame, as long as a frame can hold so many elements. */
 static int put_piece(job *j, const piece *p)
 {
-    uint64_t left = p->bytes / bitsnap_width(p->dtype);
+    const unsigned width = bitsnap_width(p->form.dtype);
+    uint64_t left = p->bytes / width;
     file_range range = p->range;
     while (left) {
         const uint64_t count = left < COUNT_MAX ? left : COUNT_MAX;
-        if (put_frame(j, p->dtype, count, p->paired ? &range : NULL)) return 1;
+        if (put_frame(j, &p->form, p->begin + p->bytes - left * width, count, p->paired ? &range : NULL)) return 1;
         range.begin += count * bitsnap_width(range.dtype);
         left -= count;
     }
@@ -96,9 +121,9 @@ static int put_tensors(job *j)
 }
 
 /* Raw elements from a pipe: a frame has to know how many it will have, so each is read before it is written. */
-static int put_pipe(job *j, bitsnap_dtype dtype)
+static int put_pipe(job *j, const file_form *form)
 {
-    const unsigned width = bitsnap_width(dtype);
+    const unsigned width = bitsnap_width(form->dtype);
     uint8_t *frame = (uint8_t *)malloc(PIPE_FRAME);
     size_t got = PIPE_FRAME;
     int failed = 0;
@@ -111,7 +136,7 @@ static int put_pipe(job *j, bitsnap_dtype dtype)
             failed = not_whole(j, j->in.offset);
             break;
         }
-        failed = file_write_frame(&j->writer, dtype, got / width, NULL, j->f);
+        failed = file_write_frame(&j->writer, form, got / width, NULL, j->f);
         for (at = 0; at < got && !failed; at += n) {
             n = got - at < j->codec->window ? got - at : j->codec->window;
             failed = file_write_window(&j->writer, frame + at, n, j->f);
@@ -128,9 +153,9 @@ static int put_raw(job *j)
 {
     piece all;
     memset(&all, 0, sizeof all);
-    all.dtype = j->o->dtype->codec;
+    all.form.dtype = j->o->dtype->codec;
     all.bytes = j->in.size;
-    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, all.dtype);
+    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, &all.form);
     return put_piece(j, &all) || check_end(j);
 }
 
@@ -158,9 +183,9 @@ static int put_file(job *j)
     if (tally_open(&j->tally, raw ? NULL : &j->header.model, j->f)) return 1;
     j->window = (uint8_t *)malloc(j->codec->window);
     if (!j->window) return fault_memory(j->f);
-    if (!raw && plan_make(&j->plan, &j->header.model, j->base ? &j->base->model : NULL, j->f)) return 1;
     if (j->base ? begin_delta(j)
-                : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size, j->f))
+                : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size,
+                                     j->plan.quantizes, j->f))
         return 1;
     j->writer.observer.note = tally_note;
     j->writer.observer.context = &j->tally;
@@ -169,11 +194,24 @@ static int put_file(job *j)
            input_check_unchanged(&j->in, j->f) || (j->base && base_check_unchanged(j->base, j->f)) || output_commit(&j->out, j->f);
 }
 
+/* What becomes of each tensor. */
+static int choose(job *j, const char *path)
+{
+    const safetensors *model = &j->header.model;
+    j->adam = j->o->adam;
+    if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, j->f)) return 1;
+    j->choices = adam_roles(model, path);
+    if (!j->choices) return fault_memory(j->f);
+    adam_choose(&j->adam, model, j->choices);
+    return plan_make(&j->plan, model, j->base ? &j->base->model : NULL, j->choices, j->o->level, j->f);
+}
+
 /* Looks at the input, and at the output's place, before anything is written. */
-static int prepare(job *j, const char *target)
+static int prepare(job *j, const char *path, const char *target)
 {
     if (!j->o->dtype) {
-        if (header_read(&j->header, &j->in, j->f)) return 1;
+        if (header_read(&j->header, &j->in, j->f) || choose(j, path)) return 1;
+        if (j->o->dry_run) return 0;
     } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
         return not_whole(j, j->in.size);
     }
@@ -182,9 +220,107 @@ static int prepare(job *j, const char *target)
     return output_open(&j->out, target, j->o->force, &j->in, j->f);
 }
 
+/* ================================================================================= OUTPUT */
+
+/* What is done at this stage of the training, and why. */
+static void print_stage(FILE *to, const job *j)
+{
+    if (!j->stage.elements) return;
+    (void)fprintf(to, " (updates are %.3g of the weights, so they may be %.3g %% off: m LOG-%u, v LOG-%u)", j->stage.ratio,
+                  100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
+}
+
+/* Where only one moment is in the file: what the policy makes of the update together with the other. */
+static double promised_update(const job *j)
+{
+    const adam_policy *p = &j->adam;
+    return adam_update_bound(p->m_cells ? bitsnap_log_bound(p->m_cells) : 0, p->v_cells ? bitsnap_log_bound(p->v_cells) : 0);
+}
+
+/* One line, whoever looks: elements have become others. */
+static void report_adam(const job *j, const char *path)
+{
+    const lossy_names names = { &j->header.model, j->choices };
+    const lossy_sums s = lossy_add_up(&j->lossy, &names);
+    (void)print_text(stderr, path, strlen(path));
+    (void)fprintf(stderr, ": --adam %s", j->adam.name);
+    print_stage(stderr, j);
+    (void)fputs(": ", stderr);
+    if (s.tensors) lossy_print_line(stderr, &s, &names);
+    else (void)fputs("nothing quantized, every element is exact", stderr);
+    if (s.tensors && !s.pairs) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
+    (void)putc('\n', stderr);
+}
+
+static const char *role_name(const adam_choice *c) { return c->role == ADAM_M ? "m" : c->role == ADAM_V ? "v" : "-"; }
+
+/* --dry-run: each tensor, and why it will be what. */
+static void report_plan(const job *j, const char *path)
+{
+    const safetensors *m = &j->header.model;
+    size_t i;
+    if (j->o->file_count > 1) {
+        (void)print_text(stdout, path, strlen(path));
+        (void)fputs(":\n", stdout);
+    }
+    if (j->stage.elements) {
+        (void)printf("stage");
+        print_stage(stdout, j);
+        (void)putchar('\n');
+    }
+    (void)printf("%-2s  %-8s  %10s  %12s  name\n", "", "becomes", "bound", "elements");
+    for (i = 0; i < m->count; i++) {
+        const tensor *t = &m->tensors[i];
+        const adam_choice *c = &j->choices[i];
+        char family[16] = "exact", bound[24] = "-";
+        if (c->cells) {
+            (void)snprintf(family, sizeof family, "LOG-%u", c->cells);
+            (void)snprintf(bound, sizeof bound, "%.4f %%", 100 * bitsnap_log_bound(c->cells));
+        }
+        (void)printf("%-2s  %-8s  %10s  %12llu  ", role_name(c), family, bound, (unsigned long long)t->elements);
+        (void)print_text(stdout, t->name.at, t->name.size);
+        if (c->pattern) (void)printf("  (%s in its %sname)", c->pattern, c->by_file ? "file's " : "");
+        if (c->why) (void)printf("  (%s)", c->why);
+        (void)putchar('\n');
+    }
+}
+
+static void report_plan_json(const job *j, const char *path)
+{
+    const safetensors *m = &j->header.model;
+    json out = { NULL, 0 };
+    size_t i;
+    out.to = stdout;
+    json_begin(&out, '{');
+    json_member_string(&out, "command", "dry-run");
+    json_member_string(&out, "file", path);
+    json_name(&out, "tensors");
+    json_begin(&out, '[');
+    for (i = 0; i < m->count; i++) {
+        const adam_choice *c = &j->choices[i];
+        json_begin(&out, '{');
+        json_name(&out, "name");
+        json_text(&out, m->tensors[i].name.at, m->tensors[i].name.size);
+        json_member_string(&out, "role", role_name(c));
+        json_member_whole(&out, "cells", c->cells);
+        json_member_real(&out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
+        if (c->pattern) json_member_string(&out, "pattern", c->pattern);
+        if (c->why) json_member_string(&out, "why_exact", c->why);
+        json_end(&out, '}');
+    }
+    json_end(&out, ']');
+    json_end(&out, '}');
+    (void)putc('\n', stdout);
+}
+
 static void report(const job *j, const char *path, const char *target, double begun)
 {
     summary s;
+    if (j->o->dry_run) {
+        if (j->o->json) report_plan_json(j, path);
+        else report_plan(j, path);
+        return;
+    }
     s.input = path;
     s.output = target;
     s.bytes_in = j->writer.source_size;
@@ -200,11 +336,17 @@ static void report(const job *j, const char *path, const char *target, double be
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
         json_bases(&out, j->o);
+        if (j->adam.name) {
+            const lossy_names names = { &j->header.model, j->choices };
+            json_member_string(&out, "adam", j->adam.name);
+            lossy_json(&j->lossy, &out, &names);
+        }
         tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0, 0);
         json_end(&out, '}');
         (void)putc('\n', stdout);
     } else {
         print_summary(j->o, &s);
+        if (j->adam.name && !j->o->quiet) report_adam(j, path);
     }
 }
 
@@ -224,15 +366,17 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     in->fd = -1;
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
                    SIZE_UNKNOWN);
-    failed = prepare(&j, target) || put_file(&j);
+    failed = prepare(&j, path, target) || (!o->dry_run && put_file(&j));
     progress_end(&j.progress);
-    if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
+    if (!failed && o->remove_input && !o->dry_run && unlink(path)) failed = fault_errno(f, "cannot be removed");
     if (!failed) report(&j, path, target, begun);
     else output_discard(&j.out);
     free(j.window);
     file_write_close(&j.writer);
     tally_close(&j.tally);
+    lossy_free(&j.lossy);
     plan_free(&j.plan);
+    free(j.choices);
     link_free(&j.link);
     header_free(&j.header);
     input_close(&j.in);

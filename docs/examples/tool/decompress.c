@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "file.h"
+#include "lossy.h"
 #include "progress.h"
 #include "restore.h"
 
@@ -16,9 +17,14 @@ typedef struct job {
     input in;
     output out;
     file_reader reader;
+    lossy lossy;           /* what is quantized */
+    safetensors model;     /* the tensors, where something is */
+    adam_choice *roles;
     progress progress;
     fault *f;
 } job;
+
+static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
 
 static int begin(job *j, codec *c, const base *b, const char *path)
 {
@@ -26,11 +32,50 @@ static int begin(job *j, codec *c, const base *b, const char *path)
                    strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
     if (input_open(&j->in, path, j->f) || file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.claimed);
-    return 0;
+    j->reader.frame_observer.note = note_frame;
+    j->reader.frame_observer.context = &j->lossy;
+    if (!j->reader.quantized || j->reader.kind == SOURCE_RAW) return 0;
+    if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
+    j->roles = adam_roles(&j->model, path);
+    return j->roles ? 0 : fault_memory(j->f);
+}
+
+static lossy_names names_of(const job *j)
+{
+    lossy_names names;
+    names.model = j->roles ? &j->model : NULL;
+    names.roles = j->roles;
+    return names;
+}
+
+/* What has been restored is not what was compressed: everybody is told, whoever looks. */
+static void tell_lossy(const job *j, FILE *to)
+{
+    const lossy_names names = names_of(j);
+    const lossy_sums s = lossy_add_up(&j->lossy, &names);
+    lossy_print_line(to, &s, &names);
+}
+
+static void json_lossy(const job *j, json *out)
+{
+    const lossy_names names = names_of(j);
+    json_member_truth(out, "lossy", j->reader.quantized);
+    if (j->reader.quantized) lossy_json(&j->lossy, out, &names);
+}
+
+/* Whether the encoder has kept its word, as far as it says so itself. */
+static int check_lossy(const job *j)
+{
+    const lossy_names names = names_of(j);
+    const lossy_sums s = lossy_add_up(&j->lossy, &names);
+    return s.within ? 0 : fault_set(j->f, "quantized elements are farther from what they were than its own bound allows");
 }
 
 static void end(job *j)
 {
+    lossy_free(&j->lossy);
+    safetensors_free(&j->model);
+    free(j->roles);
     file_read_close(&j->reader);
     input_close(&j->in);
 }
@@ -96,10 +141,17 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
             json_member_whole(&out, "threads", pool_workers(c->threads));
             json_member_whole(&out, "frames", j.reader.frames.count);
             json_bases(&out, o);
+            json_lossy(&j, &out);
             json_end(&out, '}');
             (void)putc('\n', stdout);
         } else {
             print_summary(o, &s);
+            if (j.reader.quantized && !o->quiet) {
+                (void)print_text(stderr, path, strlen(path));
+                (void)fputs(": not exact: ", stderr);
+                tell_lossy(&j, stderr);
+                (void)putc('\n', stderr);
+            }
         }
     } else {
         output_discard(&j.out);
@@ -118,7 +170,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.o = o;
     j.f = f;
     j.in.fd = -1;
-    failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f);
+    failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
     if (!failed && o->json) {
         summary s;
@@ -134,15 +186,21 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         json_member_string(&out, "kind", kind_name(j.reader.kind));
         json_member_whole(&out, "frames", j.reader.frames.count);
         json_bases(&out, o);
+        json_lossy(&j, &out);
         json_member_truth(&out, "ok", 1);
         json_end(&out, '}');
         (void)putc('\n', stdout);
     } else if (!failed && !o->quiet) {
         (void)print_text(stdout, path, strlen(path));
         if (o->verbose)
-            (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s\n", (unsigned long long)j.in.offset,
+            (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s", (unsigned long long)j.in.offset,
                          (unsigned long long)j.reader.done, j.reader.frames.count, seconds_now() - begun);
-        else (void)printf(": ok\n");
+        else (void)printf(": ok");
+        if (j.reader.quantized) {
+            (void)printf("; not exact: ");
+            tell_lossy(&j, stdout);
+        }
+        (void)putchar('\n');
     }
     end(&j);
     return failed;

@@ -9,12 +9,12 @@
 #include <string.h>
 
 /* A format of floats: the value of x is (-1)^sign * 2^(exponent - bias) * 1.mantissa, and so on as IEEE 754 has it. */
-typedef struct float_format {
+struct float_format {
     const char *name;
     unsigned mantissa_bits, exponent_bits;
     int bias;
     int infinities; /* the largest exponent stands for infinities and NaN; 0: only its last mantissa for NaN */
-} float_format;
+};
 
 static const float_format formats[] = {
     { "F8_E5M2", 2, 5, 15, 1 },
@@ -25,7 +25,7 @@ static const float_format formats[] = {
     { "F64", 52, 11, 1023, 1 }
 };
 
-static const float_format *format_of(const element_type *type)
+const float_format *float_format_of(const element_type *type)
 {
     size_t i;
     for (i = 0; type && i < sizeof formats / sizeof *formats; i++)
@@ -38,7 +38,7 @@ void difference_begin(difference *d, const element_type *type)
     memset(d, 0, sizeof *d);
     d->type = type;
     d->width = type && type->bits >= 8 ? type->bits / 8 : 1;
-    d->is_float = format_of(type) != NULL;
+    d->is_float = float_format_of(type) != NULL;
 }
 
 /* x * 2^n by multiplications that are exact, down to where doubles end. */
@@ -68,6 +68,8 @@ static value_class value_of(const float_format *t, uint64_t bits, double *value)
     return FINITE;
 }
 
+int float_value(const float_format *t, uint64_t bits, double *value) { return value_of(t, bits, value) == FINITE; }
+
 /* Two elements that differ. */
 static void add_pair(difference *d, const float_format *t, uint64_t x, uint64_t y)
 {
@@ -76,6 +78,7 @@ static void add_pair(difference *d, const float_format *t, uint64_t x, uint64_t 
     d->differing++;
     if (class_a != FINITE || class_b != FINITE) {
         if (class_a != NOT_A_NUMBER || class_b != NOT_A_NUMBER) d->not_finite++;
+        else d->nans++;
         return;
     }
     d->finite++;
@@ -115,7 +118,7 @@ static inline void add_floats(difference *d, const float_format *t, const uint8_
 
 void difference_add(difference *d, const uint8_t *a, const uint8_t *b, size_t bytes)
 {
-    const float_format *t = format_of(d->type);
+    const float_format *t = float_format_of(d->type);
     const size_t n = bytes / d->width;
     size_t i;
     d->count += n;
@@ -129,6 +132,11 @@ void difference_add(difference *d, const uint8_t *a, const uint8_t *b, size_t by
     } else if (memcmp(a, b, bytes)) {
         for (i = 0; i < bytes; i += d->width) d->differing += memcmp(a + i, b + i, d->width) != 0;
     }
+}
+
+int difference_is_within(const difference *d, double bound)
+{
+    return d->is_float && d->relative_max <= bound && d->related == d->finite && !d->not_finite && !d->nans;
 }
 
 double difference_mre(const difference *d) { return d->related ? d->relative_sum / (double)d->related : 0; }

@@ -21,7 +21,7 @@ const char *size_text(char *text, uint64_t bytes)
     return text;
 }
 
-enum { FLAG_CHECKS = 1 }; /* of frames */
+enum { FLAG_CHECKS = 1, FLAG_QUANTIZED = 4 }; /* of frames */
 
 int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memcmp(bytes, file_magic, 8); }
 
@@ -258,8 +258,10 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 0, "the check of the file header does not match");
     if (p[9] > SOURCE_DELTA)
         return fault_set(f, "holds a source of unknown kind %u (byte 9): a newer bitsnap is needed", p[9]);
-    if (load64(p + 8) >> 16) return fail_at(f, 10, "reserved bytes that are not 0");
+    if (load64(p + 8) >> 16 & ~(uint64_t)FILE_QUANTIZED) return fail_at(f, 10, "reserved bits that are not 0");
     r->kind = p[9];
+    r->quantized = p[10] & FILE_QUANTIZED;
+    if (r->quantized && r->kind == SOURCE_DELTA) return fail_at(f, 10, "a delta with quantized frames");
     r->claimed = load64(p + 16);
     input_consume(in, HEADER_SIZE);
     if (r->kind == SOURCE_DELTA) {
@@ -293,6 +295,7 @@ static int read_end(file_reader *r, fault *f)
     if (load64(p + 8) != r->done || (r->claimed != SIZE_UNKNOWN && r->claimed != r->done))
         return fail_at(f, at + 8, "the size of the source does not agree");
     if (load64(p + 16) != r->frames.count) return fail_at(f, at + 16, "the number of frames does not agree");
+    if (r->quantized != r->met_quantized) return fail_at(f, 10, "quantized frames announced, but there are none");
     if (want(r, size, f)) return 1;
     p = input_bytes(r->in);
     for (i = 0; i < r->frames.count; i++)
@@ -368,6 +371,9 @@ static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
     }
     if (info->has_base != r->placed)
         return fail_at(f, r->frame_begin, r->placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+    r->frame_quantized = (input_bytes(r->in)[7] & FLAG_QUANTIZED) != 0;
+    r->met_quantized |= r->frame_quantized;
+    if (r->frame_quantized && !r->quantized) return fail_at(f, r->frame_begin, "a quantized frame in a file that announces none");
     r->range.dtype = info->base_dtype;
     if (info->has_base && (r->range.begin > r->link.base.data_size ||
                            info->count > (r->link.base.data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
@@ -381,7 +387,7 @@ static void set_dtype(file_reader *r, bitsnap_dtype dtype)
     r->common = !r->common || r->common == dtype ? dtype : BITSNAP_I8;
 }
 
-/* A frame of which all but the footer has been passed; that begins with the content id. */
+/* A frame of which all but the footer has been passed; that begins with the content id or a certificate. */
 static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame)
 {
     frame->at = r->frame_begin;
@@ -389,6 +395,11 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
     frame->begin = r->done - frame->bytes - (r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size);
     frame->count = info->count;
     frame->dtype = info->dtype;
+    frame->quantized = r->frame_quantized;
+    frame->cells = info->cells;
+    frame->columns = info->columns;
+    if (r->frame_quantized && input_available(r->in) >= CERTIFICATE_SIZE)
+        frame->certificate = certificate_read(input_bytes(r->in), info->cells);
     frame->role = !info->has_base ? 0 : info->base_dtype == info->dtype ? 1 : 2;
     frame->range = r->range;
     frame->base_id = info->base_id;
@@ -416,7 +427,7 @@ static int frame_begin(file_reader *r, fault *f)
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
     return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, f)) ||
-           codec_reserve(r->codec, r->stream.block_log2, r->placed, f);
+           codec_reserve(r->codec, r->stream.block_log2, r->placed || r->frame_quantized || r->stream.columns, f);
 }
 
 static int frame_end(file_reader *r, fault *f)
@@ -556,17 +567,26 @@ static int skip(file_reader *r, uint64_t n, fault *f)
     return passed < n ? fail_truncated(r, f) : 0;
 }
 
+/* Whether blocks of a frame may have this form. */
+static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
+{
+    if (form <= FORM_BYTES) return 1;
+    if (form <= FORM_CLASSED) return info->has_base;
+    return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
+}
+
 /* Goes over the blocks of a frame; *footer gets its size. */
 static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *frame, uint64_t *footer, fault *f)
 {
     const block_kind kind = { info->width, info->block_log2, info->checks, info->has_base };
     uint64_t done = 0;
     *footer = 0;
-    if (info->blocks > 1 || info->has_content_id) *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u);
+    if (info->blocks > 1 || info->has_content_id || r->frame_quantized)
+        *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (r->frame_quantized ? CERTIFICATE_SIZE : 0u);
     while (done < info->count) {
         block_size b;
         if (want(r, 4, f)) return 1;
-        if (input_bytes(r->in)[0] > (info->has_base ? FORM_CLASSED : FORM_SAME - 1))
+        if (!form_fits(input_bytes(r->in)[0], info, r->frame_quantized))
             return fail_at(f, r->in->offset, "a block of a form that is not known");
         if (want(r, block_need(input_bytes(r->in), &kind), f)) return 1;
         b = block_look(input_bytes(r->in), &kind, info->count - done);
@@ -595,10 +615,10 @@ static int look_at_frame(file_reader *r, fault *f)
     memset(&frame, 0, sizeof frame);
     if (skip(r, info.header_size, f)) return 1;
     set_dtype(r, info.dtype);
-    if (r->form_observer.block && codec_reserve(r->codec, info.block_log2, info.has_base, f)) return 1;
+    if (r->form_observer.block && codec_reserve(r->codec, info.block_log2, info.has_base || r->frame_quantized || info.columns, f)) return 1;
     if (look_at_blocks(r, &info, &frame, &footer, f)) return 1;
     r->done += info.count * info.width;
-    if (info.has_content_id && want(r, 8, f)) return 1;
+    if ((info.has_content_id || r->frame_quantized) && want(r, r->frame_quantized ? CERTIFICATE_SIZE : 8, f)) return 1;
     frame_describe(r, &info, &frame);
     return skip(r, footer, f) || frame_done(r, &frame, f);
 }

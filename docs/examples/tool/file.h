@@ -28,6 +28,13 @@ typedef struct file_range {
     bitsnap_dtype dtype;
 } file_range;
 
+/* As what elements are coded. */
+typedef struct file_form {
+    bitsnap_dtype dtype;
+    unsigned cells;        /* of an octave, where they are quantized; else 0 */
+    uint64_t columns;      /* 0: not known */
+} file_form;
+
 /* Who wants to know what blocks take: called for each in order, with the bytes of its elements and its own. Set
  * it after file_write_begin and file_read_begin, which clear it. */
 typedef struct block_observer {
@@ -65,22 +72,23 @@ typedef struct file_writer {
     uint64_t source_size;  /* bytes of the source so far */
     bitsnap_stream stream; /* of the frame being written */
     uint64_t noted;        /* its elements that the observer knows of */
+    bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
     const file_base *base; /* of a delta */
     file_used used;
     uint8_t *packed;       /* what leaves the codec */
     size_t packed_size;
 } file_writer;
 
-/* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. */
+/* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
-                     fault *f);
+                     int quantized, fault *f);
 
 /* The same for a delta. Without a base only frames that are packed, or have none, can follow. */
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f);
 
 /* A frame: begin, windows (c->window bytes each, but for the last), end. `elements` are little-endian, and
  * changed on machines that are not. `range`: the elements of the base that it is coded against, or null. */
-int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, const file_range *range, fault *f);
+int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f);
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
 int file_write_frame_end(file_writer *w, fault *f);
 
@@ -99,6 +107,10 @@ typedef struct file_frame {
     uint64_t begin, bytes;    /* of the data of the source */
     uint64_t count;
     bitsnap_dtype dtype;
+    int quantized;
+    unsigned cells;           /* of an octave, where it is quantized so; else 0 */
+    bitsnap_certificate certificate; /* where it is quantized; bound 0: there is none */
+    uint64_t columns;         /* 0: not known */
     int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */
     file_range range;         /* of the base, where there is one */
     uint64_t base_id;         /* content id of that range */
@@ -135,6 +147,9 @@ typedef struct file_reader {
     frame_observer frame_observer;
     frame_list frames;
     int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
+    int quantized;         /* some of its frames are: what it restores is not what it was made from */
+    int met_quantized;     /* such a frame has come */
+    int frame_quantized;   /* the frame is one */
     int ended;             /* the end record has been read and agreed */
     uint64_t claimed;      /* bytes of the source, as the header has it; SIZE_UNKNOWN where it does not */
     uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */

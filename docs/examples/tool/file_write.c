@@ -44,7 +44,7 @@ static int put_text(file_writer *w, uint64_t text_size, const uint8_t *coded, si
     return put_record(w, parts, 2, f);
 }
 
-static int put_header(file_writer *w, codec *c, output *out, int kind, uint64_t source_size, fault *f)
+static int put_header(file_writer *w, codec *c, output *out, int kind, unsigned flags, uint64_t source_size, fault *f)
 {
     uint8_t header[HEADER_SIZE];
     memset(w, 0, sizeof *w);
@@ -57,18 +57,19 @@ static int put_header(file_writer *w, codec *c, output *out, int kind, uint64_t 
     memset(header, 0, sizeof header);
     memcpy(header, file_magic, 8);
     header[9] = (uint8_t)kind;
+    header[10] = (uint8_t)flags;
     store64(header + 16, source_size);
     store64(header + 24, bitsnap_hash(header, 24));
     return output_write(out, header, sizeof header, f);
 }
 
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
-                     fault *f)
+                     int quantized, fault *f)
 {
     uint8_t *coded;
     size_t coded_size;
     int failed;
-    if (put_header(w, c, out, text ? SOURCE_SAFETENSORS : SOURCE_RAW, source_size, f)) return 1;
+    if (put_header(w, c, out, text ? SOURCE_SAFETENSORS : SOURCE_RAW, quantized ? FILE_QUANTIZED : 0, source_size, f)) return 1;
     if (!text) return 0;
     if (text_encode(&coded, &coded_size, text, text_size, f)) return 1;
     failed = put_text(w, text_size, coded, coded_size, f);
@@ -80,7 +81,7 @@ int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, 
 {
     uint8_t prefix[BASE_PREFIX];
     const part parts[3] = { { prefix, sizeof prefix }, { l->base_coded, l->base_coded_size }, { l->coded, l->coded_size } };
-    if (put_header(w, c, out, SOURCE_DELTA, 8 + l->own.text_size + l->own.data_size, f)) return 1;
+    if (put_header(w, c, out, SOURCE_DELTA, 0, 8 + l->own.text_size + l->own.data_size, f)) return 1;
     w->base = base;
     w->source_size = 8 + l->own.text_size;
     memcpy(prefix, base_magic, 4);
@@ -108,14 +109,29 @@ static int put_place(file_writer *w, uint64_t place, fault *f)
     return put_record(w, &all, 1, f);
 }
 
-int file_write_frame(file_writer *w, bitsnap_dtype dtype, uint64_t count, const file_range *range, fault *f)
+/* The codec as all frames want it that are not quantized. */
+static void reset_form(codec *c)
+{
+    memset(&c->b.quantizer, 0, sizeof c->b.quantizer);
+    c->b.columns = 0;
+    c->b.flags |= BITSNAP_CONTENT_ID;
+}
+
+int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f)
 {
     bitsnap *b = &w->codec->b;
     size_t size;
+    bitsnap_status status;
     w->noted = 0;
     if (range && (put_place(w, range->begin, f) || file_use_range(w->codec, &w->used, w->base, range, count, f))) return 1;
-    if (bitsnap_push_begin(b, &w->stream, w->packed, w->packed_size, &size, count, dtype)) return write_failed(w, f);
-    return codec_reserve(w->codec, w->stream.block_log2, range != NULL, f) || output_write(w->out, w->packed, size, f);
+    b->quantizer.cells = form->cells;
+    b->columns = form->columns;
+    if (form->cells) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
+    status = bitsnap_push_begin(b, &w->stream, w->packed, w->packed_size, &size, count, form->dtype);
+    reset_form(w->codec);
+    if (status) return write_failed(w, f);
+    return codec_reserve(w->codec, w->stream.block_log2, range || w->stream.cells || w->stream.columns, f) ||
+           output_write(w->out, w->packed, size, f);
 }
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
@@ -140,12 +156,13 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 int file_write_frame_end(file_writer *w, fault *f)
 {
     bitsnap_stream *s = &w->stream;
-    size_t size, capacity = 64 + s->index_size;
+    size_t size, capacity = 128 + s->index_size;
     uint8_t *footer = (uint8_t *)malloc(capacity);
     int failed;
     if (!footer) return fault_memory(f);
     if (bitsnap_push_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
     else failed = output_write(w->out, footer, size, f) || frame_list_add(&w->frames, s->stored, f);
+    if (!failed && s->cells) w->certificate = certificate_read(footer, s->cells); /* it stands first */
     free(footer);
     free(s->index);
     memset(s, 0, sizeof *s);

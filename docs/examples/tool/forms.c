@@ -82,7 +82,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.known = classed ? part->elements : 0;
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
-        if (block->form == FORM_SPLIT && !k) continue; /* planes, no list */
+        if ((block->form == FORM_SPLIT || block->form >= FORM_SCALED) && !k) continue; /* planes, or two lists */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -101,14 +101,15 @@ int forms_add(forms *x, const forms *more, fault *f)
 
 static const char *form_name(unsigned form)
 {
-    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED" };
-    return form < 6 ? names[form] : "?";
+    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED" };
+    return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
 /* What a part is; `text` has 48 bytes. */
 static void part_name(const form_row *r, char *text)
 {
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which ? "exponents" : "other bits, as they are");
+    else if (r->form >= FORM_SCALED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
     else if (r->classes == 1) (void)snprintf(text, 48, "all differences");
     else if (r->which + 1 == r->classes) (void)snprintf(text, 48, "class %u, exponents %u and up", r->which, r->lowest);

@@ -86,10 +86,37 @@ static const char compress_text[] =
     "without a partner are compressed for themselves.\n"
     "\n";
 
+static const char adam_text[] =
+    "Everything is restored bit for bit, but for what --adam names: it quantizes the\n"
+    "moments of Adam, m (exp_avg) and v (exp_avg_sq). POLICY is\n"
+    "  exact                nothing is quantized\n"
+    "  resume               m LOG-70, v LOG-35: an update is at most 1.0 % off\n"
+    "  standard             m LOG-16, v LOG-8: at most 4.5 %\n"
+    "  small                m LOG-8, v LOG-4: at most 9.2 %\n"
+    "  stage, stage=RATE    as coarse as the size of the updates at this learning rate\n"
+    "                       (0.001) lets them be, between small and resume\n"
+    "  m=LOSS,v=LOSS        LOSS: a relative error (0.5% or 0.005), LOG-70, or lossless;\n"
+    "                       a moment that is not named stays exact\n"
+    "No element is farther from what it was than its bound, as a part of its own size;\n"
+    "zeros, infinities and NaNs stay what they are. Moments are known by the name of\n"
+    "the tensor (exp_avg, adam_m, first_moment, moment1, mu where there is a nu, and\n"
+    "their counterparts), else by that of the file; the longest of these words counts.\n"
+    "\n"
+    "      --adam POLICY    quantizes moments; says what it did on standard error\n"
+    "      --adam-min N     tensors of fewer elements stay exact; 4096 where nothing is\n"
+    "                       said\n"
+    "      --weights FILE   for stage: the weights, where they are neither in FILE nor in\n"
+    "                       one beside it called master, model, weights or bf16 instead\n"
+    "      --dry-run        says what would become of each tensor, and why; writes nothing\n"
+    "\n";
+
 static const char compress_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap compress model.safetensors\n"
+    "  bitsnap compress --adam standard optimizer.safetensors\n"
+    "  bitsnap compress --adam m=0.5%,v=1% --dry-run optimizer.safetensors\n"
+    "  bitsnap compress --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
     "  bitsnap compress -l fast -o /backup/model.bsnap model.safetensors\n"
     "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
     "  bitsnap compress --dtype bf16 weights.bin\n"
@@ -108,7 +135,8 @@ static const char decompress_text[] =
     "bitsnap decompress FILE... - restores the file that FILE holds, byte for byte\n"
     "\n"
     "The output is called like FILE without .bsnap. It is there only if every check\n"
-    "has agreed.\n"
+    "has agreed. If FILE was made with --adam, that is said on standard error: the\n"
+    "output is not what was compressed.\n"
     "\n"
     "  -o, --output FILE    the output's name; - is standard output\n"
     "  -c, --stdout         the same as -o -; what has been written before an error\n"
@@ -128,8 +156,10 @@ static const char decompress_examples[] =
 static const char test_text[] =
     "bitsnap test FILE... - decodes everything, checks everything, writes nothing\n"
     "\n"
-    "Says \"FILE: ok\", or what is wrong and where. Checks find accidents; they are no\n"
-    "protection against somebody who wants to deceive.\n"
+    "Says \"FILE: ok\", or what is wrong and where; of a FILE made with --adam also how\n"
+    "far its elements are from what they were, and whether that is within its bounds.\n"
+    "Checks find accidents; they are no protection against somebody who wants to\n"
+    "deceive.\n"
     "\n";
 
 static const char test_examples[] =
@@ -162,6 +192,11 @@ static const char info_text[] =
     "known where the base is, from -b or as the file before. A delta behind another\n"
     "file in the command line is told to follow it or not.\n"
     "\n"
+    "Of quantized tensors (compress --adam): the cells of an octave, columns, the bound\n"
+    "of relative errors, what was measured when they were encoded (the largest relative\n"
+    "error, the mean, the mean square error, the largest absolute error), how many\n"
+    "elements stand exactly, and of m beside its v the bound of an update's error.\n"
+    "\n"
     "      --no-bound       without the bound, and how blocks are coded\n"
     "      --chain          every file must follow the one before, else status 1\n";
 
@@ -190,14 +225,21 @@ static const char compare_text[] =
     "at all: \"not finite\" counts those that differ, but not NaNs that became other\n"
     "NaNs.\n"
     "\n"
-    "      --dtype NAME     files that are no .bsnap hold raw elements\n";
+    "A tensor that is quantized in one of the files is measured against the other's, and\n"
+    "the exit status is 0, too, where nothing differs by more than its bound.\n"
+    "\n"
+    "      --dtype NAME     files that are no .bsnap hold raw elements\n"
+    "      --adam POLICY    the bounds, where the second file is what was restored from a\n"
+    "                       .bsnap file that was made so; see bitsnap compress --help\n"
+    "      --adam-min N     likewise\n";
 
 static const char compare_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
-    "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n";
+    "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n"
+    "  bitsnap compare --adam standard states.safetensors restored.safetensors\n";
 
 static const char apply_text[] =
     "bitsnap apply DELTA FILE - FILE becomes what DELTA was made from\n"
@@ -280,7 +322,7 @@ static void put(const char *first, const char *second, const char *third, const 
 void print_help(command c)
 {
     switch (c) {
-    case COMPRESS: put(compress_text, base_text, "", compress_examples); break;
+    case COMPRESS: put(compress_text, adam_text, base_text, compress_examples); break;
     case DECOMPRESS: put(decompress_text, base_text, max_output_text, decompress_examples); break;
     case TEST: put(test_text, base_text, max_output_text, test_examples); break;
     case INFO: put(info_text, base_text, max_output_text, info_examples); break;

@@ -6,6 +6,7 @@
 #include "chain.h"
 #include "commands.h"
 #include "file.h"
+#include "lossy.h"
 #include "progress.h"
 #include "tally.h"
 
@@ -24,6 +25,8 @@ typedef struct job {
     int with_changes;          /* a delta that is decoded: which elements have changed is known */
     const base *base;      /* -b */
     chain_file self;
+    lossy lossy;           /* what is quantized */
+    adam_choice *roles;    /* of each tensor, where something is */
     int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
     char why[96];
     fault *f;
@@ -77,6 +80,12 @@ static int begin(job *j, const char *path)
     return 0;
 }
 
+static int note_frame(void *context, const file_frame *frame, fault *f)
+{
+    job *j = (job *)context;
+    return chain_note_frame(&j->self, frame, f) || lossy_note(&j->lossy, frame, f);
+}
+
 static int note_block(void *context, const bitsnap_block *block, uint64_t changed, fault *f)
 {
     return chain_note_block(&((job *)context)->self, block, changed, f);
@@ -102,10 +111,11 @@ static int look(job *j, const char *path)
     if (!j->o->no_bound) j->reader.form_observer.block = note_block;
     if (j->with_changes) j->reader.form_observer.elements = note_elements;
     j->reader.form_observer.context = j;
-    j->reader.frame_observer.note = chain_note_frame;
-    j->reader.frame_observer.context = &j->self;
+    j->reader.frame_observer.note = note_frame;
+    j->reader.frame_observer.context = j;
     header = j->reader.done;
     if (read_blocks(j)) return 1;
+    if (!raw && j->reader.quantized && !(j->roles = adam_roles(&j->model, path))) return fault_memory(j->f);
     if (!raw && j->reader.done - header != j->model.data_size)
         return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
                          (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.done - header));
@@ -214,6 +224,14 @@ static sums add_up(const job *j)
     return s;
 }
 
+static lossy_names names_of(const job *j)
+{
+    lossy_names names;
+    names.model = j->roles ? &j->model : NULL;
+    names.roles = j->roles;
+    return names;
+}
+
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void print_totals(const job *j, const sums *s)
@@ -226,6 +244,13 @@ static void print_totals(const job *j, const sums *s)
     (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
                  (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
                  j->reader.frames.count);
+    if (j->reader.quantized) {
+        const lossy_names names = names_of(j);
+        const lossy_sums l = lossy_add_up(&j->lossy, &names);
+        (void)printf("lossy    ");
+        lossy_print_line(stdout, &l, &names);
+        (void)putchar('\n');
+    }
     if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
@@ -261,6 +286,11 @@ static void print_json(const job *j, const sums *s, const char *path)
     }
     if (j->reader.kind == SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
+    json_member_truth(&out, "lossy", j->reader.quantized);
+    if (j->reader.quantized) {
+        const lossy_names names = names_of(j);
+        lossy_json(&j->lossy, &out, &names);
+    }
     tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound, j->with_changes);
     forms_json(&out, &j->self.all);
     json_end(&out, '}');
@@ -292,11 +322,19 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
                 (void)print_text(stdout, path, strlen(path));
                 (void)fputs(":\n", stdout);
             }
-            if (!o->quiet) print_table(&j);
+            if (!o->quiet) {
+                print_table(&j);
+                if (j.reader.quantized) {
+                    const lossy_names names = names_of(&j);
+                    lossy_print_table(&j.lossy, &names);
+                }
+            }
             print_totals(&j, &s);
         }
     }
     tally_close(&j.tally);
+    lossy_free(&j.lossy);
+    free(j.roles);
     safetensors_free(&j.model);
     file_read_close(&j.reader);
     input_close(&j.in);

@@ -52,7 +52,11 @@ static const option_entry entries[] = {
     { 'M', "max-output", 1, READ },
     { 'B', "no-bound", 0, INFO },
     { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
-    { 'C', "chain", 0, INFO }
+    { 'C', "chain", 0, INFO },
+    { 'A', "adam", 1, COMPRESS | COMPARE },
+    { 'N', "adam-min", 1, COMPRESS | COMPARE },
+    { 'W', "weights", 1, COMPRESS },
+    { 'Y', "dry-run", 0, COMPRESS }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -108,6 +112,12 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'B': o->no_bound = 1; break;
     case 'S': o->self_contained = 1; break;
     case 'C': o->chain = 1; break;
+    case 'Y': o->dry_run = 1; break;
+    case 'W': o->weights = argument; break;
+    case 'A': return adam_parse(&o->adam, argument, f);
+    case 'N':
+        if (parse_size(argument, &o->adam.least)) return fault_set(f, "--adam-min wants a number of elements, not '%s'", argument);
+        break;
     case 'b':
         if (!*argument) return fault_set(f, "-b wants the name of a file");
         if (o->base_count == BASES_MAX) return fault_set(f, "more than %d -b; merge deltas first", BASES_MAX);
@@ -171,6 +181,7 @@ static int check(const options *o, unsigned used, fault *f)
 {
     const char *name = command_name(o->command);
     size_t i, standards;
+    int least = 0;
     for (i = 0; i < ENTRIES; i++)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
             return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
@@ -185,6 +196,15 @@ static int check(const options *o, unsigned used, fault *f)
         return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : "max-output");
     if (o->command == COMPRESS && o->base_count && o->dtype)
         return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
+    for (i = 0; i < ENTRIES; i++) least |= entries[i].letter == 'N' && (used >> i & 1);
+    if (least && !o->adam.name) return fault_set(f, "--adam-min is of use only with --adam");
+    if (o->adam.name && o->command == COMPRESS && o->base_count)
+        return fault_set(f, "--adam and -b exclude each other: a delta restores its file exactly, quantized tensors do not");
+    if (o->adam.name && o->dtype)
+        return fault_set(f, "--adam is for .safetensors files, whose tensors have names, not for raw elements");
+    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give cells");
+    if (o->weights && !o->adam.stage) return fault_set(f, "--weights is of use only with --adam stage");
+    if (o->dry_run && (o->dtype || o->base_count)) return fault_set(f, "--dry-run goes with .safetensors files, without -b");
     for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
     if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
     if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");
@@ -218,6 +238,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
     unsigned used = 0;
     int i, operands = 0, options_end = 0;
     memset(o, 0, sizeof *o);
+    o->adam.least = 4096;
     for (i = 1; i < argc; i++) {
         char *word = argv[i];
         const option_entry *e;

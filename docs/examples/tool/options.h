@@ -3,7 +3,7 @@
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
-#include "safetensors.h"
+#include "adam.h"
 
 typedef enum command {
     NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
@@ -23,7 +23,9 @@ typedef struct options {
     uint64_t max_output;    /* 0: the rule against bombs */
     unsigned threads;       /* 0: all */
     int level;
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain;
+    adam_policy adam;       /* --adam, --adam-min */
+    const char *weights;    /* --weights: for --adam stage */
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run;
     int help, version;
 } options;
 

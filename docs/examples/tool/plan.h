@@ -1,14 +1,15 @@
-/* plan.h - which frames a .safetensors file becomes, and against what.
+/* plan.h - which frames a .safetensors file becomes, how, and against what.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_PLAN_H
 #define TOOL_PLAN_H
 
+#include "adam.h"
 #include "file.h"
 #include "safetensors.h"
 
 typedef struct piece {
-    bitsnap_dtype dtype;
     uint64_t begin, bytes;  /* of the data */
+    file_form form;
     int paired;             /* has elements of the base */
     file_range range;       /* which */
 } piece;
@@ -16,11 +17,14 @@ typedef struct piece {
 typedef struct plan {
     piece *pieces;          /* in the order of the data, all of it */
     size_t count;
+    int quantizes;          /* some are */
 } plan;
 
 /* Neighbours that are coded as the same dtype are one frame. With a base: those whose partners there are neighbours, too;
- * a tensor's partner has its name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. */
-int plan_make(plan *p, const safetensors *model, const safetensors *base, fault *f);
+ * a tensor's partner has its name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. Without one a frame
+ * of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
+ * large enough to gain by its columns. */
+int plan_make(plan *p, const safetensors *model, const safetensors *base, const adam_choice *choices, int level, fault *f);
 void plan_free(plan *p);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "bytes.h"
 
+#include <string.h>
+
 const uint8_t file_magic[8] = { 0xB5, 'S', 'N', 'P', 'F', 'I', 'L', 'E' };
 const uint8_t base_magic[4] = { 0xB5, 'B', 'A', 'S' };
 const uint8_t text_magic[4] = { 0xB5, 'T', 'X', 'T' };
@@ -15,6 +17,28 @@ const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
 static unsigned prefix_of(unsigned form, const block_kind *k)
 {
     return 4 + (k->checks ? 8u : 0u) + (k->base && form != FORM_SAME ? 16u : 0u);
+}
+
+static double load_double(const uint8_t *p)
+{
+    const uint64_t bits = load64(p);
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells)
+{
+    const double unit = 1 / 16777216.0; /* 2^-24 */
+    bitsnap_certificate c;
+    c.bound = cells ? bitsnap_log_bound(cells) : 0;
+    c.counted = load64(p);
+    c.exact = load64(p + 8);
+    c.mean_relative = c.counted ? (double)load64(p + 16) * unit / (double)c.counted : 0;
+    c.mean_square = c.counted ? load_double(p + 24) / (double)c.counted : 0;
+    c.max_absolute = load_double(p + 32);
+    c.max_relative = load32(p + 40) * unit;
+    return c;
 }
 
 size_t block_need(const uint8_t *p, const block_kind *k)

@@ -3,6 +3,8 @@
 #ifndef TOOL_RECORD_H
 #define TOOL_RECORD_H
 
+#include "bitsnap.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,13 +18,17 @@ enum {
 
 extern const uint8_t file_magic[8], base_magic[4], text_magic[4], place_magic[4], frame_magic[4], end_magic[4], last_magic[8];
 
+/* The bits of byte 10 of the header. */
+enum { FILE_QUANTIZED = 1 };
+
 /* What tells how large blocks are. */
 typedef struct block_kind {
     unsigned width, block_log2;
     int checks, base; /* whether blocks have checks, and the frame a base */
 } block_kind;
 
-enum { FORM_CONST = 1, FORM_SPLIT = 2, FORM_SAME = 4, FORM_CLASSED = 5 };
+enum { FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7 };
+enum { CERTIFICATE_SIZE = 44 };
 
 /* A block, by its first bytes. */
 typedef struct block_size {
@@ -30,6 +36,9 @@ typedef struct block_size {
     uint64_t whole;          /* all bytes */
     uint64_t cells, elements;
 } block_size;
+
+/* The certificate of a frame of so many cells, or 0 where there is no bound: CERTIFICATE_SIZE bytes of its footer. */
+bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells);
 
 /* Bytes that must be there to tell the size of the block that begins at p, where at least 4 are. */
 size_t block_need(const uint8_t *p, const block_kind *k);

@@ -53,6 +53,13 @@ const element_type *element_type_find(const char *name, size_t size, int any_cas
 
 bitsnap_dtype tensor_codec(const tensor *t) { return t->type ? t->type->codec : BITSNAP_I8; }
 
+int tensor_has_octaves(const tensor *t)
+{
+    const bitsnap_dtype dtype = tensor_codec(t);
+    return (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16 || dtype == BITSNAP_F32 || dtype == BITSNAP_F64) &&
+           t->type->bits == 8 * bitsnap_width(dtype); /* C64 is two of them */
+}
+
 int slice_compare(text_slice a, text_slice b)
 {
     const size_t both = a.size < b.size ? a.size : b.size;
@@ -472,4 +479,43 @@ int shape_next(text_slice shape, size_t *at, uint64_t *dimension)
         *dimension = 10 * *dimension + (uint64_t)(shape.at[i] - '0');
     *at = i;
     return 1;
+}
+
+int shape_same(text_slice a, text_slice b)
+{
+    uint64_t x = 0, y = 0;
+    size_t i = 0, j = 0;
+    for (;;) {
+        const int more = shape_next(a, &i, &x);
+        if (more != shape_next(b, &j, &y) || (more && x != y)) return 0;
+        if (!more) return 1;
+    }
+}
+
+static int order_of_names(const void *a, const void *b)
+{
+    return slice_compare((*(const tensor *const *)a)->name, (*(const tensor *const *)b)->name);
+}
+
+const tensor **tensors_by_name(const safetensors *s)
+{
+    const tensor **names = (const tensor **)malloc((s->count + 1) * sizeof *names);
+    size_t i;
+    if (!names) return NULL;
+    for (i = 0; i < s->count; i++) names[i] = &s->tensors[i];
+    if (s->count) qsort((void *)names, s->count, sizeof *names, order_of_names);
+    return names;
+}
+
+const tensor *tensor_find(const tensor **names, size_t count, text_slice name)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = slice_compare(names[middle]->name, name);
+        if (order == 0) return names[middle];
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
 }

@@ -56,7 +56,16 @@ const element_type *element_type_find(const char *name, size_t size, int any_cas
  * start. */
 int shape_next(text_slice shape, size_t *at, uint64_t *dimension);
 
+/* As what its bytes are coded; and whether these are the floats that quantizers and columns are for. */
 bitsnap_dtype tensor_codec(const tensor *t);
+int tensor_has_octaves(const tensor *t);
+
+/* The tensors in the order of their names, in memory that the caller frees; null: no memory. And the one of that name. */
+const tensor **tensors_by_name(const safetensors *s);
+const tensor *tensor_find(const tensor **names, size_t count, text_slice name);
+
+/* Whether two shapes are the same numbers. */
+int shape_same(text_slice a, text_slice b);
 
 int slice_compare(text_slice a, text_slice b); /* <0, 0, >0 */
 
