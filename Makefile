@@ -57,7 +57,7 @@ replay:
 	@tests/run.sh tests/check_replay.sh
 
 #: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip delta sparse
-#:                  safetensors
+#:                  safetensors quantize
 T ?= frame
 SECONDS ?= 60
 fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
@@ -75,6 +75,7 @@ $(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
 $(B)/fuzz/replay-delta: SEEDS = -DSEEDS=fuzz_delta_seed
 $(B)/fuzz/replay-info: SEEDS = -DSEEDS=fuzz_info_seed
 $(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
+$(B)/fuzz/replay-quantize: SEEDS = -DSEEDS=fuzz_quantize_seed
 $(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
 $(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)
 	@mkdir -p $(B)/fuzz

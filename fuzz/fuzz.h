@@ -30,7 +30,7 @@ static inline bitsnap fuzz_codec(unsigned block_log2)
     static size_t have;
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace(block_log2, 1);
+    b.workspace_size = bitsnap_workspace_delta(block_log2, 1); /* of quantized frames, too */
     if (b.workspace_size > have) {
         free(memory);
         memory = malloc(b.workspace_size);

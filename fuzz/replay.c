@@ -106,6 +106,25 @@ static void seeds(const char *target, const char *directory)
                 save(directory, number++, coded, size + prefix);
             }
         }
+    for (i = 0; i < 24 && (!strcmp(target, "frame") || !strcmp(target, "info")); i++) { /* with columns, and quantized */
+        const unsigned prefix = !strcmp(target, "frame");
+        const bitsnap_dtype floats = (bitsnap_dtype)(BITSNAP_F16 + i % 4);
+        const size_t width = bitsnap_width(floats), n = 512;
+        bitsnap b = fuzz_codec(16);
+        size_t size, j;
+        for (j = 0; j < n * width; j++) { /* rows of 16, each of another size */
+            const unsigned row = (unsigned)(j / width / 16) * 7 % 5;
+            elements[j] = (uint8_t)next();
+            if (j % width == width - 1) elements[j] = (uint8_t)((0x38 + (width == 2 && floats == BITSNAP_F16 ? row : row / 2)) ^ (next() & 0x80));
+        }
+        b.level = BITSNAP_BEST;
+        b.block_log2 = i / 4 % 2 ? 8 : 0;
+        b.quantizer.cells = i < 8 ? 0 : i < 16 ? 8 : 70;
+        b.columns = i < 20 ? 16 : 0;
+        REQUIRE(bitsnap_encode(&b, coded + prefix, sizeof coded - prefix, &size, elements, n, floats) == BITSNAP_OK);
+        coded[0] = prefix ? (uint8_t)(i & 1) : coded[0];
+        save(directory, number++, coded, size + prefix);
+    }
 }
 
 int main(int argc, char **argv)

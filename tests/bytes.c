@@ -20,6 +20,52 @@ static void line(const bitsnap *b, const char *what, unsigned number, const uint
     free(frame);
 }
 
+/* Quantized, and with columns: a matrix whose rows and columns differ in scale, and other shapes. */
+static void quantized(bitsnap b)
+{
+    static const bitsnap_quantizer quantizers[7] = { { 8, 0 }, { 35, 0 }, { 2048, 0 }, { 1, 0 }, { 0, 0 }, { 0, 16 }, { 0, 256 } };
+    static const struct {
+        size_t n, columns;
+        unsigned log2;
+    } sizes[] = { { 4096, 64, 0 }, { 1000, 33, 8 }, { 20, 4, 0 }, { 70001, 768, 0 }, { 1500, 0, 9 } };
+    static const unsigned mantissa[4] = { 10, 7, 23, 52 };
+    unsigned f, c, shape, i;
+    for (f = 0; f < 4; f++)
+        for (c = 0; c < 7; c++)
+            for (shape = 0; shape < 4; shape++) {
+                const bitsnap_dtype dtype = (bitsnap_dtype)(BITSNAP_F16 + f);
+                const unsigned width = bitsnap_width(dtype);
+                const size_t n = sizes[i = (f + c + shape) % 5].n, bound = n * width + 16 * (n / 64 + 2) + 128;
+                uint8_t *elements = (uint8_t *)malloc(n * width), *frame = (uint8_t *)malloc(bound), *decoded = (uint8_t *)malloc(n * width);
+                size_t size, j;
+                test_state = f * 100 + c * 10 + shape;
+                if (shape) data_fill(elements, n, dtype, shape == 1 ? DATA_WEIGHTS : shape == 2 ? DATA_SPECIAL : DATA_WIDE);
+                for (j = 0; j < n && !shape; j++) {
+                    const uint64_t r = test_random(), row = sizes[i].columns ? j / sizes[i].columns : 0, column = sizes[i].columns ? j % sizes[i].columns : j;
+                    const uint64_t exponent = (f == 0 ? 15u : f == 3 ? 1023u : 127u) - row * 7 % 5 - column * 5 % 7;
+                    data_store(elements + j * width, (r >> 63) << (8 * width - 1) | exponent << mantissa[f] | (r & ((UINT64_C(1) << mantissa[f]) - 1)), width);
+                }
+                b.level = c == 4 ? BITSNAP_BEST : (int)(shape % 3);
+                b.block_log2 = sizes[i].log2;
+                b.flags = 0;
+                b.quantizer = quantizers[c];
+                b.columns = sizes[i].columns;
+                if (bitsnap_encode(&b, frame, bound, &size, elements, n, dtype) || bitsnap_decode(&b, decoded, n, dtype, frame, size)) exit(1);
+                for (j = 0; j < n * width && BSN_BIG_ENDIAN; j += width) { /* what is decoded is hashed in one order of bytes */
+                    uint8_t one[8];
+                    unsigned k;
+                    memcpy(one, decoded + j, width);
+                    for (k = 0; k < width; k++) decoded[j + k] = one[width - 1 - k];
+                }
+                printf("%s %u cells, %u clusters, shape %u, %lu elements, %lu columns: %lu bytes %08lx%08lx, decoded %08lx\n", bitsnap_dtype_name(dtype), b.quantizer.cells, b.quantizer.clusters, shape,
+                       (unsigned long)n, (unsigned long)sizes[i].columns, (unsigned long)size, (unsigned long)(bitsnap_hash(frame, size) >> 32),
+                       (unsigned long)(bitsnap_hash(frame, size) & 0xFFFFFFFFu), (unsigned long)(bitsnap_hash(decoded, n * width) & 0xFFFFFFFFu));
+                free(elements);
+                free(frame);
+                free(decoded);
+            }
+}
+
 static void frames(bitsnap b)
 {
     static const struct {
@@ -86,6 +132,7 @@ int main(int argc, char **argv)
     }
     frames(b);
     deltas(b);
+    quantized(b);
     free(b.workspace);
     return 0;
 }

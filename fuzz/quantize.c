@@ -1,0 +1,150 @@
+/* Quantizing: codes from strangers are refused or stand for numbers; any elements of any float come back within the bound, alone
+ * and in frames with columns, on every table with the same bytes, and stay what they are when that is done again.
+ * Input: what to do and dtype (1 byte), cells (2), columns (1), options (1), exact elements (1); then codes, or elements. */
+#include "fuzz.h"
+
+#define HEAD 6
+
+static uint8_t *room_for(size_t size)
+{
+    uint8_t *p = (uint8_t *)calloc(size ? size : 1, 1);
+    REQUIRE(p);
+    return p;
+}
+
+static uint64_t load(const uint8_t *p, unsigned width)
+{
+    uint64_t v = 0;
+    uint32_t s;
+    uint16_t h;
+    if (width == 2) return memcpy(&h, p, 2), h;
+    if (width == 4) return memcpy(&s, p, 4), s;
+    return memcpy(&v, p, 8), v;
+}
+
+/* Is y near enough to x, and of its kind? In integers: significands of one octave are compared. */
+static int near(uint64_t x, uint64_t y, bitsnap_dtype dtype, uint64_t bound)
+{
+    const unsigned width = bitsnap_width(dtype), m = dtype == BITSNAP_F16 ? 10 : dtype == BITSNAP_BF16 ? 7 : dtype == BITSNAP_F32 ? 23 : 52;
+    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    uint64_t a = x & magnitude, b = y & magnitude, d;
+    if (x == y) return 1;
+    if (!a || !b || (x ^ y) > magnitude || a >> m == magnitude >> m || b >> m == magnitude >> m) return 0;
+    if (a >> m != b >> m) return 0; /* a cell lies in one octave */
+    if (a >> m) {
+        a = (a & ((UINT64_C(1) << m) - 1)) | UINT64_C(1) << m;
+        b = (b & ((UINT64_C(1) << m) - 1)) | UINT64_C(1) << m;
+    }
+    d = a > b ? a - b : b - a;
+    if (m <= 23 || a >> 39 == 0) return d << 24 <= bound * a;
+    return d <= (a >> 24) * bound + ((a & 0xFFFFFF) * bound >> 24);
+}
+
+/* Codes that anyone may have written. */
+static void strange_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, void *space)
+{
+    const unsigned width = bitsnap_width(dtype);
+    const size_t n = size / 4, exact_count = data[5] % 8u;
+    uint32_t *codes = (uint32_t *)(void *)fuzz_copy(data + HEAD, 4 * n), *again = (uint32_t *)(void *)room_for(4 * n);
+    uint8_t *exact = room_for(exact_count * width), *elements = room_for(n * width), *other = room_for(n * width);
+    size_t i, left;
+    memset(exact, data[5], exact_count * width);
+    for (i = 0; i < n; i++) /* most of them not far from what there is */
+        if (data[4] & 1) codes[i] %= 2 * (2 + cells * 2100);
+    if (bitsnap_log_decode(elements, n, dtype, codes, exact, exact_count, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK) {
+        REQUIRE(bitsnap_log_encode(again, other, n, &left, elements, n, dtype, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
+        for (i = 0; i < n; i++) REQUIRE(codes[i] >> 1 == 1 || codes[i] == again[i]);
+        REQUIRE(left <= exact_count);
+    }
+    free(codes);
+    free(again);
+    free(exact);
+    free(elements);
+    free(other);
+}
+
+static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, void *space)
+{
+    const unsigned width = bitsnap_width(dtype), log2 = data[4] & 1 ? 6 + (data[4] >> 1) % 4 : 0;
+    const uint64_t bound = (uint64_t)(bitsnap_log_bound(cells) * 16777216);
+    const size_t n = size / width, room = n * width + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128;
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *frame = room_for(room), *other = room_for(room), *out = room_for(n * width), *small;
+    uint32_t *codes = (uint32_t *)(void *)room_for(4 * n);
+    bitsnap b = fuzz_codec(log2 ? log2 : 16);
+    const bitsnap_kernels *k;
+    bitsnap_info info;
+    size_t exact, coded = 0, again, i;
+    unsigned t;
+    REQUIRE(bitsnap_log_encode(codes, other, n, &exact, elements, n, dtype, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
+    REQUIRE(bitsnap_log_decode(out, n, dtype, codes, other, exact, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
+    for (i = 0; i < n; i++) REQUIRE(near(load(elements + i * width, width), load(out + i * width, width), dtype, bound));
+    b.block_log2 = log2;
+    b.level = data[4] >> 3 & 3;
+    if (b.level == 3) b.level = 0;
+    b.flags = (data[4] & 32 ? BITSNAP_NO_CHECKS : 0u) | (data[4] & 64 ? BITSNAP_VERIFY : 0u);
+    b.columns = data[3];
+    if (!(data[4] & 128)) b.quantizer.cells = cells;
+    else b.level = BITSNAP_BEST;
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        b.kernels = k;
+        REQUIRE(bitsnap_encode(&b, t ? other : frame, room, &again, elements, n, dtype) == BITSNAP_OK);
+        if (t) REQUIRE(again == coded && !memcmp(frame, other, coded));
+        coded = again;
+        REQUIRE(bitsnap_decode(&b, out, n, dtype, frame, coded) == BITSNAP_OK);
+        if (!b.quantizer.cells) REQUIRE(!n || !memcmp(out, elements, n * width));
+        for (i = 0; i < n; i++) REQUIRE(near(load(elements + i * width, width), load(out + i * width, width), dtype, bound));
+    }
+    REQUIRE(bitsnap_verify(&b, out, n, dtype, frame, coded) == BITSNAP_OK);
+    REQUIRE(bitsnap_read_info(&info, frame, coded) == BITSNAP_OK && info.cells == b.quantizer.cells);
+    if (info.cells) REQUIRE(info.certificate.counted <= n && info.certificate.exact <= n && info.certificate.max_relative <= info.certificate.bound);
+    again = (data[5] * 257u) % coded; /* too small by chance */
+    small = room_for(again);
+    REQUIRE(bitsnap_encode(&b, small, again, &exact, elements, n, dtype) != BITSNAP_OK && exact == 0);
+    free(small);
+    memcpy(elements, out, n * width); /* what has been quantized stays the same */
+    REQUIRE(bitsnap_encode(&b, frame, room, &coded, elements, n, dtype) == BITSNAP_OK);
+    REQUIRE(bitsnap_decode(&b, out, n, dtype, frame, coded) == BITSNAP_OK && (!n || !memcmp(out, elements, n * width)));
+    free(elements);
+    free(frame);
+    free(other);
+    free(out);
+    free(codes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t space[BITSNAP_QUANTIZE_WORKSPACE];
+    bitsnap_dtype dtype;
+    unsigned cells;
+    if (size < HEAD) return 0;
+    dtype = (bitsnap_dtype)(BITSNAP_F16 + data[0] % 4);
+    cells = 1 + (data[1] + 256u * data[2]) % 2048;
+    if (data[0] & 4) strange_codes(data, size - HEAD, dtype, cells, space);
+    else round_trip(data, size - HEAD, dtype, cells, space);
+    return 0;
+}
+
+size_t fuzz_quantize_seed(unsigned number, uint8_t *to, size_t room);
+size_t fuzz_quantize_seed(unsigned number, uint8_t *to, size_t room)
+{
+    static const unsigned cells[5] = { 1, 8, 35, 70, 2048 };
+    const bitsnap_dtype dtype = (bitsnap_dtype)(BITSNAP_F16 + number % 4);
+    const unsigned width = bitsnap_width(dtype), n = 40 + 61 * (number % 7), c = cells[number / 4 % 5] - 1;
+    const size_t size = HEAD + n * (number % 3 ? width : 4u);
+    uint64_t state = number + 1;
+    size_t i;
+    if (number >= 60 || size > room) return 0;
+    for (i = HEAD; i < size; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        to[i] = (uint8_t)(state >> 56);
+        if (number % 3 && i % width == (HEAD + width - 1) % width) to[i] = (uint8_t)(0x3B ^ (state >> 40 & 3) ^ (state >> 33 & 0x80));
+        if (number % 3 == 0 && i % 4 == (HEAD + 3) % 4) to[i] = 0;
+    }
+    to[0] = (uint8_t)(number % 4 | (number % 3 ? 0u : 4u));
+    to[1] = (uint8_t)c;
+    to[2] = (uint8_t)(c >> 8);
+    to[3] = (uint8_t)(number % 5 * 5);
+    to[4] = (uint8_t)(number * 29);
+    to[5] = (uint8_t)(number % 3 ? number : 0);
+    return size;
+}
