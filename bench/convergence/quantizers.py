@@ -62,9 +62,15 @@ def main():
             print(f"{name:22} {rows[-1][1]:7.3f} {rows[-1][2]:7.3f} bits, next update off by {rows[-1][-1]:.4g} lr at most", flush=True)
     for name, cells in states.PRESETS.items():
         if name in raw:
-            wanted = [states.logarithmic(*cells)(file, kind).values for file, kind in ((m, "m"), (v, "v"))]
-            same = all(numpy.array_equal(x.view(numpy.uint32), y.view(numpy.uint32)) for x, y in zip(raw[name], wanted))
-            print(report.verdict(same, f"preset {name} brings back LOG-{cells[0]} and LOG-{cells[1]} as numpy has them"))
+            same, kept = True, 0
+            for (file, kind), values in zip(((m, "m"), (v, "v")), raw[name]):
+                wanted = states.logarithmic(*cells)(file, kind).values
+                back, wanted, given = (x.view(numpy.uint32) for x in (values, wanted, file.values))
+                same &= bool(((back == wanted) | (back == given)).all())  # small tensors, and a few far from all others, stay exact
+                kept = max(kept, float((back != wanted).mean()))
+            same &= kept < 0.01
+            print(report.verdict(same, f"preset {name} brings back LOG-{cells[0]} and LOG-{cells[1]} as numpy has them, but for "
+                                       f"{kept:.2%} that it keeps"))
             failed |= not same
     per_cent = ("m_mre", "v_mre", "m_max", "v_max", "update_l2", "next_l2")
     report.write_tsv(o.results, "quantizers", "Forms of AdamW's moments", [

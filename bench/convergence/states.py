@@ -171,7 +171,7 @@ def logarithmic(n_m, n_v):
     def form(file, kind):
         n = n_m if kind == "m" else n_v
         edges = log_thresholds(n)
-        a, b = edges[:-1], edges[1:] - 1
+        a, b = edges[:-1], edges[1:]
         middles = (4 * a * b + a + b) // (2 * (a + b))  # 2ab / (a + b), rounded
         bits = file.values.view(numpy.uint32)
         exponent, significand = (bits >> 23 & 255).astype(numpy.int64), (bits & 0x7FFFFF | 0x800000).astype(numpy.int64)
@@ -186,11 +186,6 @@ def logarithmic(n_m, n_v):
 
 
 PRESETS = {"resume": (70, 35), "standard": (16, 8), "small": (8, 4)}  # cells of m and of v
-
-
-def has_presets(tool):
-    said = subprocess.run([tool, "compress", "--help"], capture_output=True, text=True, check=False).stdout
-    return "--adam" in said
 
 
 def by_tool(tool, preset, scratch):
@@ -211,9 +206,8 @@ def by_tool(tool, preset, scratch):
 
 
 def forms(tool, scratch):
-    """All that take part, by name. Without presets in the tool, numpy stands in for them, and the names say so."""
-    presets = {name: by_tool(tool, name, scratch) for name in PRESETS} if has_presets(tool) else \
-        {f"{name} (numpy)": logarithmic(*cells) for name, cells in PRESETS.items()}
+    """All that take part, by name."""
+    presets = {name: by_tool(tool, name, scratch) for name in PRESETS}
     return {**presets, "bf16 cast": bfloat16, "quantile 16 + 8 bit": quantile(16, 8), "dynamic 8 /256": dynamic(256),
             "linear 8 /256": linear(256), "linear 8 tensor": linear(0)}
 
