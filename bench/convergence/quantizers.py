@@ -3,11 +3,13 @@
 update. `make quantizers DATA=dir` calls it.
   quantizers.py TOOL M V RESULTS [--beta2 X] [--step N]
 M and V are safetensors files of F32 tensors. The next update takes a gradient drawn from a normal distribution with the
-variance that V tells, the same for all forms. Writes quantizers.tsv and quantizers.md into RESULTS, and prints PASS or FAIL:
+variance that V tells, the same for all forms. Also one large drawn tensor, flat and as a matrix. Writes quantizers.tsv and quantizers.md into RESULTS, and prints PASS or FAIL:
 whether the tool's presets bring back what a computation of their own, in numpy, says that they should.
 Example: quantizers.py build/bitsnap adam_m.safetensors adam_v.safetensors results --beta2 0.95 --step 1000"""
 import argparse
+import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -27,6 +29,30 @@ def errors(x, y):
     d, there = y.astype(numpy.float64) - x, x != 0
     relative = numpy.abs(d[there] / x[there])
     return float(relative.mean()), float(relative.max()), float((d * d).mean()), int((y[there] == 0).sum())
+
+
+def matrix(tool, scratch, side=4096):
+    """One large second moment whose rows and columns differ in scale (factors exp(N(0, 1.5)), elements chi squared of 8): bits an
+    element without and with columns, lossless and quantized. Small tensors pay more for their scales."""
+    draw = numpy.random.default_rng(2)
+    rows, columns = numpy.exp(draw.normal(0, 1.5, (side, 1))), numpy.exp(draw.normal(0, 1.5, (1, side)))
+    values = (1e-9 * rows * columns * draw.chisquare(8, (side, side))).astype(numpy.float32)
+    heads = {}
+    for name, shape in (("flat", [side * side]), ("matrix", [side, side])):
+        text = json.dumps({"exp_avg_sq": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * side * side]}}).encode()
+        heads[name] = len(text).to_bytes(8, "little") + text
+    out = []
+    for what, options in (("lossless, level best", ["-l", "best"]), ("resume (LOG-35)", ["--adam", "resume"]), ("standard (LOG-8)", ["--adam", "standard"])):
+        bits = []
+        for name, head in heads.items():
+            path = os.path.join(scratch, name + ".safetensors")
+            states.write(path, head, values)
+            subprocess.run([tool, "compress", "-q", "-f", *options, path, "-o", path + ".bsnap"], check=True)
+            bits.append(8 * os.path.getsize(path + ".bsnap") / values.size)
+            os.remove(path)
+            os.remove(path + ".bsnap")
+        out.append([what] + bits)
+    return out
 
 
 def main():
@@ -51,6 +77,9 @@ def main():
         forms = states.forms(o.tool, scratch)
         for cells in (70, 35, 16, 8):
             forms[f"LOG-{cells} (numpy)"] = states.logarithmic(cells, cells)
+        large = matrix(o.tool, scratch)
+        for what, flat, scaled in large:
+            print(f"4096 x 4096 second moment, {what}: {flat:.3f} bits without columns, {scaled:.3f} with")
         for name, form in forms.items():
             a, b = form(m, "m"), form(v, "v")
             u = a.values / (numpy.sqrt(b.values.astype(numpy.float64)) + states.EPSILON)
@@ -80,6 +109,9 @@ def main():
     report.write_markdown(o.results, "quantizers", "Forms of AdamW's moments",
                           f"{n} elements in {len(m.bounds)} tensors; the columns are explained in quantizers.tsv.", HEADINGS,
                           [[report.show(value, column in per_cent) for column, value in zip(COLUMNS, row)] for row in rows])
+    report.write_tsv(o.results, "quantizers-matrix", "What scales of rows and columns bring to one large tensor", [
+        "A second moment of 4096 x 4096 elements, drawn: rows and columns with factors exp(N(0, 1.5)), elements chi squared of 8 degrees. Bits an element."],
+        ["form", "flat", "matrix"], large)
     return int(failed)
 
 
