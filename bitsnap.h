@@ -855,6 +855,19 @@ typedef struct bsn_finish {
     int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
 } bsn_finish;
 
+/* How numbers are quantized, and how far they are from what they become: see QUANTIZE. */
+typedef struct bsn_log bsn_log;
+typedef struct bsn_errors bsn_errors;
+
+/* Words and codes of elements of one row, see QUANTIZE. A word is above what its place lets expect. */
+typedef struct bsn_row {
+    const bsn_log *log;
+    const uint8_t *columns; /* scales of the columns from the first element on; null: none */
+    uint32_t row;           /* and of the row */
+    uint32_t base;          /* what words are above, modulo 2^32 */
+    unsigned signs;         /* 1: the lowest bit of a word is the sign */
+} bsn_row;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -893,6 +906,12 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
+    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, bsn_log_words, bsn_log_errors and
+     * bsn_log_numbers; all null where there are none */
+    void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
+    size_t (*log_words)(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n);
+    void (*log_errors)(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n);
+    int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -4189,7 +4208,7 @@ typedef struct bsn_octaves {
     int lowest;               /* the least number is 2^lowest */
 } bsn_octaves;
 
-typedef struct bsn_log {
+struct bsn_log {
     bsn_octaves type;
     unsigned cells;
     uint32_t bound;       /* of the relative error, in 2^-24 */
@@ -4198,7 +4217,7 @@ typedef struct bsn_log {
     uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
     uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
-} bsn_log;
+};
 
 static uint64_t bsn_multiply_high(uint64_t a, uint64_t b)
 {
@@ -4213,7 +4232,7 @@ BSN_INLINE int bsn_has_octaves(unsigned dtype) { return dtype >= BITSNAP_F16 && 
 static bsn_octaves bsn_octaves_of(unsigned dtype)
 {
     bsn_octaves o;
-    const unsigned exponent = bsn_dtypes[dtype].exponent_bits;
+    const unsigned exponent = dtype == BITSNAP_F64 ? 11 : bsn_dtypes[dtype].exponent_bits;
     o.width = bsn_dtypes[dtype].width;
     o.mantissa = 8 * o.width - 1 - exponent;
     o.special = (1u << exponent) - 1;
@@ -4377,7 +4396,18 @@ static int bsn_log_same(const bsn_log *x, const uint8_t *a, const uint8_t *b)
 BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) codes[i] = bsn_log_code(x, bsn_element_load(elements + i * width, width), width);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width);
+        const uint32_t exponent = (uint32_t)v >> 23 & 255;
+        if (width == 4 && BSN_LIKELY(exponent - 1 < 254)) { /* the usual case, simplified: 24 bits */
+            const uint32_t s = ((uint32_t)v & 0x7FFFFF) | 0x800000;
+            uint32_t cell = x->start[s >> 11 & 4095];
+            cell += s >= x->threshold[cell + 1];
+            codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->cells + cell) << 1 | (uint32_t)v >> 31;
+        } else {
+            codes[i] = bsn_log_code(x, v, width);
+        }
+    }
 }
 
 static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
@@ -4387,6 +4417,13 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
     case 4: bsn_log_codes_loop(x, codes, elements, n, 4); break;
     default: bsn_log_codes_loop(x, codes, elements, n, 8); break;
     }
+}
+
+/* The same by a kernel, where there is one; n is at most BSN_CHUNK. */
+static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    if (kernels->log_codes && x->type.width == 4 && x->cells > 1) kernels->log_codes(x, codes, elements, n);
+    else bsn_log_codes(x, codes, elements, n);
 }
 
 /* Elements from codes; 0 for those that stand elsewhere. Returns 0 where a code stands for nothing. */
@@ -4806,12 +4843,27 @@ static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
 }
 
 /* Errors as they are measured: d * 2^(octave - 23) in units of the least number; d is at most 2^25. */
-typedef struct bsn_errors {
+struct bsn_errors {
     uint64_t counted, relative_sum;
     uint32_t relative;
     uint32_t largest[BSN_OCTAVES_MOST];
     uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
-} bsn_errors;
+    uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
+};
+
+/* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
+ * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
+#define BSN_NO_ERROR INT32_MIN
+
+static void bsn_errors_note(bsn_errors *e, int32_t largest)
+{
+    uint32_t bits, octave, d;
+    if (largest == BSN_NO_ERROR) return;
+    bits = (uint32_t)largest + (UINT32_C(255) << 23);
+    octave = (bits >> 23) - 128;
+    d = (bits & 0x7FFFFF) | 0x800000;
+    if (e->largest[octave] < d) e->largest[octave] = d;
+}
 
 /* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
 static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint64_t y)
@@ -4866,20 +4918,8 @@ BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8
     size_t i;
     for (i = 0; i < n; i++) {
         const uint64_t x = bsn_element_load(elements + i * width, width), y = bsn_element_load(decoded + i * width, width);
-        const unsigned exponent = (unsigned)((x & magnitude) >> o->mantissa);
-        e->counted += exponent != o->special && (x & magnitude);
-        if (x == y) continue;
-        if (width == 4 && exponent && !((x ^ y) >> o->mantissa)) { /* the usual case, simplified: one octave, one sign */
-            const uint32_t of = (uint32_t)(x & 0x7FFFFF) | 0x800000, d = (uint32_t)(x > y ? x - y : y - x);
-            const uint32_t relative = (uint32_t)((((uint64_t)d << 24) + of - 1) / of);
-            const unsigned octave = o->mantissa + exponent - 1;
-            e->relative_sum += relative; /* 2^20 of them cannot overflow */
-            if (e->relative < relative) e->relative = relative;
-            if (e->largest[octave] < d) e->largest[octave] = d;
-            e->squares[octave] += ((uint64_t)d * d + 127) >> 7;
-        } else {
-            bsn_errors_add(e, o, x, y);
-        }
+        e->counted += (x & magnitude) >> o->mantissa != o->special && (x & magnitude);
+        if (x != y) bsn_errors_add(e, o, x, y);
     }
 }
 
@@ -4892,12 +4932,70 @@ static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_
     }
 }
 
+/* Where the codes are those of the elements, or BSN_CODE_EXACT: 64 of F32, of which usual ones lie in the octave of what they
+ * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
+ * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
+BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+{
+    const uint32_t cells = x->cells, first = BSN_CODE_FIRST + 22 * cells;
+    uint32_t v[64], sum = 0;
+    int32_t distance[64], relative = 0, largest = BSN_NO_ERROR;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t u = codes[i] >> 1;
+        uint32_t exponent;
+        memcpy(&v[i], elements + 4 * i, 4);
+        exponent = v[i] >> 23 & 255;
+        distance[i] = 0;
+        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent)) {
+            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[u - first - cells * exponent];
+            distance[i] = d < 0 ? -d : d;
+            e->counted++;
+        } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
+            e->counted++;
+            if (u >= BSN_CODE_FIRST) bsn_errors_add(e, &x->type, v[i], bsn_log_number(x, u - BSN_CODE_FIRST) | (v[i] & 0x80000000));
+        }
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t d = distance[i], of = (int32_t)((v[i] & 0x7FFFFF) | 0x800000);
+        const float exact = (float)d;
+        int32_t r = (int32_t)(exact * 16777216.0f / (float)of), key;
+        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)r * (uint32_t)of);
+        memcpy(&key, &exact, 4);
+        r += (rest > 0) + (rest > of);
+        sum += (uint32_t)r;
+        relative = relative < r ? r : relative;
+        key = d ? key + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23) : BSN_NO_ERROR;
+        largest = largest < key ? key : largest;
+    }
+    for (i = 0; i < n; i++) e->banks[i & 3][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
+    e->relative_sum += sum;
+    if (e->relative < (uint32_t)relative) e->relative = (uint32_t)relative;
+    bsn_errors_note(e, largest);
+}
+
+/* And all others; `room` has some for the elements. */
+static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n, uint8_t *room)
+{
+    const unsigned width = x->type.width;
+    size_t i;
+    if (width == 4 && x->cells > 1) {
+        for (i = 0; i + 64 <= n; i += 64) bsn_log_errors64(e, x, elements + 4 * i, codes + i, 64);
+        if (i < n) bsn_log_errors64(e, x, elements + 4 * i, codes + i, n - i);
+        return;
+    }
+    (void)bsn_log_elements(x, room, codes, n);
+    for (i = 0; i < n; i++)
+        if (codes[i] >> 1 == BSN_CODE_EXACT) memcpy(room + i * width, elements + i * width, width);
+    bsn_errors_measure(e, &x->type, elements, room, n);
+}
+
 /* The sum of it all; going up the octaves, so that little is lost to rounding. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
     bsn_certificate x;
     bsn_real squares = { 0, 0 };
-    unsigned i;
+    unsigned i, k;
     memset(&x, 0, sizeof x);
     x.counted = e->counted;
     x.exact = exact;
@@ -4906,8 +5004,10 @@ static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves
     for (i = 0; i < o->count; i++) {
         const int unit = o->lowest + (int)i - 23;
         const uint64_t largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
-        if (!e->largest[i]) continue;
-        squares = bsn_real_sum(squares, bsn_real_of(e->squares[i], 2 * unit + 7));
+        uint64_t sum = e->squares[i];
+        if (o->width == 4 && i > 22)
+            for (k = 0; k < 4; k++) sum += e->banks[k][i - 22];
+        squares = bsn_real_sum(squares, bsn_real_of(sum, 2 * unit + 7));
         if (x.absolute < largest) x.absolute = largest;
     }
     x.squares = bsn_real_store(squares);
@@ -5047,6 +5147,124 @@ static int32_t bsn_bins_base(const bsn_bins *x)
     if (!x->coded) return 0;
     for (bin = 0; sum + x->count[bin] <= x->coded / 4096; bin++) sum += x->count[bin];
     return (int32_t)(bin << x->shift) - x->below - (int32_t)BSN_CODE_FIRST;
+}
+
+/* ---- words ---- */
+
+/* Elements from i on, at most m, that are of one row: how many. p gets their scales; s null: none. */
+BSN_INLINE size_t bsn_row_set(bsn_row *p, const bsn_scales *s, size_t i, size_t m)
+{
+    size_t row, column;
+    p->columns = NULL;
+    p->row = 0;
+    if (!s || !s->rows) return m;
+    row = (s->begin + i) / s->column_count;
+    column = (s->begin + i) % s->column_count;
+    p->row = s->rows[row];
+    p->columns = s->columns + column;
+    return bsn_min(m, s->column_count - column);
+}
+
+BSN_INLINE void bsn_row_expected(const bsn_row *p, uint32_t *expected, size_t i, size_t n)
+{
+    const uint16_t cells = (uint16_t)p->log->cells;
+    size_t j;
+    if (p->columns) {
+        for (j = 0; j < n; j++) expected[j] = ((uint32_t)cells * (uint16_t)(p->row + p->columns[i + j]) + 4) >> 3;
+    } else {
+        for (j = 0; j < n; j++) expected[j] = bsn_expected(p->row, cells);
+    }
+}
+
+/* Words from codes. What is below the base stands exactly, which its code says from now on. Returns how many do. */
+BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+{
+    uint32_t expected[64], exact = 0;
+    const unsigned signs = p->signs;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        bsn_row_expected(p, expected, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t code = codes[i + j], u = code >> 1;
+            const int32_t above = (int32_t)(u - expected[j] - p->base);
+            const uint32_t low = u < BSN_CODE_FIRST ? u : (uint32_t)BSN_CODE_EXACT;
+            const uint32_t word = u < BSN_CODE_FIRST || above < (int32_t)BSN_CODE_FIRST ? low : (uint32_t)above;
+            exact += word == BSN_CODE_EXACT;
+            words[i + j] = word << signs | (code & signs);
+            codes[i + j] = word == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : code;
+        }
+    }
+    return exact;
+}
+
+static size_t bsn_log_words_by(const bitsnap_kernels *kernels, bsn_row *p, const bsn_scales *s, uint32_t *words, uint32_t *codes, size_t n)
+{
+    size_t i, m, exact = 0;
+    for (i = 0; i < n; i += m) {
+        m = bsn_row_set(p, s, i, bsn_min(BSN_CHUNK, n - i));
+        exact += kernels->log_words ? kernels->log_words(p, words + i, codes + i, m) : bsn_log_words(p, words + i, codes + i, m);
+    }
+    return exact;
+}
+
+/* A word u is number u + base - BSN_CODE_FIRST + what is expected, which is at least 0, modulo 2^32: where u is below this, and
+ * that is below cells * octaves, nothing has been lost. */
+BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
+{
+    const int64_t base = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32); /* its sign */
+    const int64_t limit = (int64_t)p->log->cells * p->log->type.count + BSN_CODE_FIRST - base;
+    return limit < 0 ? 0 : (uint32_t)limit;
+}
+
+/* Elements from words, 4 native bytes each; 0 for those that stand exactly, which are added to *apart. Returns 0 where a word
+ * stands for nothing. */
+BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, unsigned width)
+{
+    const bsn_log *x = p->log;
+    const uint32_t end = x->cells * x->type.count, limit = bsn_row_limit(p), cells = x->cells;
+    const unsigned signs = p->signs;
+    uint32_t expected[64];
+    int good = 1;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        bsn_row_expected(p, expected, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t word = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), u = word >> signs;
+            const uint32_t q = u + p->base - BSN_CODE_FIRST + expected[j];
+            uint64_t number = 0;
+            if (BSN_LIKELY(u >= BSN_CODE_FIRST)) {
+                if (u >= limit || q >= end) return 0;
+                if (width == 4 && BSN_LIKELY(q >= 23 * cells)) { /* the usual case, simplified */
+                    const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40);
+                    number = ((octave - 22) << 23) + x->normal[q - octave * cells];
+                } else {
+                    number = bsn_log_number(x, q);
+                    good &= number != 0;
+                }
+            } else {
+                *apart += u;
+            }
+            bsn_element_store(elements + (i + j) * width, number | (uint64_t)(signs & word) << (8 * width - 1), width);
+        }
+    }
+    return good;
+}
+
+static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    switch (p->log->type.width) {
+    case 2: return bsn_log_numbers_loop(p, elements, words, n, apart, 2);
+    case 4: return bsn_log_numbers_loop(p, elements, words, n, apart, 4);
+    default: return bsn_log_numbers_loop(p, elements, words, n, apart, 8);
+    }
+}
+
+static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    const int fast = kernels->log_numbers && p->log->type.width == 4 && p->log->cells > 1;
+    return fast ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
 }
 
 /* ================================================================================= BLOCK
@@ -5637,28 +5855,6 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     return (size_t)(wr.at - body);
 }
 
-/* Words from codes: what is above what the scales (null: none) let expect, and above `base`. Returns how many elements stand
- * exactly. */
-static size_t bsn_words_from_codes(uint32_t *words, const uint32_t *codes, size_t n, const bsn_scales *s, unsigned cells,
-                                   int32_t base, unsigned signs)
-{
-    uint32_t scale[64];
-    size_t i, j, exact = 0;
-    memset(scale, 0, sizeof scale);
-    for (i = 0; i < n; i += 64) {
-        const size_t m = bsn_min(64, n - i);
-        if (s) bsn_scales_get(s, scale, i, m);
-        for (j = 0; j < m; j++) {
-            const uint32_t code = codes[i + j], u = code >> 1;
-            const int32_t above = (int32_t)u - (int32_t)bsn_expected(scale[j], cells) - base;
-            const uint32_t word = u < BSN_CODE_FIRST ? u : above < (int32_t)BSN_CODE_FIRST ? (uint32_t)BSN_CODE_EXACT : (uint32_t)above;
-            exact += word == BSN_CODE_EXACT;
-            words[i + j] = signs ? word << 1 | (code & 1) : word;
-        }
-    }
-    return exact;
-}
-
 /* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
  * writer begins. 0 where there is no room. */
 static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, const bsn_room_for_codes *room, uint8_t *body,
@@ -5672,20 +5868,20 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     return 1;
 }
 
-/* A chunk of m words whose elements have been decoded, as a reader will, to w->elements: those that stand exactly are stored,
- * and all are measured. */
-static void bsn_quantized_chunk(bsn_writer *wr, bsn_work *w, const bsn_octaves *o, bsn_errors *errors, const uint32_t *words,
-                                unsigned signs, const uint8_t *elements, size_t m)
+/* Stores those of n elements that stand exactly, which their words say. */
+static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t n, unsigned width)
 {
-    const unsigned width = o->width;
-    size_t j;
-    for (j = 0; j < m; j++) {
-        if (words[j] >> signs != BSN_CODE_EXACT) continue;
-        memcpy(w->elements + j * width, elements + j * width, width);
-        bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
-        wr->at += width;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t end = bsn_min(n, i + 64);
+        uint32_t some = 0;
+        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
+        for (j = i; some && j < end; j++) {
+            if (words[j] >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
+            wr->at += width;
+        }
     }
-    bsn_errors_measure(errors, o, elements, w->elements, m);
 }
 
 /* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
@@ -5708,38 +5904,38 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_log *x = c->log;
     const unsigned width = c->width;
-    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, *chunk = (uint32_t *)(void *)w->plane, all = 0;
+    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, all = 0;
     uint8_t head[5];
+    bsn_row place;
     bsn_scales s;
-    int32_t base;
-    unsigned signs;
     bsn_writer wr;
-    size_t i, j, exact;
+    size_t i, exact;
     s.rows = NULL;
-    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes(x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
     for (i = 0; i < n; i++) all |= codes[i];
-    signs = all & 1;
+    place.log = x;
+    place.signs = all & 1;
     bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n);
-    base = bsn_bins_base(room.bins);
+    place.base = (uint32_t)bsn_bins_base(room.bins);
     if (bsn_may_scale(c, n)) {
         const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
         bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n);
         if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) < bits)
-            base = bsn_bins_base(room.bins);
+            place.base = (uint32_t)bsn_bins_base(room.bins);
         else
             s.rows = NULL;
     }
-    exact = bsn_words_from_codes(words, codes, n, s.rows ? &s : NULL, x->cells, base, signs);
-    head[0] = (uint8_t)signs;
-    bsn_store32(head + 1, (uint32_t)base);
+    exact = bsn_log_words_by(c->kernels, &place, &s, words, codes, n);
+    head[0] = (uint8_t)place.signs;
+    bsn_store32(head + 1, place.base);
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head, exact)) return 0;
+    if (exact) bsn_quantized_exact(&wr, words, place.signs, elements, n, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
-        for (j = 0; j < m; j++) chunk[j] = words[i + j] >> signs == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : codes[i + j];
-        (void)bsn_log_elements(x, w->elements, chunk, m);
-        bsn_quantized_chunk(&wr, w, &x->type, room.errors, words + i, signs, elements + i * width, m);
+        if (c->kernels->log_errors && width == 4 && x->cells > 1) c->kernels->log_errors(room.errors, x, elements + i * width, codes + i, m);
+        else bsn_log_errors(room.errors, x, elements + i * width, codes + i, m, w->elements);
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
 }
@@ -5790,14 +5986,17 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters, exact)) return 0;
+    bsn_quantized_exact(&wr, words, 0, elements, n, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         for (j = 0; j < m; j++) {
             const uint32_t q = words[i + j] - BSN_CODE_FIRST;
-            const uint64_t v = words[i + j] < BSN_CODE_FIRST ? 0 : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+            const uint64_t v = words[i + j] == BSN_CODE_EXACT ? bsn_element_load(elements + (i + j) * width, width)
+                             : words[i + j] == BSN_CODE_ZERO  ? 0
+                                                              : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             bsn_element_store(w->elements + j * width, v, width);
         }
-        bsn_quantized_chunk(&wr, w, &o, room.errors, words + i, 0, elements + i * width, m);
+        bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, m);
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &o, body, NULL, n, exact);
 }
@@ -6363,12 +6562,12 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     return 0;
 }
 
-/* Puts the elements that stand exactly where m codes say so, `apart` of them. */
-static void bsn_put_exact(uint8_t *to, const uint32_t *codes, size_t apart, const uint8_t **exact, unsigned width)
+/* Puts the elements that stand exactly where words say so, `apart` of them. */
+static void bsn_put_exact(uint8_t *to, const uint8_t *words, unsigned signs, size_t apart, const uint8_t **exact, unsigned width)
 {
     size_t j;
     for (j = 0; apart; j++) {
-        if (codes[j] >> 1 != BSN_CODE_EXACT) continue;
+        if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
         bsn_copy_little_endian(to + j * width, *exact, 1, width);
         *exact += width;
         apart--;
@@ -6383,21 +6582,18 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     const bsn_log *log = c->log;
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
-    const int64_t end = (int64_t)log->cells * log->type.count;
-    uint32_t scale[64], *codes = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
-    int64_t base;
-    unsigned signs;
+    bsn_row place;
     bsn_certificate certificate;
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    size_t i, j, k, left;
+    size_t i, j, some, left;
     d->place = d->body;
     if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
-    signs = *p;
-    base = (int64_t)bsn_load32(p + 1);
-    base -= (base >> 31) << 32; /* its sign */
+    place.log = log;
+    place.signs = *p;
+    place.base = bsn_load32(p + 1);
     exact = p + 5;
     if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
     left = (size_t)certificate.exact;
@@ -6408,27 +6604,18 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     if (r.rule) return r.rule;
     if (r.at != d->end) return 33;
     d->place = d->body;
-    memset(scale, 0, sizeof scale);
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
-        int good = 1;
-        for (j = 0; j < m; j += 64) {
-            const size_t some = bsn_min(64, m - j);
-            if (s.rows) bsn_scales_get(&s, scale, i + j, some);
-            for (k = 0; k < some; k++) {
-                const uint32_t word = (uint32_t)bsn_element_load(x.words + 4 * (i + j + k), 4), u = word >> signs;
-                const int64_t q = (int64_t)u - BSN_CODE_FIRST + base + bsn_expected(scale[k], log->cells);
-                const int coded = u >= BSN_CODE_FIRST;
-                good &= !coded || (q >= 0 && q < end);
-                apart += u == BSN_CODE_EXACT;
-                codes[j + k] = (coded ? (uint32_t)q + BSN_CODE_FIRST : u) << 1 | (signs & word);
-            }
+        for (j = 0; j < m; j += some) {
+            const uint8_t *words = x.words + 4 * (i + j);
+            some = bsn_row_set(&place, &s, i + j, m - j);
+            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words, some, &apart)) return 50;
         }
-        if (!good || !bsn_log_elements(log, to, codes, m) || apart > left) return 50;
+        if (apart > left) return 50;
         left -= apart;
-        bsn_put_exact(to, codes, apart, &exact, width);
+        bsn_put_exact(to, x.words + 4 * i, place.signs, apart, &exact, width);
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return left ? 50 : 0;
@@ -6443,7 +6630,6 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
-    uint32_t *codes = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
     unsigned clusters, k;
     bsn_certificate certificate;
@@ -6480,12 +6666,11 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
                 v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             }
             apart += u == BSN_CODE_EXACT;
-            codes[j] = u == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : 0;
             bsn_element_store(to + j * width, v, width);
         }
         if (apart > left) return 50;
         left -= apart;
-        bsn_put_exact(to, codes, apart, &exact, width);
+        bsn_put_exact(to, x.words + 4 * i, 0, apart, &exact, width);
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return left ? 50 : 0;
@@ -8406,6 +8591,10 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
     NULL,
     NULL,
     NULL

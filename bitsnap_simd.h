@@ -535,6 +535,10 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_counts,
     NULL,
     NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
     NULL
 };
 
@@ -1240,6 +1244,10 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
     bsn_avx2_window16,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
     NULL
 };
 
@@ -2090,7 +2098,11 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_counts,
     bsn_avx512_finish,
     bsn_avx512_window16,
-    bsn_avx512_deal
+    bsn_avx512_deal,
+    NULL,
+    NULL,
+    NULL,
+    NULL
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -2801,6 +2813,10 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
     NULL,
     NULL,
     NULL
