@@ -4932,6 +4932,12 @@ static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_
     }
 }
 
+/* Of one element of F32, whose code is not one of the first. */
+static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t code)
+{
+    bsn_errors_add(e, &x->type, v, bsn_log_number(x, (code >> 1) - BSN_CODE_FIRST) | (v & 0x80000000));
+}
+
 /* Where the codes are those of the elements, or BSN_CODE_EXACT: 64 of F32, of which usual ones lie in the octave of what they
  * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
  * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
@@ -4953,7 +4959,7 @@ BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t 
             e->counted++;
         } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
             e->counted++;
-            if (u >= BSN_CODE_FIRST) bsn_errors_add(e, &x->type, v[i], bsn_log_number(x, u - BSN_CODE_FIRST) | (v[i] & 0x80000000));
+            if (u >= BSN_CODE_FIRST) bsn_log_error(e, x, v[i], codes[i]);
         }
     }
     for (i = 0; i < n; i++) {
