@@ -5081,34 +5081,61 @@ static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsig
     }
 }
 
+/* The sums of up to 64 columns from `begin` on, less the means of the rows. A number of an octave and 16 rows fit 32 bits. */
+static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mean *rows, size_t begin, const uint32_t *codes, size_t n)
+{
+    const size_t end = bsn_min(begin + 64, s->column_count);
+    int64_t total[64];
+    int32_t sum[64];
+    uint32_t count[64];
+    size_t row, j;
+    memset(total, 0, sizeof total);
+    memset(count, 0, sizeof count);
+    memset(sum, 0, sizeof sum);
+    for (row = 0; row < s->row_count; row++) {
+        const size_t before = row * s->column_count; /* and s->begin elements less */
+        const size_t first = row ? begin : begin > s->begin ? begin : s->begin, last = bsn_min(end, n + s->begin - before);
+        const int32_t mean = rows[row].mean;
+        for (j = first; j < last; j++) {
+            const uint32_t u = codes[before + j - s->begin] >> 1;
+            sum[j - begin] += u >= BSN_CODE_FIRST ? (int32_t)(16 * u) - mean : 0;
+            count[j - begin] += u >= BSN_CODE_FIRST;
+        }
+        if (row % 16 != 15 && row + 1 < s->row_count) continue;
+        for (j = 0; j < 64; j++) total[j] += sum[j];
+        memset(sum, 0, sizeof sum);
+    }
+    for (j = begin; j < end; j++) {
+        columns[j].sum = total[j - begin];
+        columns[j].count = count[j - begin];
+    }
+}
+
 /* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left. `means` has room
  * for both, and so have the scales, which become s->rows and s->columns. */
 static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned cells)
 {
     bsn_mean *rows = means, *columns = means + s->row_count;
-    unsigned pass;
-    size_t i, end, row;
-    memset(means, 0, (s->row_count + s->column_count) * sizeof *means);
-    for (pass = 0; pass < 2; pass++) {
-        for (i = row = 0; i < n; i = end, row++) {
-            bsn_mean *column = columns + (row ? 0 : s->begin), sum = rows[row];
-            end = bsn_min(n, (row + 1) * s->column_count - s->begin);
-            for (; i < end; i++, column++) {
-                const uint32_t u = codes[i] >> 1;
-                const int32_t code = (int32_t)(16 * u) - (pass ? sum.mean : 0);
-                if (u < BSN_CODE_FIRST) continue;
-                if (pass) {
-                    column->sum += code;
-                    column->count++;
-                } else {
-                    sum.sum += code;
-                    sum.count++;
-                }
+    size_t i, j, row;
+    memset(means, 0, s->row_count * sizeof *means);
+    for (i = row = 0; i < n; row++) {
+        const size_t end = bsn_min(n, (row + 1) * s->column_count - s->begin);
+        while (i < end) {
+            const size_t stop = bsn_min(end, i + 256); /* 256 numbers fit 32 bits */
+            uint32_t sum = 0, count = 0;
+            for (j = i; j < stop; j++) {
+                const uint32_t u = codes[j] >> 1;
+                sum += u >= BSN_CODE_FIRST ? u : 0;
+                count += u >= BSN_CODE_FIRST;
             }
-            rows[row] = sum;
+            rows[row].sum += 16 * (int64_t)sum;
+            rows[row].count += count;
+            i = stop;
         }
-        bsn_means(pass ? columns : rows, pass ? s->column_count : s->row_count);
     }
+    bsn_means(rows, s->row_count);
+    for (i = 0; i < s->column_count; i += 64) bsn_scales_sum(s, columns, rows, i, codes, n);
+    bsn_means(columns, s->column_count);
     bsn_scales_round(scales, rows, s->row_count, cells);
     bsn_scales_round(scales + s->row_count, columns, s->column_count, cells);
     s->rows = scales;
@@ -5125,16 +5152,18 @@ typedef struct bsn_bins {
     int32_t below;   /* the first bin begins so far below 0 */
 } bsn_bins;
 
-/* s null: no scales. */
-static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n)
+/* s null: no scales. Of each `among` groups of 64 elements, 8 or 1, one is counted: not always the same one, as rows may be as
+ * long as so many groups. */
+static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n,
+                           unsigned among)
 {
-    uint32_t scale[64];
+    uint32_t scale[64], span = 0;
     size_t i, j;
     memset(x, 0, sizeof *x);
     memset(scale, 0, sizeof scale);
     x->below = 64 * (int32_t)cells;
     while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
-    for (i = 0; i < n; i += 64) {
+    for (; (i = 64 * (size_t)(among * span + (among > 1 ? span * UINT32_C(0x9E3779B1) >> 29 : 0))) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
         for (j = 0; j < m; j++) {
@@ -5146,12 +5175,12 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
     }
 }
 
-/* From which on words are counted: what is lower stands exactly, which are so few that a symbol more would cost as much. */
-static int32_t bsn_bins_base(const bsn_bins *x)
+/* From which on words are counted: what is lower stands exactly, at most 1 of so many, which costs no more than a symbol more. */
+static int32_t bsn_bins_base(const bsn_bins *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
     if (!x->coded) return 0;
-    for (bin = 0; sum + x->count[bin] <= x->coded / 4096; bin++) sum += x->count[bin];
+    for (bin = 0; sum + x->count[bin] <= x->coded / of; bin++) sum += x->count[bin];
     return (int32_t)(bin << x->shift) - x->below - (int32_t)BSN_CODE_FIRST;
 }
 
@@ -5835,8 +5864,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         signs |= v > magnitude;
     }
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
-    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n);
-    base = bsn_bins_base(room.bins);
+    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 1);
+    base = bsn_bins_base(room.bins, 4096);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
@@ -5909,7 +5938,8 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
 {
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_log *x = c->log;
-    const unsigned width = c->width;
+    const unsigned width = c->width, among = n < 16384 ? 1 : 8; /* a sample is enough to weigh scales, */
+    const uint32_t of = among == 1 ? 4096 : 16384;     /* and to find the lowest word, which may be a little lower then */
     uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, all = 0;
     uint8_t head[5];
     bsn_row place;
@@ -5921,15 +5951,15 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     for (i = 0; i < n; i++) all |= codes[i];
     place.log = x;
     place.signs = all & 1;
-    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n);
-    place.base = (uint32_t)bsn_bins_base(room.bins);
+    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, among);
+    place.base = (uint32_t)bsn_bins_base(room.bins, of);
     if (bsn_may_scale(c, n)) {
         const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
-        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n);
-        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) < bits)
-            place.base = (uint32_t)bsn_bins_base(room.bins);
+        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, among);
+        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) / among < bits)
+            place.base = (uint32_t)bsn_bins_base(room.bins, of);
         else
             s.rows = NULL;
     }
