@@ -3036,6 +3036,7 @@ typedef struct bsn_writer {
     size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
+    int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -3950,8 +3951,8 @@ BSN_INLINE void bsn_words_lengths(uint32_t length[65], const uint8_t *words, siz
 }
 #undef BSN_FOR_WORDS
 
-/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used)
+/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. Each word stands for so many. */
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned used, unsigned times)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -3967,6 +3968,9 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     memset(fine, 0, BSN_FINE * sizeof *fine);
     memset(beyond, 0, sizeof beyond);
     BSN_WIDTHS(width, bsn_words_count, (fine, beyond, words, n, least));
+    for (i = 0; i < BSN_FINE; i++) fine[i] *= times;
+    for (i = 0; i < 65; i++) beyond[i] *= times;
+    n *= times;
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
@@ -4006,6 +4010,23 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
             }
         }
     }
+    return plan;
+}
+
+/* Of each 8 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
+BSN_INLINE size_t bsn_sample_group(uint32_t span) { return 8 * (size_t)span + (span * UINT32_C(0x9E3779B1) >> 29); }
+
+/* The same by a sample, for which `room` has n / 8 words and 64 more. */
+static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, uint8_t *room)
+{
+    uint32_t span, all = 0;
+    bsn_words_plan plan;
+    size_t i, m = 0;
+    for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64) memcpy(room + m * width, words + i * width, 64 * width);
+    plan = bsn_plan_words(x, room, m, width, 0, 8);
+    if (plan.limit) return plan;
+    for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
+    if (all > 255) plan.limit = 255;
     return plan;
 }
 
@@ -4051,7 +4072,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            plan = bsn_plan_words(w->lists, words, n, width, used);
+            plan = w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
+                                                      : bsn_plan_words(w->lists, words, n, width, used, 1);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
@@ -4944,8 +4966,9 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
 BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
 {
     const uint32_t cells = x->cells, first = BSN_CODE_FIRST + 22 * cells;
-    uint32_t v[64], sum = 0;
-    int32_t distance[64], relative = 0, largest = BSN_NO_ERROR;
+    uint32_t v[64], sum = 0, counted = 0;
+    int32_t distance[64], key[64], relative = 0, largest = BSN_NO_ERROR;
+    float exact[64];
     size_t i;
     for (i = 0; i < n; i++) {
         const uint32_t u = codes[i] >> 1;
@@ -4956,25 +4979,34 @@ BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t 
         if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent)) {
             const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[u - first - cells * exponent];
             distance[i] = d < 0 ? -d : d;
-            e->counted++;
+            counted++;
         } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
-            e->counted++;
+            counted++;
             if (u >= BSN_CODE_FIRST) bsn_log_error(e, x, v[i], codes[i]);
         }
     }
     for (i = 0; i < n; i++) {
         const int32_t d = distance[i], of = (int32_t)((v[i] & 0x7FFFFF) | 0x800000);
-        const float exact = (float)d;
-        int32_t r = (int32_t)(exact * 16777216.0f / (float)of), key;
-        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)r * (uint32_t)of);
-        memcpy(&key, &exact, 4);
-        r += (rest > 0) + (rest > of);
+        const int32_t near = (int32_t)((float)d * 16777216.0f / (float)of);
+        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)near * (uint32_t)of);
+        const int32_t r = near + (rest > 0 ? 1 : 0) + (rest > of ? 1 : 0);
+        exact[i] = (float)d;
         sum += (uint32_t)r;
         relative = relative < r ? r : relative;
-        key = d ? key + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23) : BSN_NO_ERROR;
-        largest = largest < key ? key : largest;
     }
-    for (i = 0; i < n; i++) e->banks[i & 3][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
+    memcpy(key, exact, sizeof key);
+    for (i = 0; i < n; i++) {
+        const int32_t k = distance[i] ? key[i] + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23) : BSN_NO_ERROR;
+        largest = largest < k ? k : largest;
+    }
+    for (i = 0; i + 4 <= n; i += 4) {
+        e->banks[0][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
+        e->banks[1][v[i + 1] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 1] * (uint32_t)distance[i + 1] + 127) >> 7;
+        e->banks[2][v[i + 2] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 2] * (uint32_t)distance[i + 2] + 127) >> 7;
+        e->banks[3][v[i + 3] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 3] * (uint32_t)distance[i + 3] + 127) >> 7;
+    }
+    for (; i < n; i++) e->banks[0][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
+    e->counted += counted;
     e->relative_sum += sum;
     if (e->relative < (uint32_t)relative) e->relative = (uint32_t)relative;
     bsn_errors_note(e, largest);
@@ -5152,10 +5184,9 @@ typedef struct bsn_bins {
     int32_t below;   /* the first bin begins so far below 0 */
 } bsn_bins;
 
-/* s null: no scales. Of each `among` groups of 64 elements, 8 or 1, one is counted: not always the same one, as rows may be as
- * long as so many groups. */
+/* s null: no scales. */
 static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n,
-                           unsigned among)
+                           int sampled)
 {
     uint32_t scale[64], span = 0;
     size_t i, j;
@@ -5163,7 +5194,7 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
     memset(scale, 0, sizeof scale);
     x->below = 64 * (int32_t)cells;
     while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
-    for (; (i = 64 * (size_t)(among * span + (among > 1 ? span * UINT32_C(0x9E3779B1) >> 29 : 0))) < n; span++) {
+    for (; (i = 64 * (sampled ? bsn_sample_group(span) : span)) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
         for (j = 0; j < m; j++) {
@@ -5577,6 +5608,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->level = c->level;
     wr->full = 0;
     wr->thorough = 0;
+    wr->sampled = 0;
 }
 
 /* Splits a block into raw planes, which go to the body, and symbols. */
@@ -5864,7 +5896,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         signs |= v > magnitude;
     }
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
-    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 1);
+    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 0);
     base = bsn_bins_base(room.bins, 4096);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -5876,7 +5908,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
             bsn_element_store(room.words + (i + j) * width, word, width);
         }
     }
-    if (bsn_plan_words(&w->lists, room.words, n, width, 0).bits + bsn_scales_bits(w, c, &s) >= plain) return 0;
+    if (bsn_plan_words(&w->lists, room.words, n, width, 0, 1).bits + bsn_scales_bits(w, c, &s) >= plain) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
     wr.thorough = 1;
@@ -5899,6 +5931,7 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     memcpy(body + BSN_CERTIFICATE_SIZE, head, head_size);
     bsn_writer_begin(wr, w, c, body + BSN_CERTIFICATE_SIZE + head_size, end, room->scratch);
     wr->thorough = 1;
+    wr->sampled = 1;
     memset(room->errors, 0, sizeof *room->errors);
     return 1;
 }
@@ -5938,8 +5971,9 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
 {
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_log *x = c->log;
-    const unsigned width = c->width, among = n < 16384 ? 1 : 8; /* a sample is enough to weigh scales, */
-    const uint32_t of = among == 1 ? 4096 : 16384;     /* and to find the lowest word, which may be a little lower then */
+    const unsigned width = c->width;
+    const int sampled = n >= 16384;                /* a sample is enough to weigh scales, */
+    const uint32_t of = sampled ? 16384 : 4096;    /* and to find the lowest word, which may be a little lower then */
     uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, all = 0;
     uint8_t head[5];
     bsn_row place;
@@ -5951,14 +5985,14 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     for (i = 0; i < n; i++) all |= codes[i];
     place.log = x;
     place.signs = all & 1;
-    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, among);
+    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, sampled);
     place.base = (uint32_t)bsn_bins_base(room.bins, of);
     if (bsn_may_scale(c, n)) {
         const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
-        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, among);
-        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) / among < bits)
+        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, sampled);
+        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) / (sampled ? 8 : 1) < bits)
             place.base = (uint32_t)bsn_bins_base(room.bins, of);
         else
             s.rows = NULL;
@@ -6124,7 +6158,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && 8 * (uint64_t)delta <= bsn_plain_bits(w, c, elements, n)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
+    if ((c->log || c->clusters) && n > 1 && !(bsn_equal(elements, elements + c->width, c->width) && bsn_equal(elements, elements + c->width, (n - 1) * c->width))) {
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
