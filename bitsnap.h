@@ -5028,6 +5028,13 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
     bsn_errors_measure(e, &x->type, elements, room, n);
 }
 
+static void bsn_log_errors_by(const bitsnap_kernels *kernels, bsn_errors *e, const bsn_log *x, const uint8_t *elements,
+                              const uint32_t *codes, size_t n, uint8_t *room)
+{
+    if (kernels->log_errors && x->type.width == 4 && x->cells > 1) kernels->log_errors(e, x, elements, codes, n);
+    else bsn_log_errors(e, x, elements, codes, n, room);
+}
+
 /* The sum of it all; going up the octaves, so that little is lost to rounding. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
@@ -6004,8 +6011,7 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     if (exact) bsn_quantized_exact(&wr, words, place.signs, elements, n, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
-        if (c->kernels->log_errors && width == 4 && x->cells > 1) c->kernels->log_errors(room.errors, x, elements + i * width, codes + i, m);
-        else bsn_log_errors(room.errors, x, elements + i * width, codes + i, m, w->elements);
+        bsn_log_errors_by(c->kernels, room.errors, x, elements + i * width, codes + i, m, w->elements);
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
 }

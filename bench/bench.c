@@ -33,6 +33,7 @@ int main(int argc, char **argv)
     if (!count) fail("no tensors of bf16, f16 or f32 in ", o.data ? o.data : "memory");
     if (o.mode == CODECS) bench_codecs(&o, list, count);
     else if (o.mode == SIZES) bench_sizes(&o, chosen(&o, list, count));
+    else if (o.mode == QUANTIZE) bench_quantize(&o, list, count);
     else bench_threads(&o, chosen(&o, list, count));
     tensors_free(list, count);
     return 0;

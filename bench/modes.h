@@ -17,4 +17,7 @@ void bench_sizes(const options *o, const tensor *t);
 /* One thread to as many as there are processors. */
 void bench_threads(const options *o, const tensor *t);
 
+/* F32 tensors in cells of logarithms: adam_m and adam_v where they are among them. */
+void bench_quantize(const options *o, const tensor *list, size_t count);
+
 #endif

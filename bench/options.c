@@ -14,6 +14,7 @@ static const char help[] =
     "  --kernels       every inner loop of every table, in the first and second cache and in memory\n"
     "  --sizes         what a tensor costs by its size, 1 KiB to 1 GiB, which takes 4 GiB of memory\n"
     "  --threads       1 thread to one for each processor\n"
+    "  --quantize      f32 tensors in cells of logarithms, with and without columns, in pieces of 1 MiB\n"
     "\n"
     "options\n"
     "  --data DIR      measure on DIR/*.safetensors; without it on made-up weights (--kernels always does)\n"
@@ -34,7 +35,8 @@ static const char help[] =
     "  --file W        name of the file\n"
     "  --where W       l1 (--kernels only), l2, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
-    "                  histogram, map, node_merge, node_fork, node_counts\n"
+    "                  histogram, map, node_merge, node_fork, node_counts, log_codes, log_words,\n"
+    "                  log_errors, log_numbers\n"
     "\n"
     "examples:\n"
     "  bench --quick\n"
@@ -73,6 +75,7 @@ static int set_flag(options *o, const char *name)
     else if (!strcmp(name, "--kernels")) o->mode = KERNELS;
     else if (!strcmp(name, "--sizes")) o->mode = SIZES;
     else if (!strcmp(name, "--threads")) o->mode = THREADS;
+    else if (!strcmp(name, "--quantize")) o->mode = QUANTIZE;
     else return 0;
     return 1;
 }
@@ -113,6 +116,7 @@ static void set_defaults(options *o)
         [KERNELS] = {{0.06, 0.015}, {64, 64}},
         [SIZES] = {{0.4, 0.2}, {1024, 16}},
         [THREADS] = {{2, 0.6}, {256, 64}},
+        [QUANTIZE] = {{0.4, 0.1}, {1, 1}},
     };
     if (o->budget <= 0) o->budget = defaults[o->mode].budget[o->quick];
     if (!o->dram_size) o->dram_size = (size_t)defaults[o->mode].mib[o->quick] << 20;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-typedef enum mode { CODECS, KERNELS, SIZES, THREADS } mode;
+typedef enum mode { CODECS, KERNELS, SIZES, THREADS, QUANTIZE } mode;
 
 typedef struct options {
     mode mode;
