@@ -4870,7 +4870,7 @@ struct bsn_errors {
     uint32_t relative;
     uint32_t largest[BSN_OCTAVES_MOST];
     uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
-    uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
+    uint64_t banks[8][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
 };
 
 /* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
@@ -5051,7 +5051,7 @@ static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves
         const uint64_t largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
         uint64_t sum = e->squares[i];
         if (o->width == 4 && i > 22)
-            for (k = 0; k < 4; k++) sum += e->banks[k][i - 22];
+            for (k = 0; k < 8; k++) sum += e->banks[k][i - 22];
         squares = bsn_real_sum(squares, bsn_real_of(sum, 2 * unit + 7));
         if (x.absolute < largest) x.absolute = largest;
     }

@@ -1332,9 +1332,10 @@ static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const 
     const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
     const __m256i one = _mm256_set1_epi32(1), round = _mm256_set1_epi64x(127), no_error = _mm256_set1_epi32(BSN_NO_ERROR);
     __m256i sum = none, relative = none, largest = no_error;
-    uint64_t squares[8];
+    uint64_t squares[8], *square = squares;
     uint32_t lane[8];
     size_t i, j;
+    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i v = BSN_LOAD256(elements + 4 * i), u = _mm256_srli_epi32(BSN_LOAD256(codes + i), 1);
         const __m256i m = _mm256_and_si256(v, mantissa), exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special);
@@ -1357,7 +1358,7 @@ static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const 
         BSN_STORE256(squares + 4, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round), 7));
         e->counted += 8 - bsn_x86_ones(bsn_avx2_mask(nothing));
         BSN_UNROLL
-        for (j = 0; j < 8; j++) e->banks[j & 3][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += squares[(j & 1) * 4 + j / 2];
+        for (j = 0; j < 8; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 4 + j / 2];
         for (; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
             bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
@@ -2372,8 +2373,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, c
     const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
     const __m512i one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127), no_error = _mm512_set1_epi32(BSN_NO_ERROR);
     __m512i t[8], sum = none, relative = none, largest = no_error;
-    uint64_t squares[16];
+    uint64_t squares[16], *square = squares;
     size_t i, j;
+    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
     bsn_avx512_log_table(t, x->normal, pairs);
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
@@ -2400,9 +2402,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, c
         e->counted += bsn_x86_ones(number);
         if (BSN_LIKELY(n - i >= 16)) {
             BSN_UNROLL
-            for (j = 0; j < 16; j++) e->banks[j & 3][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += squares[(j & 1) * 8 + j / 2];
+            for (j = 0; j < 16; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
         } else {
-            for (j = 0; j < n - i; j++) e->banks[j & 3][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += squares[(j & 1) * 8 + j / 2];
+            for (j = 0; j < n - i; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
         }
         for (; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
