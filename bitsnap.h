@@ -4875,7 +4875,7 @@ struct bsn_errors {
 
 /* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
  * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
-#define BSN_NO_ERROR INT32_MIN
+#define BSN_NO_ERROR (-INT32_MAX) /* not the least there is, or compilers make a branch of it */
 
 static void bsn_errors_note(bsn_errors *e, int32_t largest)
 {
@@ -4960,6 +4960,8 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
     bsn_errors_add(e, &x->type, v, bsn_log_number(x, (code >> 1) - BSN_CODE_FIRST) | (v & 0x80000000));
 }
 
+#define BSN_BANK(k) e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
+
 /* Where the codes are those of the elements, or BSN_CODE_EXACT: 64 of F32, of which usual ones lie in the octave of what they
  * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
  * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
@@ -4994,18 +4996,19 @@ BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t 
         sum += (uint32_t)r;
         relative = relative < r ? r : relative;
     }
-    memcpy(key, exact, sizeof key);
+    memcpy(key, exact, n * sizeof *key);
     for (i = 0; i < n; i++) {
-        const int32_t k = distance[i] ? key[i] + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23) : BSN_NO_ERROR;
+        const int32_t known = key[i] + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23), k = distance[i] ? known : BSN_NO_ERROR;
         largest = largest < k ? k : largest;
     }
     for (i = 0; i + 4 <= n; i += 4) {
-        e->banks[0][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
-        e->banks[1][v[i + 1] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 1] * (uint32_t)distance[i + 1] + 127) >> 7;
-        e->banks[2][v[i + 2] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 2] * (uint32_t)distance[i + 2] + 127) >> 7;
-        e->banks[3][v[i + 3] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + 3] * (uint32_t)distance[i + 3] + 127) >> 7;
+        BSN_BANK(0);
+        BSN_BANK(1);
+        BSN_BANK(2);
+        BSN_BANK(3);
     }
-    for (; i < n; i++) e->banks[0][v[i] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i] * (uint32_t)distance[i] + 127) >> 7;
+    for (; i < n; i++) BSN_BANK(0);
+#undef BSN_BANK
     e->counted += counted;
     e->relative_sum += sum;
     if (e->relative < (uint32_t)relative) e->relative = (uint32_t)relative;
