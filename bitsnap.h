@@ -910,6 +910,19 @@ typedef struct bsn_classes {
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
+/* How numbers are quantized, and how far they are from what they become: see QUANTIZE. */
+typedef struct bsn_log bsn_log;
+typedef struct bsn_errors bsn_errors;
+
+/* Words and codes of elements of one row, see QUANTIZE. A word is above what its place lets expect. */
+typedef struct bsn_row {
+    const bsn_log *log;
+    const uint8_t *columns; /* scales of the columns from the first element on; null: none */
+    uint32_t row;           /* and of the row */
+    uint32_t base;          /* what words are above, modulo 2^32 */
+    unsigned signs;         /* 1: the lowest bit of a word is the sign */
+} bsn_row;
+
 /* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
  * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
  * outputs called `out` and behind lists; callers see to it that these are theirs. */
@@ -960,6 +973,12 @@ struct bitsnap_kernels {
     void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
     /* each word to the list of the class of its element, as a byte where the class is narrow */
     void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
+    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, bsn_log_words, bsn_log_errors and
+     * bsn_log_numbers; all null where there are none */
+    void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
+    size_t (*log_words)(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n);
+    void (*log_errors)(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n);
+    int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -3105,6 +3124,7 @@ typedef struct bsn_writer {
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next */
+    int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -4340,13 +4360,13 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 }
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
- * memory. Where words are bytes x->count holds how many there are of each, before and after. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used)
+ * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`. */
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used, unsigned times)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
     uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum = 0;
-    const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n), most = 8 * width - used;
+    const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
     memset(fine, 0, BSN_FINE * sizeof *fine);
     memset(beyond, 0, sizeof beyond);
@@ -4370,6 +4390,9 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
             for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
         else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
     }
+    for (i = 0; i < BSN_FINE && times > 1; i++) fine[i] *= times;
+    for (i = 0; i < 65; i++) beyond[i] *= times;
+    n *= times;
     if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1; /* log2(BSN_FINE) is 11 */
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
@@ -4419,6 +4442,23 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     return plan;
 }
 
+/* Of each 8 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
+BSN_INLINE size_t bsn_sample_group(uint32_t span) { return 8 * (size_t)span + (span * UINT32_C(0x9E3779B1) >> 29); }
+
+/* The same by a sample, for which `room` has n / 8 words and 64 more. */
+static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, uint8_t *room)
+{
+    uint32_t span, all = 0;
+    bsn_words_plan plan;
+    size_t i, m = 0;
+    for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64) memcpy(room + m * width, words + i * width, 64 * width);
+    plan = bsn_plan_words(x, room, m, width, width, 0, 8);
+    if (plan.limit) return plan;
+    for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
+    if (all > 255) plan.limit = 255;
+    return plan;
+}
+
 /* The symbols of words, and the words that escape, one behind the other in their place. */
 BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bsn_words_plan plan, size_t *count, unsigned width)
 {
@@ -4461,7 +4501,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
                 memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
-            plan = bsn_plan_words(w->lists, words, n, width, size, used);
+            plan = w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
+                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
@@ -4655,7 +4696,7 @@ typedef struct bsn_octaves {
     int lowest;               /* the least number is 2^lowest */
 } bsn_octaves;
 
-typedef struct bsn_log {
+struct bsn_log {
     bsn_octaves type;
     unsigned cells;
     uint32_t bound;       /* of the relative error, in 2^-24 */
@@ -4664,7 +4705,7 @@ typedef struct bsn_log {
     uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
     uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
-} bsn_log;
+};
 
 static uint64_t bsn_multiply_high(uint64_t a, uint64_t b)
 {
@@ -4843,7 +4884,18 @@ static int bsn_log_same(const bsn_log *x, const uint8_t *a, const uint8_t *b)
 BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) codes[i] = bsn_log_code(x, bsn_element_load(elements + i * width, width), width);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width);
+        const uint32_t exponent = (uint32_t)v >> 23 & 255;
+        if (width == 4 && BSN_LIKELY(exponent - 1 < 254)) { /* the usual case, simplified: 24 bits */
+            const uint32_t s = ((uint32_t)v & 0x7FFFFF) | 0x800000;
+            uint32_t cell = x->start[s >> 11 & 4095];
+            cell += s >= x->threshold[cell + 1];
+            codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->cells + cell) << 1 | (uint32_t)v >> 31;
+        } else {
+            codes[i] = bsn_log_code(x, v, width);
+        }
+    }
 }
 
 static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
@@ -4853,6 +4905,13 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
     case 4: bsn_log_codes_loop(x, codes, elements, n, 4); break;
     default: bsn_log_codes_loop(x, codes, elements, n, 8); break;
     }
+}
+
+/* The same by a kernel, where there is one; n is at most BSN_CHUNK. */
+static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    if (kernels->log_codes && x->type.width == 4 && x->cells > 1) kernels->log_codes(x, codes, elements, n);
+    else bsn_log_codes(x, codes, elements, n);
 }
 
 /* Elements from codes; 0 for those that stand elsewhere. Returns 0 where a code stands for nothing. */
@@ -5272,12 +5331,27 @@ static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
 }
 
 /* Errors as they are measured: d * 2^(octave - 23) in units of the least number; d is at most 2^25. */
-typedef struct bsn_errors {
+struct bsn_errors {
     uint64_t counted, relative_sum;
     uint32_t relative;
     uint32_t largest[BSN_OCTAVES_MOST];
     uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
-} bsn_errors;
+    uint64_t banks[8][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
+};
+
+/* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
+ * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
+#define BSN_NO_ERROR (-INT32_MAX) /* not the least there is, or compilers make a branch of it */
+
+static void bsn_errors_note(bsn_errors *e, int32_t largest)
+{
+    uint32_t bits, octave, d;
+    if (largest == BSN_NO_ERROR) return;
+    bits = (uint32_t)largest + (UINT32_C(255) << 23);
+    octave = (bits >> 23) - 128;
+    d = (bits & 0x7FFFFF) | 0x800000;
+    if (e->largest[octave] < d) e->largest[octave] = d;
+}
 
 /* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
 static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint64_t y)
@@ -5332,20 +5406,8 @@ BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8
     size_t i;
     for (i = 0; i < n; i++) {
         const uint64_t x = bsn_element_load(elements + i * width, width), y = bsn_element_load(decoded + i * width, width);
-        const unsigned exponent = (unsigned)((x & magnitude) >> o->mantissa);
-        e->counted += exponent != o->special && (x & magnitude);
-        if (x == y) continue;
-        if (width == 4 && exponent && !((x ^ y) >> o->mantissa)) { /* the usual case, simplified: one octave, one sign */
-            const uint32_t of = (uint32_t)(x & 0x7FFFFF) | 0x800000, d = (uint32_t)(x > y ? x - y : y - x);
-            const uint32_t relative = (uint32_t)((((uint64_t)d << 24) + of - 1) / of);
-            const unsigned octave = o->mantissa + exponent - 1;
-            e->relative_sum += relative; /* 2^20 of them cannot overflow */
-            if (e->relative < relative) e->relative = relative;
-            if (e->largest[octave] < d) e->largest[octave] = d;
-            e->squares[octave] += ((uint64_t)d * d + 127) >> 7;
-        } else {
-            bsn_errors_add(e, o, x, y);
-        }
+        e->counted += (x & magnitude) >> o->mantissa != o->special && (x & magnitude);
+        if (x != y) bsn_errors_add(e, o, x, y);
     }
 }
 
@@ -5358,12 +5420,96 @@ static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_
     }
 }
 
+/* Of one element of F32, whose code is not one of the first. */
+static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t code)
+{
+    bsn_errors_add(e, &x->type, v, bsn_log_number(x, (code >> 1) - BSN_CODE_FIRST) | (v & 0x80000000));
+}
+
+#define BSN_BANK(k) e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
+
+/* Where the codes are those of the elements, or BSN_CODE_EXACT: 64 of F32, of which usual ones lie in the octave of what they
+ * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
+ * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
+BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+{
+    const uint32_t cells = x->cells, first = BSN_CODE_FIRST + 22 * cells;
+    uint32_t v[64], sum = 0, counted = 0;
+    int32_t distance[64], key[64], relative = 0, largest = BSN_NO_ERROR;
+    float exact[64];
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t u = codes[i] >> 1;
+        uint32_t exponent;
+        memcpy(&v[i], elements + 4 * i, 4);
+        exponent = v[i] >> 23 & 255;
+        distance[i] = 0;
+        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent)) {
+            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[u - first - cells * exponent];
+            distance[i] = d < 0 ? -d : d;
+            counted++;
+        } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
+            counted++;
+            if (u >= BSN_CODE_FIRST) bsn_log_error(e, x, v[i], codes[i]);
+        }
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t d = distance[i], of = (int32_t)((v[i] & 0x7FFFFF) | 0x800000);
+        const int32_t near = (int32_t)((float)d * 16777216.0f / (float)of);
+        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)near * (uint32_t)of);
+        const int32_t r = near + (rest > 0 ? 1 : 0) + (rest > of ? 1 : 0);
+        exact[i] = (float)d;
+        sum += (uint32_t)r;
+        relative = relative < r ? r : relative;
+    }
+    memcpy(key, exact, n * sizeof *key);
+    for (i = 0; i < n; i++) {
+        const int32_t known = key[i] + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23), k = distance[i] ? known : BSN_NO_ERROR;
+        largest = largest < k ? k : largest;
+    }
+    for (i = 0; i + 4 <= n; i += 4) {
+        BSN_BANK(0);
+        BSN_BANK(1);
+        BSN_BANK(2);
+        BSN_BANK(3);
+    }
+    for (; i < n; i++) BSN_BANK(0);
+#undef BSN_BANK
+    e->counted += counted;
+    e->relative_sum += sum;
+    if (e->relative < (uint32_t)relative) e->relative = (uint32_t)relative;
+    bsn_errors_note(e, largest);
+}
+
+/* And all others; `room` has some for the elements. */
+static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n, uint8_t *room)
+{
+    const unsigned width = x->type.width;
+    size_t i;
+    if (width == 4 && x->cells > 1) {
+        for (i = 0; i + 64 <= n; i += 64) bsn_log_errors64(e, x, elements + 4 * i, codes + i, 64);
+        if (i < n) bsn_log_errors64(e, x, elements + 4 * i, codes + i, n - i);
+        return;
+    }
+    (void)bsn_log_elements(x, room, codes, n);
+    for (i = 0; i < n; i++)
+        if (codes[i] >> 1 == BSN_CODE_EXACT) memcpy(room + i * width, elements + i * width, width);
+    bsn_errors_measure(e, &x->type, elements, room, n);
+}
+
+static void bsn_log_errors_by(const bitsnap_kernels *kernels, bsn_errors *e, const bsn_log *x, const uint8_t *elements,
+                              const uint32_t *codes, size_t n, uint8_t *room)
+{
+    if (kernels->log_errors && x->type.width == 4 && x->cells > 1) kernels->log_errors(e, x, elements, codes, n);
+    else bsn_log_errors(e, x, elements, codes, n, room);
+}
+
 /* The sum of it all; going up the octaves, so that little is lost to rounding. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
     bsn_certificate x;
     bsn_real squares = { 0, 0 };
-    unsigned i;
+    unsigned i, k;
     memset(&x, 0, sizeof x);
     x.counted = e->counted;
     x.exact = exact;
@@ -5372,8 +5518,10 @@ static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves
     for (i = 0; i < o->count; i++) {
         const int unit = o->lowest + (int)i - 23;
         const uint64_t largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
-        if (!e->largest[i]) continue;
-        squares = bsn_real_sum(squares, bsn_real_of(e->squares[i], 2 * unit + 7));
+        uint64_t sum = e->squares[i];
+        if (o->width == 4 && i > 22)
+            for (k = 0; k < 8; k++) sum += e->banks[k][i - 22];
+        squares = bsn_real_sum(squares, bsn_real_of(sum, 2 * unit + 7));
         if (x.absolute < largest) x.absolute = largest;
     }
     x.squares = bsn_real_store(squares);
@@ -5441,34 +5589,61 @@ static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsig
     }
 }
 
+/* The sums of up to 64 columns from `begin` on, less the means of the rows. A number of an octave and 16 rows fit 32 bits. */
+static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mean *rows, size_t begin, const uint32_t *codes, size_t n)
+{
+    const size_t end = bsn_min(begin + 64, s->column_count);
+    int64_t total[64];
+    int32_t sum[64];
+    uint32_t count[64];
+    size_t row, j;
+    memset(total, 0, sizeof total);
+    memset(count, 0, sizeof count);
+    memset(sum, 0, sizeof sum);
+    for (row = 0; row < s->row_count; row++) {
+        const size_t before = row * s->column_count; /* and s->begin elements less */
+        const size_t first = row ? begin : begin > s->begin ? begin : s->begin, last = bsn_min(end, n + s->begin - before);
+        const int32_t mean = rows[row].mean;
+        for (j = first; j < last; j++) {
+            const uint32_t u = codes[before + j - s->begin] >> 1;
+            sum[j - begin] += u >= BSN_CODE_FIRST ? (int32_t)(16 * u) - mean : 0;
+            count[j - begin] += u >= BSN_CODE_FIRST;
+        }
+        if (row % 16 != 15 && row + 1 < s->row_count) continue;
+        for (j = 0; j < 64; j++) total[j] += sum[j];
+        memset(sum, 0, sizeof sum);
+    }
+    for (j = begin; j < end; j++) {
+        columns[j].sum = total[j - begin];
+        columns[j].count = count[j - begin];
+    }
+}
+
 /* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left. `means` has room
  * for both, and so have the scales, which become s->rows and s->columns. */
 static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned cells)
 {
     bsn_mean *rows = means, *columns = means + s->row_count;
-    unsigned pass;
-    size_t i, end, row;
-    memset(means, 0, (s->row_count + s->column_count) * sizeof *means);
-    for (pass = 0; pass < 2; pass++) {
-        for (i = row = 0; i < n; i = end, row++) {
-            bsn_mean *column = columns + (row ? 0 : s->begin), sum = rows[row];
-            end = bsn_min(n, (row + 1) * s->column_count - s->begin);
-            for (; i < end; i++, column++) {
-                const uint32_t u = codes[i] >> 1;
-                const int32_t code = (int32_t)(16 * u) - (pass ? sum.mean : 0);
-                if (u < BSN_CODE_FIRST) continue;
-                if (pass) {
-                    column->sum += code;
-                    column->count++;
-                } else {
-                    sum.sum += code;
-                    sum.count++;
-                }
+    size_t i, j, row;
+    memset(means, 0, s->row_count * sizeof *means);
+    for (i = row = 0; i < n; row++) {
+        const size_t end = bsn_min(n, (row + 1) * s->column_count - s->begin);
+        while (i < end) {
+            const size_t stop = bsn_min(end, i + 256); /* 256 numbers fit 32 bits */
+            uint32_t sum = 0, count = 0;
+            for (j = i; j < stop; j++) {
+                const uint32_t u = codes[j] >> 1;
+                sum += u >= BSN_CODE_FIRST ? u : 0;
+                count += u >= BSN_CODE_FIRST;
             }
-            rows[row] = sum;
+            rows[row].sum += 16 * (int64_t)sum;
+            rows[row].count += count;
+            i = stop;
         }
-        bsn_means(pass ? columns : rows, pass ? s->column_count : s->row_count);
     }
+    bsn_means(rows, s->row_count);
+    for (i = 0; i < s->column_count; i += 64) bsn_scales_sum(s, columns, rows, i, codes, n);
+    bsn_means(columns, s->column_count);
     bsn_scales_round(scales, rows, s->row_count, cells);
     bsn_scales_round(scales + s->row_count, columns, s->column_count, cells);
     s->rows = scales;
@@ -5486,15 +5661,16 @@ typedef struct bsn_bins {
 } bsn_bins;
 
 /* s null: no scales. */
-static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n)
+static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n,
+                           int sampled)
 {
-    uint32_t scale[64];
+    uint32_t scale[64], span = 0;
     size_t i, j;
     memset(x, 0, sizeof *x);
     memset(scale, 0, sizeof scale);
     x->below = 64 * (int32_t)cells;
     while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
-    for (i = 0; i < n; i += 64) {
+    for (; (i = 64 * (sampled ? bsn_sample_group(span) : span)) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
         for (j = 0; j < m; j++) {
@@ -5506,13 +5682,131 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
     }
 }
 
-/* From which on words are counted: what is lower stands exactly, which are so few that a symbol more would cost as much. */
-static int32_t bsn_bins_base(const bsn_bins *x)
+/* From which on words are counted: what is lower stands exactly, at most 1 of so many, which costs no more than a symbol more. */
+static int32_t bsn_bins_base(const bsn_bins *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
     if (!x->coded) return 0;
-    for (bin = 0; sum + x->count[bin] <= x->coded / 4096; bin++) sum += x->count[bin];
+    for (bin = 0; sum + x->count[bin] <= x->coded / of; bin++) sum += x->count[bin];
     return (int32_t)(bin << x->shift) - x->below - (int32_t)BSN_CODE_FIRST;
+}
+
+/* ---- words ---- */
+
+/* Elements from i on, at most m, that are of one row: how many. p gets their scales; s null: none. */
+BSN_INLINE size_t bsn_row_set(bsn_row *p, const bsn_scales *s, size_t i, size_t m)
+{
+    size_t row, column;
+    p->columns = NULL;
+    p->row = 0;
+    if (!s || !s->rows) return m;
+    row = (s->begin + i) / s->column_count;
+    column = (s->begin + i) % s->column_count;
+    p->row = s->rows[row];
+    p->columns = s->columns + column;
+    return bsn_min(m, s->column_count - column);
+}
+
+BSN_INLINE void bsn_row_expected(const bsn_row *p, uint32_t *expected, size_t i, size_t n)
+{
+    const uint16_t cells = (uint16_t)p->log->cells;
+    size_t j;
+    if (p->columns) {
+        for (j = 0; j < n; j++) expected[j] = ((uint32_t)cells * (uint16_t)(p->row + p->columns[i + j]) + 4) >> 3;
+    } else {
+        for (j = 0; j < n; j++) expected[j] = bsn_expected(p->row, cells);
+    }
+}
+
+/* Words from codes. What is below the base stands exactly, which its code says from now on. Returns how many do. */
+BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+{
+    uint32_t expected[64], exact = 0;
+    const unsigned signs = p->signs;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        bsn_row_expected(p, expected, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t code = codes[i + j], u = code >> 1;
+            const int32_t above = (int32_t)(u - expected[j] - p->base);
+            const uint32_t low = u < BSN_CODE_FIRST ? u : (uint32_t)BSN_CODE_EXACT;
+            const uint32_t word = u < BSN_CODE_FIRST || above < (int32_t)BSN_CODE_FIRST ? low : (uint32_t)above;
+            exact += word == BSN_CODE_EXACT;
+            words[i + j] = word << signs | (code & signs);
+            codes[i + j] = word == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : code;
+        }
+    }
+    return exact;
+}
+
+static size_t bsn_log_words_by(const bitsnap_kernels *kernels, bsn_row *p, const bsn_scales *s, uint32_t *words, uint32_t *codes, size_t n)
+{
+    size_t i, m, exact = 0;
+    for (i = 0; i < n; i += m) {
+        m = bsn_row_set(p, s, i, bsn_min(BSN_CHUNK, n - i));
+        exact += kernels->log_words ? kernels->log_words(p, words + i, codes + i, m) : bsn_log_words(p, words + i, codes + i, m);
+    }
+    return exact;
+}
+
+/* A word u is number u + base - BSN_CODE_FIRST + what is expected, which is at least 0, modulo 2^32: where u is below this, and
+ * that is below cells * octaves, nothing has been lost. */
+BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
+{
+    const int64_t base = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32); /* its sign */
+    const int64_t limit = (int64_t)p->log->cells * p->log->type.count + BSN_CODE_FIRST - base;
+    return limit < 0 ? 0 : (uint32_t)limit;
+}
+
+/* Elements from words, 4 native bytes each; 0 for those that stand exactly, which are added to *apart. Returns 0 where a word
+ * stands for nothing. */
+BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, unsigned width)
+{
+    const bsn_log *x = p->log;
+    const uint32_t end = x->cells * x->type.count, limit = bsn_row_limit(p), cells = x->cells;
+    const unsigned signs = p->signs;
+    uint32_t expected[64];
+    int good = 1;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        bsn_row_expected(p, expected, i, m);
+        for (j = 0; j < m; j++) {
+            const uint32_t word = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), u = word >> signs;
+            const uint32_t q = u + p->base - BSN_CODE_FIRST + expected[j];
+            uint64_t number = 0;
+            if (BSN_LIKELY(u >= BSN_CODE_FIRST)) {
+                if (u >= limit || q >= end) return 0;
+                if (width == 4 && BSN_LIKELY(q >= 23 * cells)) { /* the usual case, simplified */
+                    const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40);
+                    number = ((octave - 22) << 23) + x->normal[q - octave * cells];
+                } else {
+                    number = bsn_log_number(x, q);
+                    good &= number != 0;
+                }
+            } else {
+                *apart += u;
+            }
+            bsn_element_store(elements + (i + j) * width, number | (uint64_t)(signs & word) << (8 * width - 1), width);
+        }
+    }
+    return good;
+}
+
+static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    switch (p->log->type.width) {
+    case 2: return bsn_log_numbers_loop(p, elements, words, n, apart, 2);
+    case 4: return bsn_log_numbers_loop(p, elements, words, n, apart, 4);
+    default: return bsn_log_numbers_loop(p, elements, words, n, apart, 8);
+    }
+}
+
+static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    const int fast = kernels->log_numbers && p->log->type.width == 4 && p->log->cells > 1;
+    return fast ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
 }
 
 /* ================================================================================= BLOCK
@@ -5784,6 +6078,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->full = 0;
     wr->counted = 0;
     wr->thorough = 0;
+    wr->sampled = 0;
 }
 
 /* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
@@ -6068,8 +6363,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         signs |= v > magnitude;
     }
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
-    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n);
-    base = bsn_bins_base(room.bins);
+    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 0);
+    base = bsn_bins_base(room.bins, 4096);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
@@ -6080,7 +6375,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
             bsn_element_store(room.words + (i + j) * width, word, width);
         }
     }
-    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0).bits + bsn_scales_bits(w, c, &s);
+    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1).bits + bsn_scales_bits(w, c, &s);
     if (!bsn_plain_takes(w, c, elements, n, bits + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -6095,28 +6390,6 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     return (size_t)(wr.at - body);
 }
 
-/* Words from codes: what is above what the scales (null: none) let expect, and above `base`. Returns how many elements stand
- * exactly. */
-static size_t bsn_words_from_codes(uint32_t *words, const uint32_t *codes, size_t n, const bsn_scales *s, unsigned cells,
-                                   int32_t base, unsigned signs)
-{
-    uint32_t scale[64];
-    size_t i, j, exact = 0;
-    memset(scale, 0, sizeof scale);
-    for (i = 0; i < n; i += 64) {
-        const size_t m = bsn_min(64, n - i);
-        if (s) bsn_scales_get(s, scale, i, m);
-        for (j = 0; j < m; j++) {
-            const uint32_t code = codes[i + j], u = code >> 1;
-            const int32_t above = (int32_t)u - (int32_t)bsn_expected(scale[j], cells) - base;
-            const uint32_t word = u < BSN_CODE_FIRST ? u : above < (int32_t)BSN_CODE_FIRST ? (uint32_t)BSN_CODE_EXACT : (uint32_t)above;
-            exact += word == BSN_CODE_EXACT;
-            words[i + j] = signs ? word << 1 | (code & 1) : word;
-        }
-    }
-    return exact;
-}
-
 /* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
  * writer begins. 0 where there is no room. */
 static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, const bsn_room_for_codes *room, uint8_t *body,
@@ -6126,24 +6399,25 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     memcpy(body + BSN_CERTIFICATE_SIZE, head, head_size);
     bsn_writer_begin(wr, w, c, body + BSN_CERTIFICATE_SIZE + head_size, end, room->scratch);
     wr->thorough = 1;
+    wr->sampled = 1;
     memset(room->errors, 0, sizeof *room->errors);
     return 1;
 }
 
-/* A chunk of m words whose elements have been decoded, as a reader will, to w->elements: those that stand exactly are stored,
- * and all are measured. */
-static void bsn_quantized_chunk(bsn_writer *wr, bsn_work *w, const bsn_octaves *o, bsn_errors *errors, const uint32_t *words,
-                                unsigned signs, const uint8_t *elements, size_t m)
+/* Stores those of n elements that stand exactly, which their words say. */
+static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t n, unsigned width)
 {
-    const unsigned width = o->width;
-    size_t j;
-    for (j = 0; j < m; j++) {
-        if (words[j] >> signs != BSN_CODE_EXACT) continue;
-        memcpy(w->elements + j * width, elements + j * width, width);
-        bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
-        wr->at += width;
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t end = bsn_min(n, i + 64);
+        uint32_t some = 0;
+        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
+        for (j = i; some && j < end; j++) {
+            if (words[j] >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
+            wr->at += width;
+        }
     }
-    bsn_errors_measure(errors, o, elements, w->elements, m);
 }
 
 /* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
@@ -6166,38 +6440,39 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_log *x = c->log;
     const unsigned width = c->width;
-    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, *chunk = (uint32_t *)(void *)w->plane, all = 0;
+    const int sampled = n >= 16384;                /* a sample is enough to weigh scales, */
+    const uint32_t of = sampled ? 16384 : 4096;    /* and to find the lowest word, which may be a little lower then */
+    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, all = 0;
     uint8_t head[5];
+    bsn_row place;
     bsn_scales s;
-    int32_t base;
-    unsigned signs;
     bsn_writer wr;
-    size_t i, j, exact;
+    size_t i, exact;
     s.rows = NULL;
-    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes(x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
     for (i = 0; i < n; i++) all |= codes[i];
-    signs = all & 1;
-    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n);
-    base = bsn_bins_base(room.bins);
+    place.log = x;
+    place.signs = all & 1;
+    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, sampled);
+    place.base = (uint32_t)bsn_bins_base(room.bins, of);
     if (bsn_may_scale(c, n)) {
         const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
-        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n);
-        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) < bits)
-            base = bsn_bins_base(room.bins);
+        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, sampled);
+        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) / (sampled ? 8 : 1) < bits)
+            place.base = (uint32_t)bsn_bins_base(room.bins, of);
         else
             s.rows = NULL;
     }
-    exact = bsn_words_from_codes(words, codes, n, s.rows ? &s : NULL, x->cells, base, signs);
-    head[0] = (uint8_t)signs;
-    bsn_store32(head + 1, (uint32_t)base);
+    exact = bsn_log_words_by(c->kernels, &place, &s, words, codes, n);
+    head[0] = (uint8_t)place.signs;
+    bsn_store32(head + 1, place.base);
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head, exact)) return 0;
+    if (exact) bsn_quantized_exact(&wr, words, place.signs, elements, n, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
-        for (j = 0; j < m; j++) chunk[j] = words[i + j] >> signs == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : codes[i + j];
-        (void)bsn_log_elements(x, w->elements, chunk, m);
-        bsn_quantized_chunk(&wr, w, &x->type, room.errors, words + i, signs, elements + i * width, m);
+        bsn_log_errors_by(c->kernels, room.errors, x, elements + i * width, codes + i, m, w->elements);
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
 }
@@ -6248,14 +6523,17 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters, exact)) return 0;
+    bsn_quantized_exact(&wr, words, 0, elements, n, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         for (j = 0; j < m; j++) {
             const uint32_t q = words[i + j] - BSN_CODE_FIRST;
-            const uint64_t v = words[i + j] < BSN_CODE_FIRST ? 0 : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+            const uint64_t v = words[i + j] == BSN_CODE_EXACT ? bsn_element_load(elements + (i + j) * width, width)
+                             : words[i + j] == BSN_CODE_ZERO  ? 0
+                                                              : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             bsn_element_store(w->elements + j * width, v, width);
         }
-        bsn_quantized_chunk(&wr, w, &o, room.errors, words + i, 0, elements + i * width, m);
+        bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, m);
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &o, body, NULL, n, exact);
 }
@@ -6465,7 +6743,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && n > 1 && !bsn_equal(elements, elements + c->width, (n - 1) * c->width)) {
+    if ((c->log || c->clusters) && n > 1 && !(bsn_equal(elements, elements + c->width, c->width) && bsn_equal(elements, elements + c->width, (n - 1) * c->width))) {
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
@@ -6937,12 +7215,12 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     return 0;
 }
 
-/* Puts the elements that stand exactly where m codes say so, `apart` of them. */
-static void bsn_put_exact(uint8_t *to, const uint32_t *codes, size_t apart, const uint8_t **exact, unsigned width)
+/* Puts the elements that stand exactly where words say so, `apart` of them. */
+static void bsn_put_exact(uint8_t *to, const uint8_t *words, unsigned signs, size_t apart, const uint8_t **exact, unsigned width)
 {
     size_t j;
     for (j = 0; apart; j++) {
-        if (codes[j] >> 1 != BSN_CODE_EXACT) continue;
+        if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
         bsn_copy_little_endian(to + j * width, *exact, 1, width);
         *exact += width;
         apart--;
@@ -6957,21 +7235,18 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     const bsn_log *log = c->log;
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
-    const int64_t end = (int64_t)log->cells * log->type.count;
-    uint32_t scale[64], *codes = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
-    int64_t base;
-    unsigned signs;
+    bsn_row place;
     bsn_certificate certificate;
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    size_t i, j, k, left;
+    size_t i, j, some, left;
     d->place = d->body;
     if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
-    signs = *p;
-    base = (int64_t)bsn_load32(p + 1);
-    base -= (base >> 31) << 32; /* its sign */
+    place.log = log;
+    place.signs = *p;
+    place.base = bsn_load32(p + 1);
     exact = p + 5;
     if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
     left = (size_t)certificate.exact;
@@ -6982,27 +7257,18 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     if (r.rule) return r.rule;
     if (r.at != d->end) return 33;
     d->place = d->body;
-    memset(scale, 0, sizeof scale);
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
-        int good = 1;
-        for (j = 0; j < m; j += 64) {
-            const size_t some = bsn_min(64, m - j);
-            if (s.rows) bsn_scales_get(&s, scale, i + j, some);
-            for (k = 0; k < some; k++) {
-                const uint32_t word = (uint32_t)bsn_element_load(x.words + 4 * (i + j + k), 4), u = word >> signs;
-                const int64_t q = (int64_t)u - BSN_CODE_FIRST + base + bsn_expected(scale[k], log->cells);
-                const int coded = u >= BSN_CODE_FIRST;
-                good &= !coded || (q >= 0 && q < end);
-                apart += u == BSN_CODE_EXACT;
-                codes[j + k] = (coded ? (uint32_t)q + BSN_CODE_FIRST : u) << 1 | (signs & word);
-            }
+        for (j = 0; j < m; j += some) {
+            const uint8_t *words = x.words + 4 * (i + j);
+            some = bsn_row_set(&place, &s, i + j, m - j);
+            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words, some, &apart)) return 50;
         }
-        if (!good || !bsn_log_elements(log, to, codes, m) || apart > left) return 50;
+        if (apart > left) return 50;
         left -= apart;
-        bsn_put_exact(to, codes, apart, &exact, width);
+        bsn_put_exact(to, x.words + 4 * i, place.signs, apart, &exact, width);
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return left ? 50 : 0;
@@ -7017,7 +7283,6 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
-    uint32_t *codes = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
     unsigned clusters, k;
     bsn_certificate certificate;
@@ -7054,12 +7319,11 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
                 v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             }
             apart += u == BSN_CODE_EXACT;
-            codes[j] = u == BSN_CODE_EXACT ? BSN_CODE_EXACT << 1 : 0;
             bsn_element_store(to + j * width, v, width);
         }
         if (apart > left) return 50;
         left -= apart;
-        bsn_put_exact(to, codes, apart, &exact, width);
+        bsn_put_exact(to, x.words + 4 * i, 0, apart, &exact, width);
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return left ? 50 : 0;
@@ -9225,7 +9489,11 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
-    bsn_scalar_classes_deal
+    bsn_scalar_classes_deal,
+    NULL,
+    NULL,
+    NULL,
+    NULL
 };
 
 #ifdef BITSNAP_SIMD

@@ -540,8 +540,26 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
-    bsn_scalar_classes_deal
+    bsn_scalar_classes_deal,
+    NULL,
+    NULL,
+    NULL,
+    NULL
 };
+
+/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
+ * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.5). So n cells have
+ * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
+ * nearer is asked for again, by thresholds. ---- */
+
+#define BSN_LOG_0 1.442693f
+#define BSN_LOG_1 -0.72114408f
+#define BSN_LOG_2 0.477496356f
+#define BSN_LOG_3 -0.338377208f
+#define BSN_LOG_4 0.213943213f
+#define BSN_LOG_5 -0.0946268067f
+#define BSN_LOG_6 0.0200166497f
+#define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
 /* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
 
@@ -1463,6 +1481,183 @@ static void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const ui
     else bsn_scalar_classes_deal(t, words, elements, groups);
 }
 
+/* What 8 words are above: row and columns together, in cells. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
+{
+    __m256i scale = _mm256_set1_epi32((int)p->row);
+    if (p->columns) scale = _mm256_add_epi32(scale, _mm256_cvtepu8_epi32(BSN_LOAD64(p->columns + i)));
+    scale = _mm256_madd_epi16(scale, _mm256_set1_epi32((int)p->log->cells)); /* both are below 2^15: a product of halves */
+    return _mm256_srli_epi32(_mm256_add_epi32(scale, _mm256_set1_epi32(4)), 3);
+}
+
+BSN_INLINE BSN_AVX2 unsigned bsn_avx2_mask(__m256i x) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(x)); }
+
+/* a row without its first i elements */
+BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
+{
+    bsn_row rest = *p;
+    if (p->columns) rest.columns = p->columns + i;
+    return rest;
+}
+
+static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m256 scale = _mm256_set1_ps((float)x->cells), doubt = _mm256_set1_ps((float)x->cells * BSN_LOG_DOUBT);
+    const __m256 doubts = _mm256_add_ps(doubt, doubt);
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), m = _mm256_and_si256(v, mantissa);
+        const __m256i exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special), sign = _mm256_srli_epi32(v, 31);
+        const __m256 z = _mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608));
+        const __m256i zero = _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none);
+        __m256 y = _mm256_set1_ps(BSN_LOG_6);
+        __m256i cell, code;
+        unsigned rare;
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
+        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
+        y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), scale), doubt);
+        cell = _mm256_cvttps_epi32(y);
+        code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
+        code = _mm256_or_si256(_mm256_andnot_si256(zero, _mm256_add_epi32(code, code)), sign);
+        BSN_STORE256(codes + i, code);
+        rare = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), doubts, _CMP_LT_OQ)) &
+               ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
+        rare |= bsn_avx2_mask(_mm256_cmpeq_epi32(exponent, special)) |
+                bsn_avx2_mask(_mm256_andnot_si256(zero, _mm256_cmpeq_epi32(exponent, none)));
+        for (; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
+        }
+    }
+    bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
+}
+
+static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+{
+    const __m256i one = _mm256_set1_epi32(1), two = _mm256_set1_epi32(2);
+    const __m256i base = _mm256_set1_epi32((int)p->base), signs = _mm256_set1_epi32((int)p->signs);
+    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
+    size_t i, exact = 0;
+    bsn_row rest;
+    for (i = 0; i + 8 <= n; i += 8) {
+        const __m256i code = BSN_LOAD256(codes + i), u = _mm256_srli_epi32(code, 1); /* below 2^31: signs do not matter */
+        const __m256i above = _mm256_sub_epi32(_mm256_sub_epi32(u, bsn_avx2_expected(p, i)), base);
+        const __m256i word = _mm256_blendv_epi8(u, _mm256_blendv_epi8(one, above, _mm256_cmpgt_epi32(above, one)), _mm256_cmpgt_epi32(u, one));
+        const __m256i stands = _mm256_cmpeq_epi32(word, one);
+        exact += bsn_x86_ones(bsn_avx2_mask(stands));
+        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(word, up), _mm256_and_si256(code, signs)));
+        BSN_STORE256(codes + i, _mm256_blendv_epi8(code, two, stands));
+    }
+    rest = bsn_rest_of(p, i);
+    return exact + bsn_log_words(&rest, words + i, codes + i, n - i);
+}
+
+/* Entries of a table; its first one where `wanted` is not set. One by one: gathering is no faster, and on some machines slow. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i index, __m256i wanted)
+{
+    uint32_t k[8];
+    BSN_STORE256(k, _mm256_and_si256(index, wanted));
+    return _mm256_setr_epi32((int)table[k[0]], (int)table[k[1]], (int)table[k[2]], (int)table[k[3]], (int)table[k[4]],
+                             (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
+}
+
+/* Quotients and their rests as in bsn_log_errors64; sums of 512 relative errors below 2^22 and a half fit a lane. */
+static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+{
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m256i one = _mm256_set1_epi32(1), round = _mm256_set1_epi64x(127), no_error = _mm256_set1_epi32(BSN_NO_ERROR);
+    __m256i sum = none, relative = none, largest = no_error;
+    uint64_t squares[8], *square = squares;
+    uint32_t lane[8];
+    size_t i, j;
+    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
+    for (i = 0; i + 8 <= n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), u = _mm256_srli_epi32(BSN_LOAD256(codes + i), 1);
+        const __m256i m = _mm256_and_si256(v, mantissa), exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special);
+        const __m256i coded = _mm256_cmpgt_epi32(u, one), small = _mm256_cmpeq_epi32(exponent, none), usual = _mm256_andnot_si256(small, coded);
+        const __m256i nothing = _mm256_or_si256(_mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none), _mm256_cmpeq_epi32(exponent, special));
+        const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(exponent, cells));
+        const __m256i center = bsn_avx2_entries(x->normal, index, usual);
+        const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))), odd = _mm256_srli_epi64(d, 32);
+        const __m256i of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
+        const __m256 distance = _mm256_cvtepi32_ps(d);
+        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_mul_ps(distance, _mm256_set1_ps(16777216.0f)), _mm256_cvtepi32_ps(of)));
+        const __m256i rest = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
+        const __m256i key = _mm256_add_epi32(_mm256_castps_si256(distance), _mm256_slli_epi32(_mm256_sub_epi32(exponent, special), 23));
+        unsigned rare = bsn_avx2_mask(_mm256_and_si256(coded, small));
+        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(rest, none), _mm256_cmpgt_epi32(rest, of)));
+        sum = _mm256_add_epi32(sum, r);
+        relative = _mm256_max_epi32(relative, r);
+        largest = _mm256_max_epi32(largest, _mm256_blendv_epi8(key, no_error, _mm256_cmpeq_epi32(d, none)));
+        BSN_STORE256(squares, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7));
+        BSN_STORE256(squares + 4, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round), 7));
+        e->counted += 8 - bsn_x86_ones(bsn_avx2_mask(nothing));
+        BSN_UNROLL
+        for (j = 0; j < 8; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 4 + j / 2];
+        for (; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
+        }
+    }
+    BSN_STORE256(lane, sum);
+    for (j = 0; j < 8; j++) e->relative_sum += lane[j];
+    BSN_STORE256(lane, relative);
+    for (j = 0; j < 8; j++)
+        if (e->relative < lane[j]) e->relative = lane[j];
+    BSN_STORE256(lane, largest);
+    for (j = 0; j < 8; j++) bsn_errors_note(e, (int32_t)lane[j]);
+    bsn_log_errors(e, x, elements + 4 * i, codes + i, n - i, NULL);
+}
+
+/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
+ * which two roundings take less than 2^-13; where q is too large it does not matter. */
+static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    const bsn_log *x = p->log;
+    const __m256i one = _mm256_set1_epi32(1), below = _mm256_set1_epi32(22);
+    const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)), limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), signs = _mm256_set1_epi32((int)p->signs);
+    const __m256i base = _mm256_set1_epi32((int)(p->base - BSN_CODE_FIRST));
+    const __m256 part = _mm256_set1_ps(1.0f / (float)x->cells), half = _mm256_set1_ps(0.5f);
+    const __m128i down = _mm_cvtsi32_si128((int)p->signs);
+    size_t i, stand = 0;
+    unsigned bad = 0, rare;
+    bsn_row rest;
+    if (!bsn_row_limit(p)) return bsn_log_numbers(p, elements, words, n, apart); /* nothing is below it */
+    for (i = 0; i + 8 <= n; i += 8) {
+        const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
+        const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
+        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(_mm256_add_epi32(u, base), bsn_avx2_expected(p, i)));
+        const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
+        const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
+        const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
+        const __m256i known = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_min_epu32(q, end), q), _mm256_cmpeq_epi32(_mm256_min_epu32(u, limit), u));
+        __m256i y = bsn_avx2_entries(x->normal, cell, _mm256_and_si256(normal, known));
+        bad |= ~bsn_avx2_mask(_mm256_or_si256(known, few)) & 255;
+        stand += bsn_x86_ones(bsn_avx2_mask(_mm256_cmpeq_epi32(u, one)));
+        y = _mm256_and_si256(normal, _mm256_add_epi32(y, _mm256_slli_epi32(_mm256_sub_epi32(octave, below), 23)));
+        y = _mm256_or_si256(y, _mm256_slli_epi32(_mm256_and_si256(word, signs), 31));
+        BSN_STORE256(elements + 4 * i, y);
+        rare = bsn_avx2_mask(known) & ~bsn_avx2_mask(_mm256_or_si256(normal, few));
+        for (; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            size_t none = 0;
+            rest = bsn_rest_of(p, k);
+            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+        }
+    }
+    *apart += stand;
+    rest = bsn_rest_of(p, i);
+    return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
+}
+
 static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
@@ -1487,7 +1682,11 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_mask_above,
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
-    bsn_avx2_classes_deal
+    bsn_avx2_classes_deal,
+    bsn_avx2_log_codes,
+    bsn_avx2_log_words,
+    bsn_avx2_log_errors,
+    bsn_avx2_log_numbers
 };
 
 /* ---- avx512 ---- */
@@ -2665,6 +2864,212 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
+/* What 16 words are above: row and columns together, in cells. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
+{
+    __m512i scale = _mm512_set1_epi32((int)p->row);
+    if (p->columns) scale = _mm512_add_epi32(scale, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(live, p->columns + i)));
+    scale = _mm512_madd_epi16(scale, _mm512_set1_epi32((int)p->log->cells)); /* both are below 2^15: a product of halves */
+    return _mm512_srli_epi32(_mm512_add_epi32(scale, _mm512_set1_epi32(4)), 3);
+}
+
+/* A table of 32 * pairs entries for each lane's index, the rest being masked off; with pairs == 0 any table. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_t *table, __m512i index, __mmask16 live, unsigned pairs)
+{
+    __m512i x;
+    unsigned j;
+    if (!pairs) return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), live, index, table, 4);
+    x = _mm512_permutex2var_epi32(t[0], index, t[1]);
+    BSN_UNROLL
+    for (j = 1; j < pairs; j++) {
+        const __mmask16 here = _mm512_cmpge_epu32_mask(index, _mm512_set1_epi32((int)(32 * j)));
+        x = _mm512_mask_mov_epi32(x, here, _mm512_permutex2var_epi32(t[2 * j], index, t[2 * j + 1]));
+    }
+    return x;
+}
+
+/* BSN_CALL(pairs) for so many cells */
+#define BSN_PAIRS_SWITCH(cells)                                                                       \
+    if ((cells) <= 32) BSN_CALL(1);                                                                   \
+    else if ((cells) <= 64) BSN_CALL(2);                                                              \
+    else if ((cells) <= 96) BSN_CALL(3);                                                              \
+    else if ((cells) <= 128) BSN_CALL(4);                                                             \
+    else BSN_CALL(0)
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *table, unsigned pairs)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_loadu_si512(table + 16 * j);
+}
+
+static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m512 scale = _mm512_set1_ps((float)x->cells), doubt = _mm512_set1_ps((float)x->cells * BSN_LOG_DOUBT);
+    const __m512 doubts = _mm512_add_ps(doubt, doubt);
+    size_t i;
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), m = _mm512_and_si512(v, mantissa);
+        const __m512i exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special), sign = _mm512_srli_epi32(v, 31);
+        const __m512 z = _mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608));
+        const __mmask16 zero = _mm512_cmpeq_epi32_mask(_mm512_add_epi32(v, v), none);
+        __m512 y = _mm512_set1_ps(BSN_LOG_6);
+        __m512i cell, code;
+        unsigned rare;
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_5));
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_4));
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_3));
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_2));
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_1));
+        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_0));
+        y = _mm512_fmadd_ps(_mm512_mul_ps(y, z), scale, doubt);
+        cell = _mm512_cvttps_epi32(y);
+        code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
+        code = _mm512_or_si512(_mm512_maskz_add_epi32((__mmask16)~zero, code, code), sign);
+        _mm512_mask_storeu_epi32(codes + i, live, code);
+        rare = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), doubts) & _mm512_test_epi32_mask(m, m);
+        rare |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), _mm512_set1_epi32(254)) & (unsigned)~zero;
+        for (rare &= live; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
+        }
+    }
+}
+
+static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+{
+    const __m512i first = _mm512_set1_epi32(BSN_CODE_FIRST), apart = _mm512_set1_epi32(BSN_CODE_EXACT);
+    const __m512i base = _mm512_set1_epi32((int)p->base), signs = _mm512_set1_epi32((int)p->signs);
+    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
+    size_t i, exact = 0;
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i code = _mm512_maskz_loadu_epi32(live, codes + i), u = _mm512_srli_epi32(code, 1);
+        const __m512i above = _mm512_sub_epi32(_mm512_sub_epi32(u, bsn_avx512_expected(p, i, live)), base);
+        const __mmask16 coded = _mm512_cmpge_epu32_mask(u, first), low = _mm512_mask_cmplt_epi32_mask(coded, above, first);
+        const __m512i word = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(u, coded, above), low, apart);
+        const __mmask16 stands = _mm512_cmpeq_epi32_mask(word, apart);
+        exact += bsn_x86_ones(stands & live);
+        _mm512_mask_storeu_epi32(words + i, live, _mm512_or_si512(_mm512_sll_epi32(word, up), _mm512_and_si512(code, signs)));
+        _mm512_mask_storeu_epi32(codes + i, stands & live, _mm512_set1_epi32(BSN_CODE_EXACT << 1));
+    }
+    return exact;
+}
+
+/* Quotients and their rests as in bsn_log_errors64; sums of 256 relative errors below 2^23 fit a lane. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
+                                              size_t n, unsigned pairs)
+{
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m512i one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127), no_error = _mm512_set1_epi32(BSN_NO_ERROR);
+    __m512i t[8], sum = none, relative = none, largest = no_error;
+    uint64_t squares[16], *square = squares;
+    size_t i, j;
+    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
+    bsn_avx512_log_table(t, x->normal, pairs);
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), u = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(live, codes + i), 1);
+        const __m512i m = _mm512_and_si512(v, mantissa), exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special);
+        const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one), normal = _mm512_test_epi32_mask(exponent, exponent);
+        const __mmask16 number = _mm512_mask_cmpneq_epi32_mask(_mm512_test_epi32_mask(v, _mm512_set1_epi32(0x7FFFFFFF)), exponent, special);
+        const __m512i index = _mm512_sub_epi32(_mm512_sub_epi32(u, first), _mm512_madd_epi16(exponent, cells));
+        const __m512i center = bsn_avx512_entry(t, x->normal, index, coded & normal, pairs);
+        const __m512i d = _mm512_maskz_abs_epi32(coded & normal, _mm512_sub_epi32(m, center)), odd = _mm512_srli_epi64(d, 32);
+        const __m512i of = _mm512_or_si512(m, _mm512_set1_epi32(0x800000));
+        const __m512 distance = _mm512_cvtepi32_ps(d);
+        __m512i r = _mm512_cvttps_epi32(_mm512_div_ps(_mm512_mul_ps(distance, _mm512_set1_ps(16777216.0f)), _mm512_cvtepi32_ps(of)));
+        const __m512i rest = _mm512_sub_epi32(_mm512_slli_epi32(d, 24), _mm512_mullo_epi32(r, of));
+        const __m512i key = _mm512_add_epi32(_mm512_castps_si512(distance), _mm512_slli_epi32(_mm512_sub_epi32(exponent, special), 23));
+        unsigned rare = coded & ~normal;
+        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, none), r, one);
+        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, of), r, one);
+        sum = _mm512_add_epi32(sum, r);
+        relative = _mm512_max_epi32(relative, r);
+        largest = _mm512_mask_max_epi32(largest, _mm512_test_epi32_mask(d, d), largest, key);
+        _mm512_storeu_si512(squares, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7));
+        _mm512_storeu_si512(squares + 8, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round), 7));
+        e->counted += bsn_x86_ones(number);
+        if (BSN_LIKELY(n - i >= 16)) {
+            BSN_UNROLL
+            for (j = 0; j < 16; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
+        } else {
+            for (j = 0; j < n - i; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
+        }
+        for (; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
+        }
+    }
+    {
+        const uint32_t most = (uint32_t)_mm512_reduce_max_epi32(relative);
+        e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32), _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFFFFFF))));
+        if (e->relative < most) e->relative = most;
+        bsn_errors_note(e, _mm512_reduce_max_epi32(largest));
+    }
+}
+
+static BSN_AVX512 void bsn_avx512_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+{
+#define BSN_CALL(pairs) bsn_avx512_measure(e, x, elements, codes, n, pairs)
+    BSN_PAIRS_SWITCH(x->cells);
+#undef BSN_CALL
+}
+
+/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
+ * which two roundings take less than 2^-13; it is not asked for where q is too large. */
+BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart,
+                                             unsigned pairs)
+{
+    const bsn_log *x = p->log;
+    const __m512i end = _mm512_set1_epi32((int)(x->cells * x->type.count)), limit = _mm512_set1_epi32((int)bsn_row_limit(p));
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), signs = _mm512_set1_epi32((int)p->signs);
+    const __m512i base = _mm512_set1_epi32((int)(p->base - BSN_CODE_FIRST)), below = _mm512_set1_epi32(22);
+    const __m512 part = _mm512_set1_ps(1.0f / (float)x->cells), half = _mm512_set1_ps(0.5f);
+    const __m128i down = _mm_cvtsi32_si128((int)p->signs);
+    __m512i t[8];
+    size_t i, stand = 0;
+    unsigned bad = 0, rare;
+    bsn_avx512_log_table(t, x->normal, pairs);
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i word = _mm512_maskz_loadu_epi32(live, words + 4 * i), u = _mm512_srl_epi32(word, down);
+        const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
+        const __m512i q = _mm512_maskz_add_epi32(coded, _mm512_add_epi32(u, base), bsn_avx512_expected(p, i, live));
+        const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
+        const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
+        const __mmask16 normal = _mm512_mask_cmpgt_epi32_mask(coded, octave, below);
+        const __mmask16 lost = _mm512_mask_cmpge_epu32_mask(coded, q, end) | _mm512_mask_cmpge_epu32_mask(coded, u, limit);
+        __m512i y;
+        bad |= lost;
+        stand += bsn_x86_ones(_mm512_cmpeq_epi32_mask(u, one));
+        y = bsn_avx512_entry(t, x->normal, cell, normal & (__mmask16)~lost, pairs);
+        y = _mm512_maskz_add_epi32(normal, y, _mm512_slli_epi32(_mm512_sub_epi32(octave, below), 23));
+        y = _mm512_or_si512(y, _mm512_slli_epi32(_mm512_and_si512(word, signs), 31));
+        _mm512_mask_storeu_epi32(elements + 4 * i, live, y);
+        for (rare = coded & ~normal & ~(unsigned)lost; rare; rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            const bsn_row rest = bsn_rest_of(p, k);
+            size_t none = 0;
+            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+        }
+    }
+    *apart += stand;
+    return !bad;
+}
+
+static BSN_AVX512 int bsn_avx512_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+#define BSN_CALL(pairs) return bsn_avx512_numbers(p, elements, words, n, apart, pairs)
+    BSN_PAIRS_SWITCH(p->log->cells);
+#undef BSN_CALL
+}
+#undef BSN_PAIRS_SWITCH
+
 static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
@@ -2689,7 +3094,11 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
-    bsn_avx512_classes_deal
+    bsn_avx512_classes_deal,
+    bsn_avx512_log_codes,
+    bsn_avx512_log_words,
+    bsn_avx512_log_errors,
+    bsn_avx512_log_numbers
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -3407,7 +3816,11 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
-    bsn_scalar_classes_deal
+    bsn_scalar_classes_deal,
+    NULL,
+    NULL,
+    NULL,
+    NULL
 };
 
 /* ---- tables of kernels ---- */

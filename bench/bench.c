@@ -34,6 +34,7 @@ int main(int argc, char **argv)
     if (o.mode == CODECS) bench_codecs(&o, list, count);
     else if (o.mode == DELTAS) bench_deltas(&o, list, count);
     else if (o.mode == SIZES) bench_sizes(&o, chosen(&o, list, count));
+    else if (o.mode == QUANTIZE) bench_quantize(&o, list, count);
     else bench_threads(&o, chosen(&o, list, count));
     tensors_free(list, count);
     return 0;

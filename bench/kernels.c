@@ -266,6 +266,71 @@ static void run_node_counts(task *t, unsigned at)
     t->sink = counts[0];
 }
 
+/* ---- cells of f32: numbers of 16 octaves, rows as long as a chunk, with scales; a table without these kernels has the
+ * scalar code ---- */
+
+static bsn_log cells_log;
+static bsn_errors cells_errors;
+
+static bsn_row row_of(const task *t, unsigned at)
+{
+    bsn_row row;
+    row.log = &cells_log;
+    row.columns = t->area->planes.at[at] + 4 * t->n; /* within what may be touched behind a buffer */
+    row.row = 9;
+    row.base = 100 * t->way->first;
+    row.signs = 1;
+    return row;
+}
+
+static void fill_cells(task *t, unsigned at)
+{
+    uint32_t *elements = (uint32_t *)(void *)t->area->list.at[at], *codes = (uint32_t *)(void *)t->area->parts.at[at];
+    fill_random(t->area->list.at[at], t->area->size);
+    for (size_t i = 0; i < t->n; i++) elements[i] = (elements[i] & 0x87FFFFFF) | 0x38000000;
+    memset(t->area->planes.at[at] + 4 * t->n, 3, BSN_CHUNK);
+    bsn_log_set(&cells_log, BITSNAP_F32, t->way->first);
+    bsn_log_codes(&cells_log, codes, t->area->list.at[at], t->n);
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
+        const bsn_row row = row_of(t, at);
+        bsn_log_words(&row, (uint32_t *)(void *)t->area->planes.at[at] + i, codes + i, bsn_min(BSN_CHUNK, t->n - i));
+    }
+}
+
+static void run_log_codes(task *t, unsigned at)
+{
+    uint32_t *codes = (uint32_t *)(void *)t->area->parts.at[at];
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK)
+        bsn_log_codes_by(t->kernels, &cells_log, codes + i, t->area->list.at[at] + 4 * i, bsn_min(BSN_CHUNK, t->n - i));
+}
+
+static void run_log_words(task *t, unsigned at)
+{
+    uint32_t *codes = (uint32_t *)(void *)t->area->parts.at[at], *words = (uint32_t *)(void *)t->area->planes.at[at];
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
+        const bsn_row row = row_of(t, at);
+        const size_t m = bsn_min(BSN_CHUNK, t->n - i);
+        t->sink = t->kernels->log_words ? t->kernels->log_words(&row, words + i, codes + i, m) : bsn_log_words(&row, words + i, codes + i, m);
+    }
+}
+
+static void run_log_errors(task *t, unsigned at)
+{
+    const uint32_t *codes = (const uint32_t *)(void *)t->area->parts.at[at];
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK)
+        bsn_log_errors_by(t->kernels, &cells_errors, &cells_log, t->area->list.at[at] + 4 * i, codes + i, bsn_min(BSN_CHUNK, t->n - i), NULL);
+}
+
+static void run_log_numbers(task *t, unsigned at)
+{
+    size_t apart = 0;
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
+        const bsn_row row = row_of(t, at);
+        bsn_log_numbers_by(t->kernels, &row, t->area->list.at[at] + 4 * i, t->area->planes.at[at] + 4 * i, bsn_min(BSN_CHUNK, t->n - i), &apart);
+    }
+    t->sink = apart;
+}
+
 /* ---- the plan ---- */
 
 /* A node's variant: slots, and how many of them are lists; the others are leaves. */
@@ -273,6 +338,9 @@ static void run_node_counts(task *t, unsigned at)
     {kernel, "2, 1 list", bits(1), 1, 1, fill_node, run}, {kernel, "4, 2 lists", bits(2), 2, 2, fill_node, run}, \
     {kernel, "8, 1 list", bits(3), 3, 1, fill_node, run}, {kernel, "8, 4 lists", bits(3), 3, 4, fill_node, run}, \
     {kernel, "16, 2 lists", bits(4), 4, 2, fill_node, run}
+#define CELLS(kernel, run)                                                                            \
+    {kernel, "8 cells", 32, 8, 0, fill_cells, run}, {kernel, "70 cells", 32, 70, 0, fill_cells, run}, \
+    {kernel, "2048 cells", 32, 2048, 0, fill_cells, run}
 #define A_BYTE(k) 8
 #define ITS_PATH(k) k
 
@@ -300,6 +368,10 @@ static const way ways[] = {
     NODES("node_merge", A_BYTE, run_node_merge),
     NODES("node_fork", A_BYTE, run_node_fork),
     NODES("node_counts", ITS_PATH, run_node_counts),
+    CELLS("log_codes", run_log_codes),
+    CELLS("log_words", run_log_words),
+    CELLS("log_errors", run_log_errors),
+    CELLS("log_numbers", run_log_numbers),
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 

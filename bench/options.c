@@ -15,6 +15,7 @@ static const char help[] =
     "  --sizes         what a tensor costs by its size, 1 KiB to 1 GiB, which takes 4 GiB of memory\n"
     "  --threads       1 thread to one for each processor\n"
     "  --deltas        tensors beside what they were before; with --data also pairs of checkpoints\n"
+    "  --quantize      f32 tensors in cells of logarithms, with and without columns, in pieces of 1 MiB\n"
     "\n"
     "options\n"
     "  --data DIR      measure on DIR/*.safetensors; without it on made-up weights (--kernels always does)\n"
@@ -36,7 +37,8 @@ static const char help[] =
     "  --file W        name of the file, with --deltas of the change: rate-0.01, 1000..1001\n"
     "  --where W       l1 (--kernels only), l2, dram; --deltas: cache, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
-    "                  histogram, map, node_merge, node_fork, node_counts\n"
+    "                  histogram, map, node_merge, node_fork, node_counts, log_codes, log_words,\n"
+    "                  log_errors, log_numbers\n"
     "\n"
     "examples:\n"
     "  bench --quick\n"
@@ -76,6 +78,7 @@ static int set_flag(options *o, const char *name)
     else if (!strcmp(name, "--sizes")) o->mode = SIZES;
     else if (!strcmp(name, "--threads")) o->mode = THREADS;
     else if (!strcmp(name, "--deltas")) o->mode = DELTAS;
+    else if (!strcmp(name, "--quantize")) o->mode = QUANTIZE;
     else return 0;
     return 1;
 }
@@ -117,6 +120,7 @@ static void set_defaults(options *o)
         [SIZES] = {{0.4, 0.2}, {1024, 16}},
         [THREADS] = {{2, 0.6}, {256, 64}},
         [DELTAS] = {{0.4, 0.05}, {64, 16}},
+        [QUANTIZE] = {{0.4, 0.1}, {1, 1}},
     };
     if (o->budget <= 0) o->budget = defaults[o->mode].budget[o->quick];
     if (!o->dram_size) o->dram_size = (size_t)defaults[o->mode].mib[o->quick] << 20;

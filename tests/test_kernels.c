@@ -1009,6 +1009,164 @@ static void classes(void)
                 for (kind = 0; kind < 16; kind++) classes_case(dtype, k, groups == 9 ? 64 : groups, kind);
 }
 
+/* ---- cells ---- */
+
+static const unsigned cell_counts[] = { 1, 2, 3, 8, 31, 32, 33, 35, 64, 65, 70, 96, 97, 127, 128, 129, 500, 2047, 2048 };
+
+/* All patterns, usual numbers, subnormal and tiny ones, infinities and NaNs, borders of cells, powers of two and zeros. */
+static uint32_t float_of(const bsn_log *x, unsigned kind)
+{
+    const uint32_t v = (uint32_t)test_random(), sign = v & 0x80000000, cell = (uint32_t)test_below(x->cells + 1);
+    switch (kind) {
+    case 0: return v;
+    case 1: return (v & 0x83FFFFFF) | 0x3C000000;
+    case 2: return v & (v & 1 ? 0x80FFFFFF : 0x8000FFFF);
+    case 3: return v & 3 ? v : (v & 0x807FFFFF) | 0x7F800000;
+    case 4: return sign | (((1 + (uint32_t)test_below(253)) << 23) + (x->threshold[cell] - 0x800000) + (v & 2) - 1);
+    default: return sign | (v & 2 ? (v & 0x7F800000) : 0);
+    }
+}
+
+static int same_errors(const bsn_errors *a, const bsn_errors *b, const bsn_octaves *o)
+{
+    uint8_t x[BSN_CERTIFICATE_SIZE], y[BSN_CERTIFICATE_SIZE];
+    const bsn_certificate ca = bsn_errors_certify(a, o, 0), cb = bsn_errors_certify(b, o, 0);
+    bsn_certificate_store(x, &ca);
+    bsn_certificate_store(y, &cb);
+    return !memcmp(x, y, sizeof x);
+}
+
+static bsn_log cells_log;
+static bsn_errors errors[3];
+
+static void cells_case(unsigned cells, size_t n, unsigned kind)
+{
+    bsn_log *x = &cells_log;
+    uint8_t *elements = at_end(0, 4 * n, 0), *codes = at_end(1, 4 * n, 0), *words = at_end(2, 4 * n, 0), *columns = at_end(3, n, 0);
+    uint8_t *decoded = at_end(4, 4 * n, 0), *room = spare[4];
+    uint32_t *expected = (uint32_t *)(void *)spare[0], *expected_words = (uint32_t *)(void *)spare[1];
+    uint32_t *a = (uint32_t *)(void *)codes, *w = (uint32_t *)(void *)words;
+    size_t i, j, exact, apart = 0, expected_apart = 0;
+    int good, expected_good;
+    bsn_row row;
+    for (i = 0; i < n; i++) {
+        const uint32_t v = float_of(x, kind < 6 ? kind : (unsigned)test_below(6));
+        memcpy(elements + 4 * i, &v, 4);
+    }
+    bsn_log_codes(x, expected, elements, n);
+    kernels->log_codes(x, a, elements, n);
+    CHECK(!memcmp(expected, a, 4 * n), "%s: codes of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
+    fill(columns, n, kind % KINDS);
+    row.log = x;
+    row.columns = kind & 1 ? columns : NULL;
+    row.row = kind & 1 ? (uint32_t)test_below(256) : 0;
+    row.base = kind == 0 ? (uint32_t)test_below(cells * 277) : kind == 1 ? 100 * cells : 0 - (uint32_t)test_below(70 * cells);
+    row.signs = kind != 3 || test_below(2);
+    exact = bsn_log_words(&row, expected_words, expected, n);
+    CHECK(kernels->log_words(&row, w, a, n) == exact && !memcmp(w, expected_words, 4 * n) && !memcmp(a, expected, 4 * n),
+          "%s: words of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
+    memset(errors, 0, sizeof errors);
+    for (j = 0; j < 3; j++) { /* as blocks are measured: in portions, one upon the other */
+        bsn_log_errors(&errors[0], x, elements, expected, n, room);
+        kernels->log_errors(&errors[1], x, elements, a, n);
+    }
+    (void)bsn_log_elements(x, room, expected, n);
+    for (i = 0; i < n; i++)
+        if (expected[i] >> 1 == BSN_CODE_EXACT) memcpy(room + 4 * i, elements + 4 * i, 4);
+    for (j = 0; j < 3; j++) bsn_errors_measure(&errors[2], &x->type, elements, room, n);
+    CHECK(same_errors(&errors[0], &errors[2], &x->type), "scalar: errors of %zu, %u cells, kind %u", n, cells, kind);
+    CHECK(same_errors(&errors[1], &errors[2], &x->type), "%s: errors of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
+    CHECK(kernels->log_numbers(&row, decoded, words, n, &apart) && apart == exact, "%s: numbers of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
+    for (i = 0; i < n; i++) /* what stands exactly has no number; its sign is that of its code, which is not kept */
+        if (expected[i] >> 1 == BSN_CODE_EXACT) memcpy(decoded + 4 * i, elements + 4 * i, 4);
+    if (row.signs) CHECK(!memcmp(decoded, room, 4 * n), "%s: numbers of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
+    /* hostile words and bases: near the first and the last number, and anywhere */
+    row.base = (uint32_t)(test_below(4) ? test_random() : test_below(2) ? 0x7FFFFFFF : 0x80000000);
+    if (test_below(2)) row.base = (uint32_t)test_below(1 << 22) - (1 << 21);
+    for (i = 0; i < n; i++) {
+        const uint32_t last = 277 * cells, at = (uint32_t)test_below(4) * (last / 3) + (uint32_t)test_below(50), odd = (uint32_t)test_random();
+        w[i] = test_below(n < 20 ? 8 : 4 * (unsigned)n) ? (BSN_CODE_FIRST + at - row.base) << row.signs : kind & 1 ? odd : odd & 7;
+    }
+    apart = 0;
+    good = kernels->log_numbers(&row, decoded, words, n, &apart);
+    expected_good = bsn_log_numbers(&row, room, words, n, &expected_apart);
+    CHECK(good == expected_good, "%s: hostile words, %zu of %u cells are %d", kernels->name, n, cells, good);
+    if (good && expected_good) CHECK(apart == expected_apart && !memcmp(decoded, room, 4 * n), "%s: hostile words, numbers of %zu, %u cells", kernels->name, n, cells);
+}
+
+static void cells(void)
+{
+    static const size_t lengths[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 255, 256, 1000, 4096 };
+    unsigned c, kind;
+    size_t i;
+    if (!kernels->log_codes) return;
+    for (c = 1; c < sizeof cell_counts / sizeof *cell_counts; c++) {
+        bsn_log_set(&cells_log, BITSNAP_F32, cell_counts[c]);
+        for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (kind = 0; kind < (lengths[i] > 1000 ? 7u : 21u); kind++) cells_case(cell_counts[c], lengths[i], kind % 7);
+    }
+}
+
+/* All significands of one octave: the scalar codes are right by their thresholds. */
+static void all_cells(void)
+{
+    static const unsigned counts[] = { 2, 70, 2048 };
+    uint32_t codes[1024], v[1024], i, j;
+    unsigned c;
+    if (!kernels->log_codes) return;
+    for (c = 0; c < 3; c++) {
+        uint32_t wrong = 0, cell = 0;
+        bsn_log_set(&cells_log, BITSNAP_F32, counts[c]);
+        for (i = 0; i < 1u << 23; i += 1024) {
+            for (j = 0; j < 1024; j++) v[j] = 0x3F800000 + i + j;
+            kernels->log_codes(&cells_log, codes, (const uint8_t *)v, 1024);
+            for (j = 0; j < 1024; j++) {
+                cell += cells_log.threshold[cell + 1] <= 0x800000 + i + j;
+                wrong += codes[j] != (BSN_CODE_FIRST + 149 * counts[c] + cell) << 1;
+            }
+        }
+        CHECK(!wrong, "%s: %u significands are in the wrong one of %u cells", kernels->name, wrong, counts[c]);
+    }
+}
+
+/* Frames of all types have the bytes of the scalar table, and decode alike. */
+static void quantized_frames(void)
+{
+    static const size_t n = 20000;
+    uint8_t *elements = spare[0], *frame = spare[1], *other = spare[2], *decoded = spare[3];
+    unsigned c, dtype, columns;
+    bitsnap b;
+    size_t i, size, other_size;
+    if (!kernels->log_codes) return;
+    memset(&b, 0, sizeof b);
+    b.workspace_size = BITSNAP_WORKSPACE_DELTA;
+    b.workspace = malloc(b.workspace_size);
+    if (!b.workspace) return;
+    for (dtype = BITSNAP_F16; dtype <= BITSNAP_F64; dtype++)
+        for (c = 0; c < sizeof cell_counts / sizeof *cell_counts; c++)
+            for (columns = 0; columns < 300; columns += 149) {
+                const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+                bsn_log_set(&cells_log, BITSNAP_F32, cell_counts[c]);
+                test_fill(elements, n * width);
+                for (i = 0; dtype == BITSNAP_F32 && i < n; i++) {
+                    const uint32_t v = float_of(&cells_log, i % 50 ? 1 : (unsigned)test_below(6));
+                    memcpy(elements + 4 * i, &v, 4);
+                }
+                b.quantizer.cells = cell_counts[c];
+                b.columns = columns;
+                b.kernels = scalar;
+                CHECK(!bitsnap_encode(&b, frame, AREA, &size, elements, n, (bitsnap_dtype)dtype), "scalar: %s", bitsnap_message(&b));
+                b.kernels = kernels;
+                CHECK(!bitsnap_encode(&b, other, AREA, &other_size, elements, n, (bitsnap_dtype)dtype), "%s: %s", kernels->name, bitsnap_message(&b));
+                CHECK(size == other_size && !memcmp(frame, other, size), "%s: other bytes, dtype %u, %u cells, %u columns", kernels->name, dtype, cell_counts[c], columns);
+                CHECK(!bitsnap_decode(&b, other, n, (bitsnap_dtype)dtype, frame, size), "%s: %s", kernels->name, bitsnap_message(&b));
+                b.kernels = scalar;
+                CHECK(!bitsnap_decode(&b, decoded, n, (bitsnap_dtype)dtype, frame, size), "scalar: %s", bitsnap_message(&b));
+                CHECK(!memcmp(decoded, other, n * width), "%s: other elements, dtype %u, %u cells", kernels->name, dtype, cell_counts[c]);
+            }
+    free(b.workspace);
+}
+
 /* ---- tables ---- */
 
 static const bitsnap_kernels *table_called(const char *name)
@@ -1044,6 +1202,7 @@ static void tables(void)
         RUN(name##_lists);                                                                            \
         RUN(name##_nodes);                                                                            \
         RUN(name##_classes);                                                                          \
+        RUN(name##_cells);                                                                            \
     } else {                                                                                          \
         SKIP(#name, "not on this machine, or left out");                                              \
     }
@@ -1054,6 +1213,7 @@ static void tables(void)
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
+    static void name##_cells(void) { cells(); all_cells(); quantized_frames(); }                          \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); }
 
