@@ -1,6 +1,6 @@
 /* bitsnap.h - a codec for tensor checkpoints. MIT licence, see the end of the file.
  *
- * Lossless, self-describing, checked, fast on one core; no heap, no globals, no dependency but the
+ * Lossless (but where it is told otherwise), self-describing, checked, fast on one core; no heap, no globals, no dependency but the
  * memcpy family. Copy this file, and bitsnap_simd.h for speed; in ONE .c (or .cpp) file of yours write
  *
  *     #define BITSNAP_IMPLEMENTATION
@@ -21,6 +21,7 @@
  *
  *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
  *     ... with b.base: a delta to the base, and bitsnap_apply(): the live tensor in place, all or nothing
+ *     ... with b.quantizer: optimizer states, each element within a bound, measured and certified
  *     bitsnap_read_info(&info, frame, size);                           // looks, decodes nothing
  *
  * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are cut into
@@ -9241,7 +9242,7 @@ static void bsn_part_words(bitsnap_part *part, bsn_words *x, size_t n)
     for (i = 0; i < n; i++) part->changed += !bsn_equal(x->words + i * x->width, zero, x->width);
 }
 
-static unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d)
+BSN_FUNCTION unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d)
 {
     bsn_layout y;
     bsn_reader r;
@@ -9255,7 +9256,7 @@ static unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d)
     return r.rule ? r.rule : r.at == d->end ? 0 : 33;
 }
 
-static unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
+BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
 {
     bsn_reader r;
     const uint8_t *at = d->body;
@@ -9268,7 +9269,7 @@ static unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
     return at == d->end ? 0 : 33;
 }
 
-static unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
+BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -9298,7 +9299,7 @@ static unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
 }
 
 /* Forms with words behind scales; the quantized ones by clusters have none. */
-static unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d)
+BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     const int quantized = block->form == BSN_FORM_QUANTIZED;
