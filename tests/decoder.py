@@ -1002,6 +1002,8 @@ def number_of_cluster(clusters, number, dtype):
         return None
     o, low, size = clusters[cluster]
     fixed = low + (2 * size * c + 255) // 510
+    if fixed == 0:
+        return 0
     sign, mantissa = (fixed < 0) << 8 * DTYPES[dtype].width - 1, FLOATS[dtype][0]
     # in octaves of numbers with an exponent, neighbours are 2^above of the least number from each other, below them 1
     above = max(abs(fixed).bit_length() - 1 + o - 51 - mantissa, 0)
@@ -1680,7 +1682,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
             place, pos = decode_place_record(data, pos)
         frame, pos = decode_frame_of_file(data, pos, place, base_data, limit - len(source))
         source += frame.elements
-        quantized |= bool(frame.header.flags & QUANTIZED)
+        quantized |= frame.header.is_quantized
         frame_sizes.append(frame.size)
     if data[pos:pos + 4] != END_RECORD_MAGIC:
         raise Reject(0, "neither a frame nor the end record", pos)

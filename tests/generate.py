@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import decoder
-from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CLASSED, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
+from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, MAX_WORDS_LEVEL, QUANTIZED, QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPLIT,
                      STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
 
@@ -1480,11 +1480,9 @@ def random_ends(rng, dtype, count):
 def random_clustered(rng, dtype, most, n, **errors):
     """5.13: a QUANTIZED block; errors: what of it is to be something else."""
     w = DTYPES[dtype].width
-    room = (n * (w - 2) - 60) // (2 * w)    # the words may take two bytes each
-    if room < 1:
-        raise Impossible("no room for a cluster")
-    count = rng.choice((1, rng.randint(1, most), most))
-    count = min(count, room, most)
+    room = max(1, (n * w - n * rng.choice((1, 2)) - 60) // (2 * w))     # the words take a byte or two each
+    count = min(rng.choice((1, rng.randint(1, most), most)), room)
+    numbers = rng.choice(((0, 255), (0, 1, 127, 128, 254, 255), range(256)))
     ends = errors.get("ends", lambda same: same)(random_ends(rng, dtype, count))
     clusters = decoder.decode_cluster_ends(bytes([count - 1]) + pack(ends, w), 0, 1 + count * 2 * w,
                                            decoder.Header(dtype, 6, 0, 0, [], 0, 0, None, (CLUSTERS, most)))[0] if "ends" not in errors else []
@@ -1500,7 +1498,7 @@ def random_clustered(rng, dtype, most, n, **errors):
             values.append(random_element(rng, dtype))
             exact.append(values[-1])
         else:
-            number = 256 * rng.choice(used) + rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+            number = 256 * rng.choice(used) + rng.choice(numbers)
             us.append(2 + number)
             values.append(decoder.number_of_cluster(clusters, number, dtype) if clusters else 0)
     exact += [0] * errors.get("more exact", 0)
