@@ -202,8 +202,8 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
  * A relative error is that of an element as a part of its own magnitude. */
 typedef struct bitsnap_certificate {
     double bound;          /* of the relative error of any element: what was asked for; 0: none was (clusters) */
-    double max_relative;   /* the largest there is */
-    double mean_relative;  /* mean relative error (MRE) */
+    double max_relative;   /* the largest there is; 256 less 2^-24: that or more */
+    double mean_relative;  /* mean relative error (MRE); 2^40 / counted: that or more */
     double max_absolute;
     double mean_square;    /* mean square error (MSE) */
     uint64_t counted;      /* elements the means are over: all in quantized blocks but zeros, infinities and NaNs */
@@ -5320,12 +5320,18 @@ static int bsn_certificate_load(bsn_certificate *x, const uint8_t *p)
     return x->squares <= BSN_INFINITE && x->absolute <= BSN_INFINITE;
 }
 
+/* All ones where the sum has no place. */
+static uint64_t bsn_sum_or_most(uint64_t a, uint64_t b)
+{
+    return a > ~b ? ~UINT64_C(0) : a + b;
+}
+
 /* Of two parts. */
 static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
 {
     x->counted += y->counted;
     x->exact += y->exact;
-    x->relative_sum = x->relative_sum > ~y->relative_sum ? ~UINT64_C(0) : x->relative_sum + y->relative_sum;
+    x->relative_sum = bsn_sum_or_most(x->relative_sum, y->relative_sum);
     x->squares = bsn_real_store(bsn_real_sum(bsn_real_load(x->squares), bsn_real_load(y->squares)));
     if (x->absolute < y->absolute) x->absolute = y->absolute;
     if (x->relative < y->relative) x->relative = y->relative;
@@ -5386,15 +5392,15 @@ static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint
                                               : b.significand - a.significand;
     }
     d = (d >> 29) + ((d & ((UINT64_C(1) << 29) - 1)) != 0);
-    if (!x || octave - a.octave > 13) { /* a.significand has not been shifted but where its octave is the lower one */
-        relative = d ? ~UINT32_C(0) : 0;
-    } else {
-        const uint64_t of = bsn_parts_of(o, x).significand << (52 - a.k) >> 29;
-        relative = ((d << 24 << (octave - a.octave)) + of - 1) / of;
-        if (relative > ~UINT32_C(0)) relative = ~UINT32_C(0);
+    if (!x || octave - a.octave > 37) {
+        relative = d ? ~UINT64_C(0) : 0;
+    } else { /* below 2^64: d << 24 is at most 2^49, `of` at least 2^23 */
+        const unsigned more = octave - a.octave, now = more < 13 ? more : 13;
+        const uint64_t of = a.significand >> 29;
+        relative = ((d << 24 << now) + of - 1) / of << (more - now);
     }
-    e->relative_sum = e->relative_sum > ~relative ? ~UINT64_C(0) : e->relative_sum + relative;
-    if (e->relative < relative) e->relative = (uint32_t)relative;
+    e->relative_sum = bsn_sum_or_most(e->relative_sum, relative);
+    if (e->relative < relative) e->relative = relative < ~UINT32_C(0) ? (uint32_t)relative : ~UINT32_C(0);
     if (e->largest[octave] < d) e->largest[octave] = (uint32_t)d;
     e->squares[octave] += (d * d + 127) >> 7;
 }

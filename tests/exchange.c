@@ -277,9 +277,10 @@ static uint64_t scaled(uint64_t v, unsigned dtype, size_t row, size_t column)
 /* Quantized, and with columns. */
 static void write_quantized(const char *directory, unsigned number)
 {
-    static const unsigned cells[11] = { 1, 0, 8, 35, 0, 70, 3, 0, 257, 2048, 0 };
+    static const unsigned cells[16] = { 1, 0, 8, 0, 35, 0, 0, 70, 3, 0, 0, 257, 0, 2048, 0, 0 };
+    static const unsigned clusters[16] = { 0, 0, 0, 16, 0, 0, 256, 0, 0, 0, 2, 0, 77, 0, 0, 3 };
     unsigned round, forms[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    for (round = 0; round < 320; round++) {
+    for (round = 0; round < 480; round++) {
         const unsigned dtype = BITSNAP_F16 + round % 4, width = bitsnap_width((bitsnap_dtype)dtype);
         const size_t n = round % 5 == 0 ? 1000 + test_below(5000) : round % 23 == 0 ? test_below(3) : test_below(600), bound = n * width + 16 * (n / 64 + 2) + 192;
         uint8_t *given = (uint8_t *)malloc(n * width + 1), *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound);
@@ -287,9 +288,10 @@ static void write_quantized(const char *directory, unsigned number)
         bitsnap b = codec();
         size_t size, j;
         char name[64];
-        b.quantizer.cells = cells[round / 4 % 11];
+        b.quantizer.cells = cells[round / 4 % 16];
+        b.quantizer.clusters = clusters[round / 4 % 16];
         b.columns = round % 3 == 0 ? 0 : round % 9 == 1 ? 1 + test_below(n + 20) : 16 + test_below(n / 10 + 4);
-        b.level = b.quantizer.cells ? (int)(round % 3) : BITSNAP_BEST;
+        b.level = b.quantizer.cells || b.quantizer.clusters ? (int)(round % 3) : BITSNAP_BEST;
         b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(8);
         b.flags = round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
         data_fill(given, n, dtype, round % 7 < 4 ? (round % 7 == 3 ? DATA_POSITIVE : DATA_WEIGHTS) : (int)test_below(DATA_SHAPES));
@@ -307,7 +309,7 @@ static void write_quantized(const char *directory, unsigned number)
         snprintf(name, sizeof name, "v%05u.elements", number);
         spill(directory, name, elements, n * width);
         snprintf(name, sizeof name, "v%05u.given", number);
-        if (b.quantizer.cells) spill(directory, name, given, n * width);
+        if (b.quantizer.cells || b.quantizer.clusters) spill(directory, name, given, n * width);
         damage(directory, number, frame, size, &b.base, copy, out);
         free(given);
         free(elements);

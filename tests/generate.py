@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import decoder
-from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CLASSED, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
+from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, MAX_WORDS_LEVEL, QUANTIZED, QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPLIT,
                      STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
 
@@ -1332,8 +1332,8 @@ def column_extension(columns):
     return bytes([COLUMNS_EXTENSION, 8]) + le64(columns)
 
 
-def quantizer_extension(cells, family=1):
-    return bytes([QUANTIZER_EXTENSION, 3, family]) + cells.to_bytes(2, "little")
+def quantizer_extension(number, family=CELLS):
+    return bytes([QUANTIZER_EXTENSION, 3, family]) + number.to_bytes(2, "little")
 
 
 def random_scales(rng, m):
@@ -1449,13 +1449,79 @@ def random_quantized(rng, dtype, cells, columns, first, n, **errors):
     return fitting(Block(QUANTIZED, errors.get("body", lambda same: same)(body), n, pack(values, w), certificate=certificate), w)
 
 
+def random_end(rng, dtype, style):
+    """5.13: an end of a cluster: zeros, subnormal numbers, neighbours, and all there is"""
+    bits, mantissa = 8 * DTYPES[dtype].width, FLOATS[dtype][0]
+    sign, top = rng.getrandbits(1) << bits - 1, (1 << bits - 1 - mantissa) - 1
+    if style == "subnormal":
+        return sign | rng.getrandbits(mantissa) >> rng.randrange(mantissa)
+    if style == "near":
+        return (top // 2 << mantissa) + rng.randrange(4)
+    exponent = rng.choice((0, 1, top - 1, top // 2, top // 2 + rng.randint(-3, 3), rng.randrange(top)))
+    return sign | rng.choice((0, exponent)) << mantissa | rng.choice((0, 1, (1 << mantissa) - 1, rng.getrandbits(mantissa)))
+
+
+def random_ends(rng, dtype, count):
+    """5.13: of clusters that overlap, have a step of 0, or whatever else is no mistake"""
+    bits, ends = 8 * DTYPES[dtype].width, []
+    for _ in range(count):
+        style = rng.choice(("subnormal", "near", "any", "any", "same", "signs"))
+        low, high = random_end(rng, dtype, style), random_end(rng, dtype, style)
+        if style == "same":
+            low = high
+        if style == "signs":
+            low, high = low | 1 << bits - 1, high & (1 << bits - 1) - 1
+        if decoder.value_of(low, dtype) > decoder.value_of(high, dtype):
+            low, high = high, low
+        ends += [low, high]
+    return ends
+
+
+def random_clustered(rng, dtype, most, n, **errors):
+    """5.13: a QUANTIZED block; errors: what of it is to be something else."""
+    w = DTYPES[dtype].width
+    room = max(1, (n * w - n * rng.choice((1, 2)) - 60) // (2 * w))     # the words take a byte or two each
+    count = min(rng.choice((1, rng.randint(1, most), most)), room)
+    numbers = rng.choice(((0, 255), (0, 1, 127, 128, 254, 255), range(256)))
+    ends = errors.get("ends", lambda same: same)(random_ends(rng, dtype, count))
+    clusters = decoder.decode_cluster_ends(bytes([count - 1]) + pack(ends, w), 0, 1 + count * 2 * w,
+                                           decoder.Header(dtype, 6, 0, 0, [], 0, 0, None, (CLUSTERS, most)))[0] if "ends" not in errors else []
+    used = rng.sample(range(count), rng.randint(1, count))      # some have no elements
+    us, exact, values = [], [], []
+    for _ in range(n):
+        style = rng.random()
+        if style < 0.03:
+            us.append(0)
+            values.append(0)
+        elif style < 0.05:
+            us.append(1)
+            values.append(random_element(rng, dtype))
+            exact.append(values[-1])
+        else:
+            number = 256 * rng.choice(used) + rng.choice(numbers)
+            us.append(2 + number)
+            values.append(decoder.number_of_cluster(clusters, number, dtype) if clusters else 0)
+    exact += [0] * errors.get("more exact", 0)
+    certificate = random_certificate(rng, n, len(exact))
+    words = errors.get("us", lambda us, count: us)(us, count)
+    body = errors.get("certificate", bytes)(certificate) + bytes([errors.get("count", count - 1)]) + pack(ends, w)
+    body += pack(exact, w)
+    body += WordsEncoder(rng, 4, wrapped=rng.choice((0, 0, 0.05))).words(words) + errors.get("behind", b"")
+    return fitting(Block(QUANTIZED, errors.get("body", lambda same: same)(body), n, pack(values, w), certificate=certificate), w)
+
+
+def random_clusters(rng):
+    return rng.choice((1, 2, 3, 16, 255, 256, rng.randint(1, 256)))
+
+
 def random_cells(rng):
     return rng.choice((1, 2, 3, 7, 8, 35, 70, 256, 1000, 2047, 2048, rng.randint(1, 2048)))
 
 
-def extensions_of(rng, cells, columns):
-    """6.5: in any order, among others; 0: without."""
-    parts = [quantizer_extension(cells)] * (cells > 0) + [column_extension(columns)] * (columns > 0)
+def extensions_of(rng, quantizer, columns):
+    """6.5: in any order, among others; quantizer: the cells of an octave, or the clusters and the family; 0: without."""
+    family, number = quantizer if isinstance(quantizer, tuple) else (CELLS, quantizer)
+    parts = [quantizer_extension(number, family)] * (number > 0) + [column_extension(columns)] * (columns > 0)
     rng.shuffle(parts)
     others = [random_extensions(rng) if rng.random() < 0.15 else b"" for _ in range(3)]
     return b"".join(other + part for other, part in zip(others, parts + [b""] * (3 - len(parts))))
@@ -1467,6 +1533,8 @@ def lossy_block(rng, dtype, cells, columns, first, n, forms):
         try:
             if form == SCALED and 0 < columns <= n:
                 return random_scaled(rng, dtype, columns, first, n)
+            if form == QUANTIZED and isinstance(cells, tuple):
+                return random_clustered(rng, dtype, cells[1], n)
             if form == QUANTIZED and cells:
                 return random_quantized(rng, dtype, cells, columns, first, n)
         except Impossible:
@@ -1516,6 +1584,8 @@ def valid_lossy_recipes():
         recipes += [lambda rng, d=d, columns=columns: with_form(
             rng, lambda rng: valid_lossy(rng, d, random_cells(rng), columns, (QUANTIZED,)), QUANTIZED) for columns in (False, True, True)]
         recipes += [lambda rng, d=d: valid_lossy(rng, d, random_cells(rng), True, (SCALED, QUANTIZED, STORED))] * 2
+        recipes += [lambda rng, d=d: with_form(
+            rng, lambda rng: valid_lossy(rng, d, (CLUSTERS, random_clusters(rng)), rng.random() < 0.3, (QUANTIZED, QUANTIZED, SCALED)), QUANTIZED)] * 3
     return recipes
 
 
@@ -2553,14 +2623,82 @@ def huge_exact(rng):
     """R50: more elements that stand exactly than the body has bytes."""
     def change(certificate):
         return bytes(dataclasses.replace(certificate, exact=rng.choice((1 << 61, 1 << 62, 1 << 63, decoder.M64, 10000))))
-    return bad_quantized(certificate=change)(rng)
+    return rng.choice((bad_quantized, bad_clustered))(certificate=change)(rng)
 
 
-def bad_certificate(name):
+def bad_clustered(most=random_clusters, **errors):
+    """R50 and others, of a QUANTIZED block with clusters; errors: see random_clustered, or functions of rng that give them"""
+    def made(rng):
+        dtype, n, clusters = rng.choice(list(FLOATS)), rng.randint(200, 512), most(rng)
+        some = {name.replace("_", " "): error(rng) if name in ("count", "behind", "more_exact") else error for name, error in errors.items()}
+        some = {name: error(rng, dtype) if name == "ends" else error for name, error in some.items()}
+        return lossy_frame(rng, (dtype, random_clustered(rng, dtype, clusters, n, **some)), (CLUSTERS, clusters), 0)
+    return made
+
+
+def end_of_no_number(rng, dtype):
+    """R50"""
+    def change(ends):
+        bits, mantissa = 8 * DTYPES[dtype].width, FLOATS[dtype][0]
+        special = (1 << bits - 1) - (1 << mantissa)
+        ends[rng.randrange(len(ends))] = special | rng.choice((0, 1, rng.getrandbits(mantissa))) | rng.getrandbits(1) << bits - 1
+        return ends
+    return change
+
+
+def ends_descending(rng, dtype):
+    """R50"""
+    def change(ends):
+        i = 2 * rng.randrange(len(ends) // 2)
+        if decoder.value_of(ends[i + 1], dtype) - decoder.value_of(ends[i], dtype) <= abs(decoder.value_of(ends[i + 1], dtype)) / (1 << 20):
+            raise Impossible("ends that are the same in fixed point")
+        ends[i], ends[i + 1] = ends[i + 1], ends[i]
+        return ends
+    return change
+
+
+def change_cluster_u(value):
+    """R50: value(clusters there are) is a word that stands for nothing."""
+    def change(us, count):
+        i = next((i for i, u in enumerate(us) if u >= 2), None)
+        if i is None:
+            raise Impossible("no such word")
+        us[i] = value(count)
+        return us
+    return change
+
+
+def one_exact_of_clusters(to):
+    """R50: one that stands exactly more (to is 1), or less"""
+    def change(us, count):
+        i = next((i for i, u in enumerate(us) if (u == 1) != (to == 1)), None)
+        if i is None:
+            raise Impossible("none stands exactly")
+        us[i] = to
+        return us
+    return change
+
+
+def short_clustered(rng):
+    """R50: the body ends before the words."""
+    dtype, n, exact = rng.choice(list(FLOATS)), rng.randint(300, 512), rng.randint(0, 5)
+    w, clusters = DTYPES[dtype].width, rng.choice((1, 3, 40))
+    size = 45 + (2 * clusters + exact) * w
+    body = bytes(random_certificate(rng, n, exact)) + bytes([clusters - 1]) + bytes(size - 45)
+    block = Block(QUANTIZED, body[:rng.choice((1, 43, 44, 45, 45 + 2 * clusters * w - 1, size - 1))], n, bytes(n * w),
+                  certificate=decoder.Certificate())
+    if exact == 0 and len(block.body) == size:
+        raise Impossible("the words would be too short, no more")
+    return lossy_frame(rng, (dtype, fitting(block, w)), (CLUSTERS, 256), 0)
+
+
+def bad_certificate(name, bad=None):
+    bad = bad or bad_quantized
+
     def made(rng):
         wrong = rng.choice((decoder.MAX_NUMBER + 1, 0x7FF8000000000000, 0x8000000000000000, 0xFFF0000000000000, decoder.M64,
                             rng.randint(decoder.MAX_NUMBER + 1, decoder.M64)))
-        return bad_quantized(certificate=lambda certificate: bytes(dataclasses.replace(certificate, **{name: wrong})))(rng)
+        return bad(certificate=lambda certificate: bytes(dataclasses.replace(certificate, **{name: wrong})))(rng)
     return made
 
 
@@ -2575,7 +2713,9 @@ def scales_of_many_columns(rng):
 
 def some_lossy(rng, cells=None, columns=None):
     """A valid quantized frame, to be spoiled."""
-    return valid_lossy(rng, rng.choice(list(FLOATS)), random_cells(rng) if cells is None else cells,
+    if cells is None:
+        cells = rng.choice((random_cells(rng), (CLUSTERS, random_clusters(rng))))
+    return valid_lossy(rng, rng.choice(list(FLOATS)), cells,
                        rng.random() < 0.5 if columns is None else columns, (QUANTIZED,))
 
 
@@ -2674,7 +2814,7 @@ def invalid_recipes():
         3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x84\x00\x01\x00",
                           lambda rng: bytes([rng.randint(132, 255), 1, 7])),
         4: [lossy_header(set_extensions(lambda rng, family=family: quantizer_extension(random_cells(rng), family)))
-            for family in (0, 2, 255)],
+            for family in (0, 3, 255)],
         6: [cut_at(place) for place in (
             lambda rng, size, header: rng.randrange(1, 24), lambda rng, size, header: header,
             lambda rng, size, header: header + rng.randint(1, 11), lambda rng, size, header: size - 1,
@@ -2754,7 +2894,8 @@ def invalid_recipes():
              dirty_masks(("built-in", 7, ("raw",)), False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
         33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
-             bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9)))],
+             bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),
+             bad_clustered(behind=lambda rng: rng.randbytes(rng.randint(1, 9)))],
         34: [count_too_large] * 3,
         35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
         36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
@@ -2784,6 +2925,8 @@ def invalid_recipes():
         48: [lossy_header(change) for change in (drop_flag, drop_quantizer, set_content_flag, other_dtype)] + [
             lossy_header(set_extensions(make)) for make in (
                 lambda rng: quantizer_extension(0), lambda rng: quantizer_extension(rng.choice((2049, 65535, 4096))),
+                lambda rng: quantizer_extension(0, CLUSTERS), lambda rng: quantizer_extension(rng.choice((257, 65535, 512)), CLUSTERS),
+                lambda rng: quantizer_extension(8, CLUSTERS) + quantizer_extension(8),
                 lambda rng: quantizer_extension(8) * 2, lambda rng: quantizer_extension(8) + quantizer_extension(9),
                 lambda rng: b"\x82\x02\x01\x08", lambda rng: b"\x82\x04\x01\x08\x00\x00", lambda rng: b"\x82\x00")] + [
             columns_of_other_dtype] + [bad_columns(make) for make in (
@@ -2803,7 +2946,14 @@ def invalid_recipes():
              bad_quantized(us=change_u(lambda base, expected: 1 - base - expected)),
              bad_quantized(us=change_u(lambda base, expected: 2 + (1 << 23) - base)),
              bad_quantized(us=change_u(lambda base, expected: 2 + (1 << 24) + 5 - base - expected)),
-             bad_quantized(us=change_u(lambda base, expected: (1 << 31) - 1))],
+             bad_quantized(us=change_u(lambda base, expected: (1 << 31) - 1)),
+             short_clustered, short_clustered, bad_certificate("sum_squares", bad_clustered), bad_certificate("largest", bad_clustered),
+             bad_clustered(ends=end_of_no_number), bad_clustered(ends=end_of_no_number), bad_clustered(ends=ends_descending),
+             bad_clustered(lambda rng: rng.choice((1, 3)), count=lambda rng: rng.choice((3, 255))), huge_exact,
+             bad_clustered(more_exact=lambda rng: rng.randint(1, 3)), bad_clustered(us=one_exact_of_clusters(1)),
+             bad_clustered(us=one_exact_of_clusters(0)), bad_clustered(us=change_cluster_u(lambda count: 2 + 256 * count)),
+             bad_clustered(us=change_cluster_u(lambda count: (1 << 32) - 1)),
+             bad_clustered(us=change_cluster_u(lambda count: 1 + (1 << 31)))],
         51: [other_field("numbers", 64), other_field("exact", 64), other_field("sum_relative", 64), other_field("sum_squares", 62),
              other_field("largest", 62), other_field("largest_relative", 32)],
     }

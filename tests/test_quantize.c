@@ -280,9 +280,7 @@ static void wrong_codes(void)
         }
 }
 
-/* ---- frames ---- */
-
-static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
+/* ---- elements ---- */
 
 enum { MATRIX = DATA_SHAPES, NANS, FEW, SHAPES };
 
@@ -304,6 +302,140 @@ static void fill(uint8_t *p, size_t n, unsigned f, int shape, size_t columns)
         }
 }
 
+/* ---- clusters alone ---- */
+
+#define CLUSTERED 1000u
+
+typedef struct clustered {
+    uint8_t ends[2 * 8 * 256], codes[CLUSTERED], out[8 * CLUSTERED];
+    uint8_t *labels; /* as many bytes as they must have, and no more */
+    unsigned used;
+} clustered;
+
+static unsigned label_of(const uint8_t *labels, size_t i, unsigned bits)
+{
+    unsigned label = 0, k;
+    for (k = 0; k < bits; k++) label |= (unsigned)(labels[(i * bits + k) / 8] >> ((i * bits + k) % 8) & 1) << k;
+    return label;
+}
+
+/* What has become of n numbers, which is in c. */
+static void check_clusters(const clustered *c, const uint8_t *elements, size_t n, unsigned f, unsigned clusters, unsigned bits)
+{
+    const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]);
+    size_t i, wrong = 0, members[256] = { 0 };
+    CHECK(c->used <= clusters && (c->used || !n), "%u clusters of %u", c->used, clusters);
+    for (i = 0; i < c->used; i++) {
+        CHECK(value(load(c->ends, 2 * i, w), f) <= value(load(c->ends, 2 * i + 1, w), f), "cluster %lu", (unsigned long)i);
+        if (i) CHECK(value(load(c->ends, 2 * i - 1, w), f) <= value(load(c->ends, 2 * i, w), f), "cluster %lu", (unsigned long)i);
+    }
+    for (i = 0; i < n; i++) {
+        const unsigned label = label_of(c->labels, i, bits);
+        const long double x = value(load(elements, i, w), f), y = value(load(c->out, i, w), f);
+        long double low, high, unit;
+        CHECK(label < c->used && kind(load(c->out, i, w), f) != 2, "label %u of %u", label, c->used);
+        if (label >= c->used) return;
+        members[label]++;
+        low = value(load(c->ends, 2 * label, w), f);
+        high = value(load(c->ends, 2 * label + 1, w), f);
+        unit = (fabsl(low) > fabsl(high) ? fabsl(low) : fabsl(high)) * 0x1p-50L; /* two of fixed point */
+        wrong += x < low || x > high || y < low - unit || y > high + unit;
+        /* to the nearest of 256, then to the nearest of the type */
+        wrong += fabsl(x - y) > (high - low) / 510 + fabsl(y) / (long double)((uint64_t)2 << mantissas[f]) + 3 * unit +
+                                    (kind(load(c->out, i, w), f) == 0 || fabsl(y) < ldexpl(1, f == 0 ? -14 : f == 3 ? -1022 : -126) ? value(1, f) : 0);
+    }
+    CHECK(!wrong, "%s, %u clusters: %lu of %lu elements", bitsnap_dtype_name((bitsnap_dtype)floats[f]), clusters, (unsigned long)wrong, (unsigned long)n);
+    for (i = 0; i < c->used; i++) CHECK(members[i], "cluster %lu is empty", (unsigned long)i);
+    for (i = n * bits; i % 8; i++) CHECK(!(c->labels[i / 8] >> i % 8 & 1), "bits behind the last label");
+}
+
+static void clusters_alone(void)
+{
+    static const unsigned counts[] = { 2, 3, 4, 5, 16, 17, 100, 128, 129, 255, 256 };
+    static const size_t sizes[] = { 0, 1, 2, 7, 63, 500, CLUSTERED };
+    static uint8_t elements[8 * CLUSTERED], memory[16384 + 2 * 8 * CLUSTERED], again[CLUSTERED];
+    static clustered c;
+    unsigned f, k, s, bits, used, ends_size;
+    size_t i;
+    for (f = 0; f < 4; f++)
+        for (k = 0; k < sizeof counts / sizeof *counts; k++)
+            for (s = 0; s < 7 * 8; s++) {
+                const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
+                const unsigned w = bitsnap_width(dtype), clusters = counts[k];
+                const size_t n = sizes[s % 7];
+                guarded labels;
+                for (bits = 1; 1u << bits < clusters; bits++) { }
+                labels = guarded_alloc((n * bits + 7) / 8, 0);
+                c.labels = labels.p;
+                fill(elements, n, f, s / 7 == 0 ? MATRIX : s / 7 == 1 ? FEW : (int)((s / 7 + k) % DATA_SHAPES), 20);
+                for (i = 0; i < n; i++) {
+                    uint64_t v = load(elements, i, w);
+                    if (kind(v, f) == 2 || s / 7 == 2) v = test_below(3) ? test_below(9) : (uint64_t)test_below(9) | (uint64_t)1 << (8 * w - 1);
+                    data_store(elements + i * w, v, w);
+                }
+                memset(memory, s % 2 ? 0xFF : 0xA5, sizeof memory);
+                CHECK(bitsnap_cluster_encode(c.ends, &c.used, c.labels, c.codes, elements, n, dtype, clusters, memory, 16384 + 2 * n * w) == BITSNAP_OK);
+                CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_OK);
+                check_clusters(&c, elements, n, f, clusters, bits);
+                if (n) {
+                    uint8_t *const end = c.ends + 2 * w * label_of(c.labels, n - 1, bits);
+                    uint8_t kept[16];
+                    CHECK(bitsnap_cluster_encode(c.ends, &used, c.labels, again, elements, n, dtype, clusters, memory, 16384 + 2 * n * w - 1) == BITSNAP_E_WORKSPACE && !used);
+                    CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, label_of(c.labels, n - 1, bits), c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
+                    memcpy(kept, end, 2 * w);
+                    data_store(end, ((uint64_t)1 << (8 * w - 1)) - ((uint64_t)1 << mantissas[f]), w); /* infinite */
+                    CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
+                    memcpy(end, kept, w);
+                    data_store(end + w, ((uint64_t)1 << (8 * w - 1)) - 1, w); /* NaN */
+                    CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
+                    data_store(end, 1, w); /* the wrong way round */
+                    data_store(end + w, (uint64_t)1 << (8 * w - 1) | 1, w);
+                    CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
+                    data_store(elements + test_below(n) * w, ((uint64_t)1 << (8 * w - 1)) - (test_below(2) ? 1 : (uint64_t)1 << mantissas[f]), w);
+                    CHECK(bitsnap_cluster_encode(c.ends, &used, c.labels, again, elements, n, dtype, clusters, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+                }
+                for (ends_size = 0; ends_size < sizeof c.ends; ends_size++) c.ends[ends_size] = (uint8_t)test_random();
+                for (i = 0; i < (n * bits + 7) / 8; i++) c.labels[i] = (uint8_t)test_random();
+                (void)bitsnap_cluster_decode(c.out, n, dtype, c.ends, clusters, c.labels, c.codes, clusters);
+                guarded_free(labels);
+            }
+}
+
+static void wrong_clusters(void)
+{
+    static const float numbers[4] = { 1, 1, 2, 3 };
+    static uint8_t memory[16384 + 32];
+    float ends[512], out[4];
+    uint8_t labels[4], code[4];
+    unsigned used, n;
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, code, numbers, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_OK && used == 2);
+    CHECK(ends[0] == 1 && ends[1] == 1 && ends[2] == 2 && ends[3] == 3 && labels[0] == 12 && code[0] == 0 && code[1] == 0 && code[2] == 0 && code[3] == 255);
+    CHECK(bitsnap_cluster_decode(out, 4, BITSNAP_F32, ends, used, labels, code, 2) == BITSNAP_OK && !memcmp(out, numbers, sizeof out));
+    for (n = 0; n < 300; n++) {
+        const bitsnap_status s = n < 2 || n > 256 ? BITSNAP_E_ARGUMENT : BITSNAP_OK;
+        CHECK(bitsnap_cluster_encode(ends, &used, labels, code, numbers, 4, BITSNAP_F32, n, memory, sizeof memory) == s, "%u", n);
+        CHECK(s ? bitsnap_cluster_decode(out, 4, BITSNAP_F32, ends, 0, labels, code, n) == s
+                : bitsnap_cluster_decode(out, 4, BITSNAP_F32, ends, used, labels, code, n) == s, "%u", n);
+    }
+    CHECK(bitsnap_cluster_encode(ends, NULL, labels, code, numbers, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(NULL, &used, labels, code, numbers, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, NULL, code, numbers, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, NULL, numbers, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, code, NULL, 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, code, numbers, 4, BITSNAP_F32, 2, NULL, 0) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, code, numbers, 4, BITSNAP_I32, 2, memory, sizeof memory) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_encode(ends, &used, labels, code, numbers, SIZE_MAX / 4, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_E_WORKSPACE);
+    CHECK(bitsnap_cluster_encode(NULL, &used, NULL, NULL, NULL, 0, BITSNAP_F32, 2, memory, sizeof memory) == BITSNAP_OK && used == 0);
+    CHECK(bitsnap_cluster_decode(NULL, 0, BITSNAP_F32, NULL, 0, NULL, NULL, 2) == BITSNAP_OK);
+    CHECK(bitsnap_cluster_decode(NULL, 4, BITSNAP_F32, ends, 2, labels, code, 2) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_decode(out, 4, BITSNAP_F8_E5M2, ends, 2, labels, code, 2) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_cluster_decode(out, 4, BITSNAP_F32, ends, 3, labels, code, 2) == BITSNAP_E_ARGUMENT);
+}
+
+/* ---- frames ---- */
+
+static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
+
 /* What is certified must be true, and not much more than that. */
 static void check_certificate(const uint8_t *frame, const bitsnap_info *info, const uint8_t *given, const uint8_t *decoded, unsigned f)
 {
@@ -312,7 +444,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
     long double most = 0, largest = 0, relative = 0, squares = 0, slack = 0, largest_x = 0;
     uint64_t counted = 0, least_exact = 0, most_exact = 0, first = 0, run;
     const uint8_t *p = frame + info->header_size;
-    const double few = f == 3 ? 6 * UNIT : 1.01 * UNIT; /* each relative error is rounded up */
+    double few = f == 3 ? 6 * UNIT : 1.01 * UNIT; /* each relative error is rounded up */
     while (first < info->count) {
         const uint32_t head = bsn_load32(p);
         const uint8_t *body = p + (info->checks ? 12 : 4);
@@ -324,19 +456,21 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             const uint64_t x = load(given, (size_t)i, w), y = load(decoded, (size_t)i, w);
             long double a, d, u;
             if (kind(x, f) != 1) {
-                least_exact += kind(x, f) == 2;
-                most_exact += kind(x, f) == 2;
+                const int apart = kind(x, f) == 2 || (info->clusters && x); /* -0, which no cluster has */
+                least_exact += (uint64_t)apart;
+                most_exact += (uint64_t)apart;
                 continue;
             }
             a = fabsl(value(x, f));
             d = fabsl(value(x, f) - value(y, f));
-            u = a / 4194304; /* a unit of what errors are measured in is less */
             counted++;
             most_exact += x == y;
             if (largest < d) largest = d;
             if (most < d / a) most = d / a;
-            if (largest_x < a) largest_x = a;
             relative += d / a;
+            if (a < fabsl(value(y, f))) a = fabsl(value(y, f));
+            if (largest_x < a) largest_x = a;
+            u = a / 4194304; /* a unit of what errors are measured in is less */
             squares += d * d;
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
@@ -345,21 +479,28 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
     }
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
-    CHECK(c->bound == bitsnap_log_bound(info->cells) && c->max_relative <= c->bound);
-    CHECK(c->max_relative >= most && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
+    CHECK(c->bound == bitsnap_log_bound(info->cells) && (!info->cells || c->max_relative <= c->bound));
+    if (info->clusters) { /* errors may be larger than the numbers, and are measured in units of the larger */
+        few = 6 * UNIT * (1 + (double)most);
+        CHECK(c->max_relative >= (most < 256 - UNIT ? most : 256 - UNIT) && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
+        few = counted ? (double)(6 * UNIT * (1 + relative / counted)) : 0;
+    } else {
+        CHECK(c->max_relative >= most && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
+    }
     CHECK(c->max_absolute >= largest, "%.20g for %.20Lg", c->max_absolute, largest);
-    CHECK(c->max_absolute <= largest * (1 + 1e-15L) + (f == 3 ? largest_x / 4194304 : 0) + DBL_MIN, "%.20g for %.20Lg", c->max_absolute, largest);
+    CHECK(largest > DBL_MAX / 2 || c->max_absolute <= largest * (1 + 1e-15L) + (f == 3 || info->clusters ? largest_x / 4194304 : 0) + DBL_MIN, "%.20g for %.20Lg", c->max_absolute, largest);
     if (!counted) {
         CHECK(c->mean_relative == 0 && c->mean_square == 0 && c->max_absolute == 0);
         return;
     }
-    CHECK(c->mean_relative >= relative / counted * (1 - 1e-17L) && c->mean_relative <= relative / counted + few, "%.20g for %.20Lg", c->mean_relative, relative / counted);
+    if (relative > 0x1p40L - 0x1p20L) CHECK(c->mean_relative >= (0x1p40L - 0x1p20L) / counted, "%.20g", c->mean_relative);
+    else CHECK(c->mean_relative >= relative / counted * (1 - 1e-17L) && c->mean_relative <= relative / counted + few, "%.20g for %.20Lg", c->mean_relative, relative / counted);
     CHECK(c->mean_square >= squares / counted * (1 - 1e-17L), "%.20g for %.20Lg", c->mean_square, squares / counted);
     CHECK(squares > DBL_MAX / 2 || c->mean_square <= ((squares + slack) * (1 + 1e-12L) + DBL_MIN) / counted * (1 + 1e-12L), "%.20g for %.20Lg", c->mean_square, squares / counted);
 }
 
 typedef struct example {
-    unsigned f, cells, log2, flags;
+    unsigned f, cells, clusters, log2, flags;
     size_t n;
     uint64_t columns;
     int shape, level;
@@ -386,6 +527,7 @@ static void frame_of(const example *e)
     const bitsnap_dtype dtype = (bitsnap_dtype)floats[e->f];
     const unsigned w = bitsnap_width(dtype);
     const size_t n = e->n, room = room_for(n, w, e->log2);
+    const int quantized = e->cells || e->clusters;
     guarded given = guarded_alloc(n * w, 0), out = guarded_alloc(n * w, 0), frame;
     uint8_t *first = (uint8_t *)malloc(room), *other = (uint8_t *)malloc(room), *decoded = (uint8_t *)malloc(n * w + 1);
     const bitsnap_kernels *k;
@@ -394,21 +536,26 @@ static void frame_of(const example *e)
     size_t size = 0, size2, i;
     unsigned t;
     char what[200];
-    snprintf(what, sizeof what, "%s, %u cells, %lu elements, %lu columns, shape %d, level %d, log2 %u", bitsnap_dtype_name(dtype), e->cells,
-             (unsigned long)n, (unsigned long)e->columns, e->shape, e->level, e->log2);
+    snprintf(what, sizeof what, "%s, %u cells, %u clusters, %lu elements, %lu columns, shape %d, level %d, log2 %u", bitsnap_dtype_name(dtype), e->cells,
+             e->clusters, (unsigned long)n, (unsigned long)e->columns, e->shape, e->level, e->log2);
     fill(given.p, n, e->f, e->shape, (size_t)e->columns);
     b.level = e->level;
     b.flags = e->flags;
     b.block_log2 = e->log2;
     b.columns = e->columns;
     b.quantizer.cells = e->cells;
+    b.quantizer.clusters = e->clusters;
     b.kernels = bitsnap_kernels_get(0);
     CHECK(bitsnap_encode(&b, first, room, &size, given.p, n, dtype) == BITSNAP_OK, "%s: %s", what, bitsnap_message(&b));
     if (!e->log2) CHECK(size <= bitsnap_bound(n, dtype), "%s", what);
     frame = guarded_alloc(size, 0);
     memcpy(frame.p, first, size);
     CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s: %s, R%u", what, bitsnap_message(&b), b.error.rule);
-    if (!e->cells) CHECK(!n || !memcmp(decoded, given.p, n * w), "%s", what);
+    if (!quantized) CHECK(!n || !memcmp(decoded, given.p, n * w), "%s", what);
+    for (i = 0; i < n && e->clusters; i++) {
+        const uint64_t x = load(given.p, i, w), y = load(decoded, i, w);
+        CHECK(x == y || (kind(x, e->f) == 1 && kind(y, e->f) == 1), "%s: %llX becomes %llX", what, (unsigned long long)x, (unsigned long long)y);
+    }
     for (i = 0; i < n && e->cells; i++)
         CHECK(near(load(given.p, i, w), load(decoded, i, w), e->f, bitsnap_log_bound(e->cells)), "%s: element %lu", what, (unsigned long)i);
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
@@ -432,9 +579,9 @@ static void frame_of(const example *e)
         CHECK(bitsnap_verify(&b, decoded, n, dtype, frame.p, size) == BITSNAP_E_DIFFERENT, "%s", what);
         CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s", what);
     }
-    CHECK(bitsnap_read_info(&info, frame.p, size) == BITSNAP_OK && info.cells == e->cells && info.frame_size == size && !info.has_content_id, "%s", what);
+    CHECK(bitsnap_read_info(&info, frame.p, size) == BITSNAP_OK && info.cells == e->cells && info.clusters == e->clusters && info.frame_size == size && !info.has_content_id, "%s", what);
     CHECK(info.columns == (e->cells || e->level == BITSNAP_BEST ? e->columns : 0), "%s", what);
-    if (e->cells) check_certificate(frame.p, &info, given.p, decoded, e->f);
+    if (quantized) check_certificate(frame.p, &info, given.p, decoded, e->f);
     else CHECK(info.certificate.bound == 0 && info.certificate.counted == 0);
     if (n) forms_of(frame.p, &info);
     guarded_free(given);
@@ -447,7 +594,7 @@ static void frame_of(const example *e)
 
 static void frames(void)
 {
-    static const unsigned cells[] = { 1, 8, 35, 70, 300, 2048, 0 };
+    static const unsigned cells[11] = { 1, 0, 8, 35, 0, 70, 0, 300, 2048, 0, 0 }, clusters[11] = { 0, 2, 0, 0, 16, 0, 0, 0, 0, 256, 0 };
     static const size_t counts[] = { 0, 1, 2, 3, 63, 64, 65, 500, 1001, 4097, 8191 };
     static const unsigned logs[] = { 0, 6, 8, 10, 12 };
     unsigned round;
@@ -455,12 +602,13 @@ static void frames(void)
         example e;
         memset(&e, 0, sizeof e);
         e.f = round % 4;
-        e.cells = cells[round / 4 % 7];
+        e.cells = cells[round / 4 % 11];
+        e.clusters = clusters[round / 4 % 11];
         e.n = test_below(3) ? 700 + test_below(6000) : counts[test_below(sizeof counts / sizeof *counts)];
         e.log2 = logs[test_below(5)];
         e.shape = test_below(2) ? MATRIX : (int)(round % SHAPES);
-        e.level = e.cells ? (int)test_below(3) : BITSNAP_BEST;
-        if (!e.cells && test_below(4)) e.shape = MATRIX, e.log2 = logs[test_below(2) * 3];
+        e.level = e.cells || e.clusters ? (int)test_below(3) : BITSNAP_BEST;
+        if (!e.cells && !e.clusters && test_below(4)) e.shape = MATRIX, e.log2 = logs[test_below(2) * 3];
         e.flags = test_below(4) ? 0 : BITSNAP_NO_CHECKS;
         switch (test_below(7)) {
         case 0: e.columns = 0; break;
@@ -483,7 +631,8 @@ static void every_shape(void)
             example e;
             memset(&e, 0, sizeof e);
             e.f = f;
-            e.cells = shape % 2 ? 35 : 8;
+            e.cells = shape % 3 == 1 ? 0 : shape % 2 ? 35 : 8;
+            e.clusters = e.cells ? 0 : shape % 2 ? 16 : 256;
             e.n = 65536 * (1 + (size_t)(shape % 3 == 0)) + 77 * (size_t)(shape % 2);
             e.shape = shape;
             e.columns = shape % 3 ? 768 : 0;
@@ -502,9 +651,9 @@ static void run_backwards(void *context, bitsnap_task task, void *argument, uint
 
 static void workers_and_pieces(void)
 {
-    unsigned f, lossless, workers, log2 = 9;
+    unsigned f, how, workers, log2 = 9;
     for (f = 0; f < 4; f++)
-        for (lossless = 0; lossless < 2; lossless++) {
+        for (how = 0; how < 3; how++) {
             const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
             const unsigned w = bitsnap_width(dtype);
             const size_t n = 20 * 512 + 301, cell = 512, room = room_for(n, w, log2);
@@ -516,7 +665,8 @@ static void workers_and_pieces(void)
                 bitsnap_stream s;
                 uint8_t index[8 * 32];
                 b.columns = 40;
-                b.quantizer.cells = lossless ? 0 : 70;
+                b.quantizer.cells = how == 0 ? 70 : 0;
+                b.quantizer.clusters = how == 1 ? 5 : 0;
                 b.level = BITSNAP_BEST;
                 b.block_log2 = log2;
                 if (!workers) {
@@ -529,7 +679,7 @@ static void workers_and_pieces(void)
                 CHECK(bitsnap_encode(&b, other, room, &size, given, n, dtype) == BITSNAP_OK && size == whole && !memcmp(one, other, whole), "%u workers", workers);
                 memset(out, 0, n * w);
                 CHECK(bitsnap_decode(&b, out, n, dtype, one, whole) == BITSNAP_OK && !memcmp(out, decoded, n * w), "%u workers", workers);
-                CHECK(bitsnap_push_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.columns == 40);
+                CHECK(bitsnap_push_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.clusters == b.quantizer.clusters && s.columns == 40);
                 s.index = index;
                 s.index_capacity = sizeof index;
                 for (i = 0; i < n; i += workers * cell) {
@@ -561,9 +711,9 @@ static void workers_and_pieces(void)
 
 static void damage_and_capacity(void)
 {
-    unsigned f, lossless, seen = 0;
+    unsigned f, how, seen = 0;
     for (f = 0; f < 4; f++)
-        for (lossless = 0; lossless < 2; lossless++) {
+        for (how = 0; how < 3; how++) {
             const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
             const unsigned w = bitsnap_width(dtype);
             const size_t n = 400, room = room_for(n, w, 8);
@@ -573,7 +723,8 @@ static void damage_and_capacity(void)
             unsigned bit;
             fill(given, n, f, MATRIX, 16);
             b.columns = 16;
-            b.quantizer.cells = lossless ? 0 : 8;
+            b.quantizer.cells = how == 0 ? 8 : 0;
+            b.quantizer.clusters = how == 1 ? 4 : 0;
             b.level = BITSNAP_BEST;
             b.block_log2 = 8;
             CHECK(bitsnap_encode(&b, frame, room, &size, given, n, dtype) == BITSNAP_OK);
@@ -612,7 +763,19 @@ static void callers_mistakes(void)
     unsigned dtype;
     b.quantizer.cells = 2049;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT && size == 0);
-    b.quantizer.cells = 8;
+    b.quantizer.cells = 0;
+    b.quantizer.clusters = 257;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT && size == 0);
+    b.quantizer.clusters = 256;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_OK);
+    b.flags = BITSNAP_CONTENT_ID;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
+    b.flags = 0;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++)
+        CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_E_ARGUMENT, "%s", bitsnap_dtype_name((bitsnap_dtype)dtype));
+    b.quantizer.cells = 8; /* not both */
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
+    b.quantizer.clusters = 0;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++)
         CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_E_ARGUMENT, "%s", bitsnap_dtype_name((bitsnap_dtype)dtype));
     b.flags = BITSNAP_CONTENT_ID;
@@ -646,6 +809,8 @@ int main(void)
     RUN(f32_patterns);
     RUN(f64_patterns);
     RUN(wrong_codes);
+    RUN(clusters_alone);
+    RUN(wrong_clusters);
     RUN(frames);
     RUN(every_shape);
     RUN(workers_and_pieces);
