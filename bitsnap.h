@@ -207,7 +207,7 @@ typedef struct bitsnap_certificate {
     double max_absolute;
     double mean_square;    /* mean square error (MSE) */
     uint64_t counted;      /* elements the means are over: all in quantized blocks but zeros, infinities and NaNs */
-    uint64_t exact;        /* elements in quantized blocks that stand as they were, but for zeros */
+    uint64_t exact;        /* elements in quantized blocks that stand as they were, but for zeros; with clusters -0, too */
 } bitsnap_certificate;
 
 /* What a frame says of itself. */

@@ -1,6 +1,8 @@
 /* Quantizing: codes from strangers are refused or stand for numbers; any elements of any float come back within the bound, alone
- * and in frames with columns, on every table with the same bytes, and stay what they are when that is done again.
- * Input: what to do and dtype (1 byte), cells (2), columns (1), options (1), exact elements (1); then codes, or elements. */
+ * and in frames with columns, on every table with the same bytes, and stay what they are when that is done again. Clusters have
+ * no bound: there ends, labels and codes from strangers are refused or give numbers, and what is no number stays what it is.
+ * Input: what to do and dtype (1 byte), cells or clusters (2), columns (1), options (1), exact elements (1); then codes, or
+ * elements, or ends, labels and codes. */
 #include "fuzz.h"
 
 #define HEAD 6
@@ -22,10 +24,15 @@ static uint64_t load(const uint8_t *p, unsigned width)
     return memcpy(&v, p, 8), v;
 }
 
+static unsigned mantissa_of(bitsnap_dtype dtype)
+{
+    return dtype == BITSNAP_F16 ? 10 : dtype == BITSNAP_BF16 ? 7 : dtype == BITSNAP_F32 ? 23 : 52;
+}
+
 /* Is y near enough to x, and of its kind? In integers: significands of one octave are compared. */
 static int near(uint64_t x, uint64_t y, bitsnap_dtype dtype, uint64_t bound)
 {
-    const unsigned width = bitsnap_width(dtype), m = dtype == BITSNAP_F16 ? 10 : dtype == BITSNAP_BF16 ? 7 : dtype == BITSNAP_F32 ? 23 : 52;
+    const unsigned width = bitsnap_width(dtype), m = mantissa_of(dtype);
     const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
     uint64_t a = x & magnitude, b = y & magnitude, d;
     if (x == y) return 1;
@@ -61,6 +68,102 @@ static void strange_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype,
     free(exact);
     free(elements);
     free(other);
+}
+
+/* 0: a zero; 1: a number; 2: infinite or NaN */
+static int kind(uint64_t v, bitsnap_dtype dtype)
+{
+    const uint64_t magnitude = v & ~UINT64_C(0) >> (65 - 8 * bitsnap_width(dtype)), top = ~UINT64_C(0) >> (65 - 8 * bitsnap_width(dtype));
+    return magnitude == 0 ? 0 : magnitude >> mantissa_of(dtype) == top >> mantissa_of(dtype) ? 2 : 1;
+}
+
+static unsigned bits_of(unsigned clusters)
+{
+    unsigned bits = 1;
+    while (1u << bits < clusters) bits++;
+    return bits;
+}
+
+/* Ends, labels and codes that anyone may have written. */
+static void strange_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned clusters)
+{
+    const unsigned width = bitsnap_width(dtype), bits = bits_of(clusters);
+    const unsigned used = (unsigned)(size / (4 * width) < clusters ? size / (4 * width) : clusters); /* half of it are ends */
+    const size_t left = size - 2 * width * used, n = left > 1 ? (left - 1) * 8 / (8 + bits) : 0;
+    uint8_t *ends = fuzz_copy(data + HEAD, 2 * width * used), *labels = fuzz_copy(data + HEAD + 2 * width * used, (n * bits + 7) / 8);
+    uint8_t *codes = fuzz_copy(data + HEAD + 2 * width * used + (n * bits + 7) / 8, n), *elements = room_for(n * width);
+    size_t i;
+    if (bitsnap_cluster_decode(elements, n, dtype, ends, used, labels, codes, clusters) == BITSNAP_OK)
+        for (i = 0; i < n; i++) REQUIRE(kind(load(elements + i * width, width), dtype) != 2);
+    free(ends);
+    free(labels);
+    free(codes);
+    free(elements);
+}
+
+/* Elements in clusters of their own. */
+static void own_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned clusters)
+{
+    const unsigned width = bitsnap_width(dtype);
+    const size_t n = size / width, label_bytes = (n * bits_of(clusters) + 7) / 8, space_size = 16384 + 2 * n * width;
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *ends = room_for(2 * width * clusters), *labels = room_for(label_bytes);
+    uint8_t *codes = room_for(n), *out = room_for(n * width), *space = room_for(space_size);
+    unsigned used;
+    size_t i, special = 0;
+    for (i = 0; i < n; i++) special += kind(load(elements + i * width, width), dtype) == 2;
+    REQUIRE(bitsnap_cluster_encode(ends, &used, labels, codes, elements, n, dtype, clusters, space, space_size) == (special ? BITSNAP_E_ARGUMENT : BITSNAP_OK));
+    if (!special) {
+        REQUIRE(used <= clusters && used <= n);
+        REQUIRE(bitsnap_cluster_decode(out, n, dtype, ends, used, labels, codes, clusters) == BITSNAP_OK);
+        for (i = 0; i < n; i++) REQUIRE(kind(load(out + i * width, width), dtype) != 2);
+    }
+    free(elements);
+    free(ends);
+    free(labels);
+    free(codes);
+    free(out);
+    free(space);
+}
+
+static void clusters_round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned clusters)
+{
+    const unsigned width = bitsnap_width(dtype), log2 = data[4] & 1 ? 6 + (data[4] >> 1) % 4 : 0;
+    const size_t n = size / width, room = n * width + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128;
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *frame = room_for(room), *other = room_for(room), *out = room_for(n * width);
+    bitsnap b = fuzz_codec(log2 ? log2 : 16);
+    const bitsnap_kernels *k;
+    bitsnap_info info;
+    size_t coded = 0, again, i;
+    unsigned t;
+    b.block_log2 = log2;
+    b.level = data[4] >> 3 & 3;
+    if (b.level == 3) b.level = 0;
+    b.flags = (data[4] & 32 ? BITSNAP_NO_CHECKS : 0u) | (data[4] & 64 ? BITSNAP_VERIFY : 0u);
+    b.columns = data[3];
+    b.quantizer.clusters = clusters;
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        b.kernels = k;
+        REQUIRE(bitsnap_encode(&b, t ? other : frame, room, &again, elements, n, dtype) == BITSNAP_OK);
+        if (t) REQUIRE(again == coded && !memcmp(frame, other, coded));
+        coded = again;
+        REQUIRE(bitsnap_decode(&b, out, n, dtype, frame, coded) == BITSNAP_OK);
+        for (i = 0; i < n; i++) {
+            const uint64_t x = load(elements + i * width, width), y = load(out + i * width, width);
+            REQUIRE(x == y || (kind(x, dtype) == 1 && kind(y, dtype) == 1));
+        }
+    }
+    REQUIRE(bitsnap_verify(&b, out, n, dtype, frame, coded) == BITSNAP_OK);
+    REQUIRE(bitsnap_read_info(&info, frame, coded) == BITSNAP_OK && info.clusters == clusters && !info.cells);
+    REQUIRE(info.certificate.counted <= n && info.certificate.exact <= n && info.certificate.bound == 0);
+    b.flags |= BITSNAP_IGNORE_CHECKS; /* damage that no check hides */
+    for (i = 0; i < 20 && coded > info.header_size; i++) {
+        frame[info.header_size + (data[5] * 7919u + i * 104729u) % (coded - info.header_size)] ^= (uint8_t)(1u << (data[3] + i) % 8);
+        (void)bitsnap_decode(&b, out, n, dtype, frame, coded);
+    }
+    free(elements);
+    free(frame);
+    free(other);
+    free(out);
 }
 
 static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, void *space)
@@ -119,7 +222,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < HEAD) return 0;
     dtype = (bitsnap_dtype)(BITSNAP_F16 + data[0] % 4);
     cells = 1 + (data[1] + 256u * data[2]) % 2048;
-    if (data[0] & 4) strange_codes(data, size - HEAD, dtype, cells, space);
+    if (data[0] & 8) {
+        const unsigned clusters = 2 + data[1] % 255u;
+        if (data[0] & 4) strange_clusters(data, size - HEAD, dtype, clusters);
+        else if (data[0] & 16) own_clusters(data, size - HEAD, dtype, clusters);
+        else clusters_round_trip(data, size - HEAD, dtype, clusters);
+    } else if (data[0] & 4) strange_codes(data, size - HEAD, dtype, cells, space);
     else round_trip(data, size - HEAD, dtype, cells, space);
     return 0;
 }
@@ -133,14 +241,14 @@ size_t fuzz_quantize_seed(unsigned number, uint8_t *to, size_t room)
     const size_t size = HEAD + n * (number % 3 ? width : 4u);
     uint64_t state = number + 1;
     size_t i;
-    if (number >= 60 || size > room) return 0;
+    if (number >= 180 || size > room) return 0;
     for (i = HEAD; i < size; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
         to[i] = (uint8_t)(state >> 56);
         if (number % 3 && i % width == (HEAD + width - 1) % width) to[i] = (uint8_t)(0x3B ^ (state >> 40 & 3) ^ (state >> 33 & 0x80));
         if (number % 3 == 0 && i % 4 == (HEAD + 3) % 4) to[i] = 0;
     }
-    to[0] = (uint8_t)(number % 4 | (number % 3 ? 0u : 4u));
+    to[0] = (uint8_t)(number % 4 | (number % 3 ? 0u : 4u) | (number < 60 ? 0u : number < 120 ? 8u : 24u));
     to[1] = (uint8_t)c;
     to[2] = (uint8_t)(c >> 8);
     to[3] = (uint8_t)(number % 5 * 5);
