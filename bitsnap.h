@@ -2615,7 +2615,8 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
         }
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j] & live, size);
         for (j = 0; j < lists; j++)
-            fork->list[j] += bsn_scalar_pick(fork->list[j], codes, bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live, k);
+            fork->list[j] += bsn_scalar_pick(fork->list[j], codes,
+                    bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live, k);
     }
 }
 
@@ -3420,7 +3421,8 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
     const uint32_t n = item->count;
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
-    const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5, last = w->level == BITSNAP_FAST ? 8 : 9;
+    const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
+            last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
@@ -3893,8 +3895,10 @@ BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, siz
 {
     size_t i;
     if (width == 1) BSN_EXPONENTS(uint8_t)
-    else if (width == 2 && e.shift == 7) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 8);
-    else if (width == 2) for (i = 0; i < n; i++) symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 11);
+    else if (width == 2 && e.shift == 7) for (i = 0; i < n; i++)
+            symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 8);
+    else if (width == 2) for (i = 0; i < n; i++)
+            symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 11);
     else if (width == 4) BSN_EXPONENTS(uint32_t)
     else BSN_EXPONENTS(uint64_t)
 }
@@ -4183,7 +4187,8 @@ static void bsn_scalar_classes_deal(bsn_classes *t, const uint8_t *words, const 
 }
 
 /* The same for any number of elements. */
-static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t n)
+static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *words, const uint8_t *elements,
+        size_t n)
 {
     const unsigned width = t->width;
     size_t i;
@@ -4196,7 +4201,8 @@ static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, con
     }
 }
 
-static void bsn_classes_above(const bitsnap_kernels *kernels, const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t n)
+static void bsn_classes_above(const bitsnap_kernels *kernels, const bsn_classes *t, size_t above[7], const uint8_t *elements,
+        size_t n)
 {
     size_t i;
     unsigned k;
@@ -4362,7 +4368,8 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used, unsigned times)
+static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size,
+        unsigned used, unsigned times)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -4452,7 +4459,8 @@ static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_
     uint32_t span, all = 0;
     bsn_words_plan plan;
     size_t i, m = 0;
-    for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64) memcpy(room + m * width, words + i * width, 64 * width);
+    for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
+            memcpy(room + m * width, words + i * width, 64 * width);
     plan = bsn_plan_words(x, room, m, width, width, 0, 8);
     if (plan.limit) return plan;
     for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
@@ -5597,7 +5605,8 @@ static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsig
 }
 
 /* The sums of up to 64 columns from `begin` on, less the means of the rows. A number of an octave and 16 rows fit 32 bits. */
-static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mean *rows, size_t begin, const uint32_t *codes, size_t n)
+static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mean *rows, size_t begin, const uint32_t *codes,
+        size_t n)
 {
     const size_t end = bsn_min(begin + 64, s->column_count);
     int64_t total[64];
@@ -5747,7 +5756,8 @@ BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *cod
     return exact;
 }
 
-static size_t bsn_log_words_by(const bitsnap_kernels *kernels, bsn_row *p, const bsn_scales *s, uint32_t *words, uint32_t *codes, size_t n)
+static size_t bsn_log_words_by(const bitsnap_kernels *kernels, bsn_row *p, const bsn_scales *s, uint32_t *words,
+        uint32_t *codes, size_t n)
 {
     size_t i, m, exact = 0;
     for (i = 0; i < n; i += m) {
@@ -5768,7 +5778,8 @@ BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
 
 /* Elements from words, 4 native bytes each; 0 for those that stand exactly, which are added to *apart. Returns 0 where a word
  * stands for nothing. */
-BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, unsigned width)
+BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart,
+        unsigned width)
 {
     const bsn_log *x = p->log;
     const uint32_t end = x->cells * x->type.count, limit = bsn_row_limit(p), cells = x->cells;
@@ -5810,7 +5821,8 @@ static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *w
     }
 }
 
-static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
+        size_t n, size_t *apart)
 {
     const int fast = kernels->log_numbers && p->log->type.width == 4 && p->log->cells > 1;
     return fast ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
@@ -6366,7 +6378,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     size_t i, j;
     for (i = 0; i < n; i++) {
         const uint64_t v = bsn_element_load(elements + i * width, width), x = v & magnitude;
-        room.codes[i] = !x ? BSN_CODE_ZERO << 1 : x >> o.mantissa == o.special ? BSN_CODE_EXACT << 1 : (BSN_CODE_FIRST + (uint32_t)(x >> shift)) << 1;
+        room.codes[i] = !x ? BSN_CODE_ZERO << 1 : x >> o.mantissa == o.special ? BSN_CODE_EXACT << 1
+                : (BSN_CODE_FIRST + (uint32_t)(x >> shift)) << 1;
         signs |= v > magnitude;
     }
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
@@ -6412,7 +6425,8 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
 }
 
 /* Stores those of n elements that stand exactly, which their words say. */
-static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t n, unsigned width)
+static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t n,
+        unsigned width)
 {
     size_t i, j;
     for (i = 0; i < n; i += 64) {
@@ -6428,7 +6442,8 @@ static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned 
 }
 
 /* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
-static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *c, bsn_record *record, const bsn_room_for_codes *room,
+static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *c, bsn_record *record,
+        const bsn_room_for_codes *room,
                                 const bsn_octaves *o, uint8_t *body, const bsn_scales *s, size_t n, size_t exact)
 {
     const bsn_certificate certificate = bsn_errors_certify(room->errors, o, exact);
@@ -6467,7 +6482,8 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
         s = bsn_scales_shape(c->columns, first, n);
         bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
         bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, sampled);
-        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) + bsn_scales_bits(w, c, &s) / (sampled ? 8 : 1) < bits)
+        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) +
+                bsn_scales_bits(w, c, &s) / (sampled ? 8 : 1) < bits)
             place.base = (uint32_t)bsn_bins_base(room.bins, of);
         else
             s.rows = NULL;
@@ -6537,7 +6553,8 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
             const uint32_t q = words[i + j] - BSN_CODE_FIRST;
             const uint64_t v = words[i + j] == BSN_CODE_EXACT ? bsn_element_load(elements + (i + j) * width, width)
                              : words[i + j] == BSN_CODE_ZERO  ? 0
-                                                              : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+                                                              : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o,
+                                                                      q % BSN_CLUSTER_CODES);
             bsn_element_store(w->elements + j * width, v, width);
         }
         bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, m);
@@ -6548,7 +6565,8 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
 static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                    const uint8_t *elements, size_t n, uint64_t first)
 {
-    return c->log ? bsn_encode_cells(w, c, record, body, end, elements, n, first) : bsn_encode_clusters(w, c, record, body, end, elements, n);
+    return c->log ? bsn_encode_cells(w, c, record, body, end, elements, n, first)
+            : bsn_encode_clusters(w, c, record, body, end, elements, n);
 }
 
 BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
@@ -6575,7 +6593,8 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
         const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
         if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
             size_t j = i;
-            while (j < end && bsn_equal(elements + j * width, ids->cell + j * width, bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
+            while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
+                    bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
             known = j >= end;
         }
         if (hash) {
@@ -6750,7 +6769,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && n > 1 && !(bsn_equal(elements, elements + c->width, c->width) && bsn_equal(elements, elements + c->width, (n - 1) * c->width))) {
+    if ((c->log || c->clusters) && n > 1 && !(bsn_equal(elements, elements + c->width, c->width) &&
+            bsn_equal(elements, elements + c->width, (n - 1) * c->width))) {
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
@@ -6915,7 +6935,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
     /* what lies ahead is better asked for a little at a time */
-    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, 1024) : c->kernels->chunk, ahead = (size_t)(d->end - d->body) / d->n + 1;
+    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, 1024) : c->kernels->chunk,
+            ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
     bsn_finish finish;
     uint64_t list_hash = 0;
@@ -7215,7 +7236,8 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
         bsn_scales_get(&s, scale, i, m);
         for (j = 0; j < m; j++) {
             const uint64_t word = bsn_element_load(x.words + (i + j) * width, width), above = (scale[j] + base) << shift;
-            bsn_element_store(out + j * width, signs ? (((word >> 1) + above) & magnitude) | (word & 1) << (8 * width - 1) : word + above, width);
+            bsn_element_store(out + j * width, signs ? (((word >> 1) + above) & magnitude) | (word & 1) << (8 * width - 1)
+                    : word + above, width);
         }
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
@@ -7528,12 +7550,14 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_load64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned number;
-            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
+                    return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
             if (p[2] != BSN_FAMILY_CELLS && p[2] != BSN_FAMILY_CLUSTERS) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
             number = p[3] + 256u * p[4];
             if (p[2] == BSN_FAMILY_CELLS) h->cells = number;
             else h->clusters = number;
-            if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
+                    return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             if (p[1] != BSN_COLUMNS_SIZE || h->columns || !bsn_load64(p + 2)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
             h->columns = bsn_load64(p + 2);
@@ -7543,7 +7567,8 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         offset += 2u + p[1];
         p += 2u + p[1];
     }
-    if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
+    if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
+            return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -7572,7 +7597,8 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
-    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT))) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
+    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
+            return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -7588,7 +7614,8 @@ typedef struct bsn_footer {
 
 static size_t bsn_footer_prefix(unsigned flags)
 {
-    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE
+            : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
 }
 
 /* The footer at the end of `size` bytes, whose first is the frame's byte `offset`. */
@@ -7861,7 +7888,8 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "the index does not match the blocks", "the index does not cover the frame", "a base that does not fit the frame",
         "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
         "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
-        "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns", "a number that the quantizer does not have",
+        "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns",
+                "a number that the quantizer does not have",
         "the certificate is not that of the blocks"
     };
     const unsigned rule = b->error.rule;
@@ -8189,7 +8217,8 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
  * alone, not on how they are pushed. */
 #define BSN_SAMES 32u
 
-static size_t bsn_sames_size(const bitsnap_stream *s) { return s->state.sames ? BSN_HEAD_SIZE + BSN_CHECK_SIZE + 8 * s->state.sames : 0; }
+static size_t bsn_sames_size(const bitsnap_stream *s) { return s->state.sames
+        ? BSN_HEAD_SIZE + BSN_CHECK_SIZE + 8 * s->state.sames : 0; }
 
 /* Writes the block of the cells that wait, the last of which ends at s->position. */
 static bitsnap_status bsn_push_sames(bsn_call *call, bitsnap_stream *s, uint8_t **to, const uint8_t *end)
@@ -8299,7 +8328,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
             staging[0] = staging[1];
             staging[1] = memory;
         }
-        if (batch && bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+        if (batch && bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored,
+                s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -8314,7 +8344,8 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     uint8_t *p = to;
     size_t i;
     if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype, s->count) != s->state.base_id)
+    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype,
+            s->count) != s->state.base_id)
         return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
     if (s->state.has_result_id) {
         bsn_store64(p, s->state.result_id);
@@ -8684,7 +8715,8 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
     call.context.ignore = call.context.ignore && !call.context.apply;
     call.storing = aim == BSN_APPLY;
     bsn_call_expect(&call, s.flags, s.count);
-    status = bsn_pull_blocks(&call, &s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s.count, &done, source + at, source_size - at, &used);
+    status = bsn_pull_blocks(&call, &s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s.count, &done, source + at,
+            source_size - at, &used);
     if (status) return status;
     at += used;
     if (s.position < s.count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s.position);
@@ -8703,7 +8735,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
+            source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
@@ -8950,7 +8983,8 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     sink.to = to;
     sink.until = n;
     status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element) : BITSNAP_OK;
+    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element)
+            : BITSNAP_OK;
 }
 
 /* The words of a block of one class. */
@@ -9090,7 +9124,8 @@ BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
 {
-    const uint8_t *base = b->base.data ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
+    const uint8_t *base = b->base.data
+            ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
     bsn_walk *one = &x->one, *two = &x->two;
     bsn_making *m = &x->made;
     const bsn_walk *copy = NULL;
@@ -9146,7 +9181,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
-static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, size_t *size, const uint8_t *first, size_t first_size,
+static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, size_t *size, const uint8_t *first,
+        size_t first_size,
                                      const uint8_t *second, size_t second_size)
 {
     const int merging = second != NULL;
@@ -9170,7 +9206,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     } else {
         if (x->one.s.dtype != x->two.s.dtype || x->one.s.count != x->two.s.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-        if (x->two.s.role == BSN_ROLE_CAST || x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+        if (x->two.s.role == BSN_ROLE_CAST || x->two.s.state.base_id != x->one.content_id)
+                return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
         if (x->one.s.block_log2 != x->two.s.block_log2) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     }
     if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
@@ -9208,7 +9245,8 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (!size || !destination || !first || !second) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size, (const uint8_t *)second, second_size);
+    return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
+            (const uint8_t *)second, second_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size, const void *source,
@@ -9349,7 +9387,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (!block || !info || !source || !bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN ||
-        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)))
+        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count ||
+                (first & ((UINT64_C(1) << info->block_log2) - 1)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     memset(block, 0, sizeof *block);
     memset(&s, 0, sizeof s);
@@ -9363,9 +9402,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     s.cells = info->cells;
     s.clusters = info->clusters;
     s.columns = info->columns;
-    if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) && !bsn_has_octaves((unsigned)s.dtype)))
+    if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) &&
+            !bsn_has_octaves((unsigned)s.dtype)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
-    if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
+            return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
     if (!status && b->base.data) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
@@ -9386,7 +9427,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
         d.base = (const uint8_t *)b->base.data + first * width;
         size_t i;
         for (i = 0; i < d.n; i += BSN_CHUNK)
-            bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i, bsn_min(BSN_CHUNK, d.n - i), d.n, width);
+            bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
+                    bsn_min(BSN_CHUNK, d.n - i), d.n, width);
         if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
             return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
     }

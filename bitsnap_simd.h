@@ -1028,8 +1028,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weigh
 static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
-    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201), 0),
-                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0, (long long)UINT64_C(0x8040201008040201)) };
+    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0,
+            (long long)UINT64_C(0x8040201008040201), 0),
+                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0,
+                                     (long long)UINT64_C(0x8040201008040201)) };
     __m256i ones[2], twos[2], fours[2], eights[2];
     unsigned p, i, j;
     BSN_UNROLL
@@ -1328,7 +1330,8 @@ static BSN_AVX2 void bsn_avx2_classes_above(const bsn_classes *t, size_t above[7
             const uint8_t *p = elements + 128 * i, *stop = elements + 128 * end;
             __m256i sum = _mm256_setzero_si256();
             __m128i x;
-            for (; p < stop; p += 32) sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15), less));
+            for (; p < stop; p += 32) sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15),
+                    less));
             sum = _mm256_madd_epi16(sum, ones);
             x = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
             x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
@@ -1548,7 +1551,8 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uin
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i code = BSN_LOAD256(codes + i), u = _mm256_srli_epi32(code, 1); /* below 2^31: signs do not matter */
         const __m256i above = _mm256_sub_epi32(_mm256_sub_epi32(u, bsn_avx2_expected(p, i)), base);
-        const __m256i word = _mm256_blendv_epi8(u, _mm256_blendv_epi8(one, above, _mm256_cmpgt_epi32(above, one)), _mm256_cmpgt_epi32(u, one));
+        const __m256i word = _mm256_blendv_epi8(u, _mm256_blendv_epi8(one, above, _mm256_cmpgt_epi32(above, one)),
+                _mm256_cmpgt_epi32(u, one));
         const __m256i stands = _mm256_cmpeq_epi32(word, one);
         exact += bsn_x86_ones(bsn_avx2_mask(stands));
         BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(word, up), _mm256_and_si256(code, signs)));
@@ -1581,16 +1585,20 @@ static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const 
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i v = BSN_LOAD256(elements + 4 * i), u = _mm256_srli_epi32(BSN_LOAD256(codes + i), 1);
         const __m256i m = _mm256_and_si256(v, mantissa), exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special);
-        const __m256i coded = _mm256_cmpgt_epi32(u, one), small = _mm256_cmpeq_epi32(exponent, none), usual = _mm256_andnot_si256(small, coded);
-        const __m256i nothing = _mm256_or_si256(_mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none), _mm256_cmpeq_epi32(exponent, special));
+        const __m256i coded = _mm256_cmpgt_epi32(u, one), small = _mm256_cmpeq_epi32(exponent, none),
+                usual = _mm256_andnot_si256(small, coded);
+        const __m256i nothing = _mm256_or_si256(_mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none),
+                _mm256_cmpeq_epi32(exponent, special));
         const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(exponent, cells));
         const __m256i center = bsn_avx2_entries(x->normal, index, usual);
         const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))), odd = _mm256_srli_epi64(d, 32);
         const __m256i of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
         const __m256 distance = _mm256_cvtepi32_ps(d);
-        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_mul_ps(distance, _mm256_set1_ps(16777216.0f)), _mm256_cvtepi32_ps(of)));
+        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_mul_ps(distance, _mm256_set1_ps(16777216.0f)),
+                _mm256_cvtepi32_ps(of)));
         const __m256i rest = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
-        const __m256i key = _mm256_add_epi32(_mm256_castps_si256(distance), _mm256_slli_epi32(_mm256_sub_epi32(exponent, special), 23));
+        const __m256i key = _mm256_add_epi32(_mm256_castps_si256(distance),
+                _mm256_slli_epi32(_mm256_sub_epi32(exponent, special), 23));
         unsigned rare = bsn_avx2_mask(_mm256_and_si256(coded, small));
         r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(rest, none), _mm256_cmpgt_epi32(rest, of)));
         sum = _mm256_add_epi32(sum, r);
@@ -1622,7 +1630,8 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
 {
     const bsn_log *x = p->log;
     const __m256i one = _mm256_set1_epi32(1), below = _mm256_set1_epi32(22);
-    const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)), limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
+    const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)),
+            limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
     const __m256i cells = _mm256_set1_epi32((int)x->cells), signs = _mm256_set1_epi32((int)p->signs);
     const __m256i base = _mm256_set1_epi32((int)(p->base - BSN_CODE_FIRST));
     const __m256 part = _mm256_set1_ps(1.0f / (float)x->cells), half = _mm256_set1_ps(0.5f);
@@ -1638,7 +1647,8 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
         const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
         const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
         const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
-        const __m256i known = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_min_epu32(q, end), q), _mm256_cmpeq_epi32(_mm256_min_epu32(u, limit), u));
+        const __m256i known = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_min_epu32(q, end), q),
+                _mm256_cmpeq_epi32(_mm256_min_epu32(u, limit), u));
         __m256i y = bsn_avx2_entries(x->normal, cell, _mm256_and_si256(normal, known));
         bad |= ~bsn_avx2_mask(_mm256_or_si256(known, few)) & 255;
         stand += bsn_x86_ones(bsn_avx2_mask(_mm256_cmpeq_epi32(u, one)));
@@ -2874,7 +2884,8 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __
 }
 
 /* A table of 32 * pairs entries for each lane's index, the rest being masked off; with pairs == 0 any table. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_t *table, __m512i index, __mmask16 live, unsigned pairs)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_t *table, __m512i index, __mmask16 live,
+        unsigned pairs)
 {
     __m512i x;
     unsigned j;
@@ -2973,18 +2984,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, c
     bsn_avx512_log_table(t, x->normal, pairs);
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), u = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(live, codes + i), 1);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i),
+                u = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(live, codes + i), 1);
         const __m512i m = _mm512_and_si512(v, mantissa), exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special);
         const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one), normal = _mm512_test_epi32_mask(exponent, exponent);
-        const __mmask16 number = _mm512_mask_cmpneq_epi32_mask(_mm512_test_epi32_mask(v, _mm512_set1_epi32(0x7FFFFFFF)), exponent, special);
+        const __mmask16 number = _mm512_mask_cmpneq_epi32_mask(_mm512_test_epi32_mask(v, _mm512_set1_epi32(0x7FFFFFFF)),
+                exponent, special);
         const __m512i index = _mm512_sub_epi32(_mm512_sub_epi32(u, first), _mm512_madd_epi16(exponent, cells));
         const __m512i center = bsn_avx512_entry(t, x->normal, index, coded & normal, pairs);
         const __m512i d = _mm512_maskz_abs_epi32(coded & normal, _mm512_sub_epi32(m, center)), odd = _mm512_srli_epi64(d, 32);
         const __m512i of = _mm512_or_si512(m, _mm512_set1_epi32(0x800000));
         const __m512 distance = _mm512_cvtepi32_ps(d);
-        __m512i r = _mm512_cvttps_epi32(_mm512_div_ps(_mm512_mul_ps(distance, _mm512_set1_ps(16777216.0f)), _mm512_cvtepi32_ps(of)));
+        __m512i r = _mm512_cvttps_epi32(_mm512_div_ps(_mm512_mul_ps(distance, _mm512_set1_ps(16777216.0f)),
+                _mm512_cvtepi32_ps(of)));
         const __m512i rest = _mm512_sub_epi32(_mm512_slli_epi32(d, 24), _mm512_mullo_epi32(r, of));
-        const __m512i key = _mm512_add_epi32(_mm512_castps_si512(distance), _mm512_slli_epi32(_mm512_sub_epi32(exponent, special), 23));
+        const __m512i key = _mm512_add_epi32(_mm512_castps_si512(distance),
+                _mm512_slli_epi32(_mm512_sub_epi32(exponent, special), 23));
         unsigned rare = coded & ~normal;
         r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, none), r, one);
         r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, of), r, one);
@@ -3007,13 +3022,15 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, c
     }
     {
         const uint32_t most = (uint32_t)_mm512_reduce_max_epi32(relative);
-        e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32), _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFFFFFF))));
+        e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
+                _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFFFFFF))));
         if (e->relative < most) e->relative = most;
         bsn_errors_note(e, _mm512_reduce_max_epi32(largest));
     }
 }
 
-static BSN_AVX512 void bsn_avx512_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+static BSN_AVX512 void bsn_avx512_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
+        size_t n)
 {
 #define BSN_CALL(pairs) bsn_avx512_measure(e, x, elements, codes, n, pairs)
     BSN_PAIRS_SWITCH(x->cells);
