@@ -6341,6 +6341,12 @@ typedef struct bsn_room_for_codes {
 #define BSN_ROW_LEAST 16u
 #define BSN_COLUMN_LEAST 8u
 
+/* Codes, words, scales, means, then symbols and lists; behind the lists errors, bins and clusters, in the place of a census. */
+#define BSN_CODES_SIZE(n) (12 * (size_t)(n) + 17 * ((n) / BSN_ROW_LEAST + (n) / BSN_COLUMN_LEAST + 4) + 6 * 64 + (n) + BSN_WRITE_SIZE(n))
+BSN_ASSERT(codes_fit, BSN_CODES_SIZE(64) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(64) &&
+                      BSN_CODES_SIZE(1048576) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(1048576));
+BSN_ASSERT(measures_fit, sizeof(bsn_errors) + sizeof(bsn_bins) + BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 192 <= sizeof(bsn_census));
+
 static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_t n)
 {
     bsn_room_for_codes x;
