@@ -570,7 +570,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
 #define BSN_LOAD64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #define BSN_STORE64(p, x) _mm_storel_epi64((__m128i *)(void *)(p), x)
 
-/* mask ? x : y, bit by bit */
+/* mask ? x : y, bit by bit. (Not blendv: gcc 12 with -funsigned-char finds no byte of a comparison below 0, and drops it.) */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
 {
     return _mm256_or_si256(_mm256_and_si256(mask, x), _mm256_andnot_si256(mask, y));
@@ -650,9 +650,8 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i se
     const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
                                            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i rank = bsn_avx2_rank(set, one);
-    return _mm256_blendv_epi8(_mm256_shuffle_epi8(zeros, _mm256_sub_epi8(place, rank)),
-                              _mm256_shuffle_epi8(ones, _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
-                              _mm256_slli_epi16(set, 7));
+    return bsn_avx2_select(_mm256_cmpeq_epi8(set, one), _mm256_shuffle_epi8(ones, _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
+                           _mm256_shuffle_epi8(zeros, _mm256_sub_epi8(place, rank)));
 }
 
 /* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
@@ -758,8 +757,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_width(unsigned width, uint8_t *list, siz
             const __m128i from0 = bsn_avx2_bytes_of(width, _mm_sub_epi8(place, rank));
             const __m128i from1 = bsn_avx2_bytes_of(width, _mm_add_epi8(rank, _mm_set1_epi8(-1)));
             const __m128i a = _mm_shuffle_epi8(BSN_LOAD128(z.p), from0), b = _mm_shuffle_epi8(BSN_LOAD128(o.p), from1);
+            const __m128i choice = bsn_avx2_repeat(width, _mm_cvtsi64_si128((long long)set)); /* bytes 0 and FF */
             c = bsn_x86_ones(set & BSN_ONES) * width;
-            BSN_STORE128(list, _mm_blendv_epi8(a, b, bsn_avx2_repeat(width, _mm_cvtsi64_si128((long long)set))));
+            BSN_STORE128(list, _mm_or_si128(_mm_and_si128(choice, b), _mm_andnot_si128(choice, a)));
         }
         bsn_source_skip(&z, step - c);
         bsn_source_skip(&o, c);
@@ -1551,12 +1551,12 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uin
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i code = BSN_LOAD256(codes + i), u = _mm256_srli_epi32(code, 1); /* below 2^31: signs do not matter */
         const __m256i above = _mm256_sub_epi32(_mm256_sub_epi32(u, bsn_avx2_expected(p, i)), base);
-        const __m256i word = _mm256_blendv_epi8(u, _mm256_blendv_epi8(one, above, _mm256_cmpgt_epi32(above, one)),
-                _mm256_cmpgt_epi32(u, one));
+        const __m256i word = bsn_avx2_select(_mm256_cmpgt_epi32(u, one),
+                bsn_avx2_select(_mm256_cmpgt_epi32(above, one), above, one), u);
         const __m256i stands = _mm256_cmpeq_epi32(word, one);
         exact += bsn_x86_ones(bsn_avx2_mask(stands));
         BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(word, up), _mm256_and_si256(code, signs)));
-        BSN_STORE256(codes + i, _mm256_blendv_epi8(code, two, stands));
+        BSN_STORE256(codes + i, bsn_avx2_select(stands, two, code));
     }
     rest = bsn_rest_of(p, i);
     return exact + bsn_log_words(&rest, words + i, codes + i, n - i);
@@ -1603,7 +1603,7 @@ static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const 
         r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(rest, none), _mm256_cmpgt_epi32(rest, of)));
         sum = _mm256_add_epi32(sum, r);
         relative = _mm256_max_epi32(relative, r);
-        largest = _mm256_max_epi32(largest, _mm256_blendv_epi8(key, no_error, _mm256_cmpeq_epi32(d, none)));
+        largest = _mm256_max_epi32(largest, bsn_avx2_select(_mm256_cmpeq_epi32(d, none), no_error, key));
         BSN_STORE256(squares, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7));
         BSN_STORE256(squares + 4, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round), 7));
         e->counted += 8 - bsn_x86_ones(bsn_avx2_mask(nothing));
