@@ -14,7 +14,7 @@ for source in fuzz/*.c; do
     grep -q "^size_t fuzz_${target}_seed" "$source" && more=-DSEEDS=fuzz_${target}_seed # seeds of its own
     [ "$target" = round_trip ] && mutations=30
     # shellcheck disable=SC2086
-    $cc -std=c99 -O1 -g $sanitize -fno-sanitize-recover=undefined -w -I. $more "$source" fuzz/replay.c -o "$t/$target" ||
+    $cc -std=c99 -O1 -g1 $sanitize -fno-sanitize-recover=undefined -w -I. $more "$source" fuzz/replay.c -o "$t/$target" ||
         { echo "not ok - replay $target does not compile"; continue; }
     mkdir "$t/seeds-$target"
     "$t/$target" -s "$target" "$t/seeds-$target" || { echo "not ok - replay $target: no seeds"; continue; }
