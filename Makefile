@@ -66,7 +66,7 @@ fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
 	$(B)/fuzz/$(T) -max_total_time=$(SECONDS) -max_len=8192 -timeout=5 -rss_limit_mb=1024 $(B)/corpus/$(T) $(B)/seeds/$(T)
 
 #: make fuzz-smoke  every fuzz target, 5 seconds each
-FUZZ = $(filter-out replay,$(notdir $(basename $(wildcard fuzz/*.c))))
+FUZZ = $(filter-out codec replay,$(notdir $(basename $(wildcard fuzz/*.c))))
 fuzz-smoke:
 	@for t in $(FUZZ); do $(MAKE) -s fuzz T=$$t SECONDS=5 >$(B)/fuzz.log 2>&1 || { tail -n 20 $(B)/fuzz.log; exit 1; }; \
 	    echo "ok - fuzz $$t: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz.log)"; done
@@ -77,13 +77,20 @@ $(B)/fuzz/replay-info: SEEDS = -DSEEDS=fuzz_info_seed
 $(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
 $(B)/fuzz/replay-quantize: SEEDS = -DSEEDS=fuzz_quantize_seed
 $(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
-$(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(HEADERS)
-	@mkdir -p $(B)/fuzz
-	$(CC) -std=c99 -O1 -g $(WARN) -I. $(SEEDS) $< fuzz/replay.c -o $@
+$(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(B)/fuzz/codec.o
+	$(CC) -std=c99 -O1 -g $(WARN) -I. $(SEEDS) $< fuzz/replay.c $(B)/fuzz/codec.o -o $@
 
-$(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(HEADERS)
+$(B)/fuzz/codec.o: fuzz/codec.c $(HEADERS)
 	@mkdir -p $(B)/fuzz
-	clang -std=c99 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. $< -o $@
+	$(CC) -std=c99 -O1 -g $(WARN) -I. -c $< -o $@
+
+FUZZER = clang -std=c99 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I.
+$(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(B)/fuzz/codec-checked.o
+	$(FUZZER) -fsanitize=fuzzer $< $(B)/fuzz/codec-checked.o -o $@
+
+$(B)/fuzz/codec-checked.o: fuzz/codec.c $(HEADERS)
+	@mkdir -p $(B)/fuzz
+	$(FUZZER) -fsanitize=fuzzer-no-link -c $< -o $@
 
 #: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options (--help lists them)
 bench: bench-build

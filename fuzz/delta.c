@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 3) return 0;
     shape = data[0];
     if (shape & 16) {
-        const size_t first = bsn_min(size - 3, data[1] | (size_t)data[2] << 8);
+        const size_t wanted = data[1] | (size_t)data[2] << 8, first = wanted < size - 3 ? wanted : size - 3;
         second_size = size - 3 - first;
         second = fuzz_copy(data + 3 + first, second_size);
         size = first;

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         info.width = bitsnap_width((bitsnap_dtype)frame[5]);
         info.dtype = (bitsnap_dtype)frame[5];
         info.block_log2 = frame[6];
-        info.count = bsn_load64(frame + 8);
+        for (t = 15; t >= 8; t--) info.count = info.count << 8 | frame[t];
     }
     b = fuzz_codec(info.block_log2 >= 6 && info.block_log2 <= 20 ? info.block_log2 : 16);
     b.flags = data[0] & 1 ? BITSNAP_IGNORE_CHECKS : 0;

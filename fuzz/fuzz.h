@@ -1,5 +1,6 @@
-/* What the fuzz targets share. Each target is one file with LLVMFuzzerTestOneInput; `make fuzz T=name` runs it under
- * libFuzzer, replay.c runs it without. A target ends the process (abort) where the contract it tests is broken. */
+/* What the fuzz targets share. Each target is one file with LLVMFuzzerTestOneInput, linked to codec.c; `make fuzz T=name`
+ * runs it under libFuzzer, replay.c runs it without. A target ends the process (abort) where the contract it tests is
+ * broken. */
 #ifndef BITSNAP_FUZZ_H
 #define BITSNAP_FUZZ_H
 
@@ -8,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef FUZZ_NO_IMPLEMENTATION /* replay.c is linked to a target that has it */
+#ifdef FUZZ_INTERNALS /* what is not declared: a copy of the codec of its own, the portable code */
+#define BITSNAP_STATIC
 #define BITSNAP_IMPLEMENTATION
+#include "bitsnap.h"
+#else
+#include "bitsnap_simd.h" /* codec.c has the implementation */
 #endif
-#include "bitsnap_simd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

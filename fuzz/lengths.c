@@ -1,5 +1,6 @@
 /* Code tables alone, and lengths alone: a table that is accepted is complete, has one spelling and makes a tree of
  * nodes that the decoder's proofs allow. */
+#define FUZZ_INTERNALS
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,7 +2,6 @@
  * of all of them, reproducibly. Also writes the seeds from which both begin.
  *   replay [-m MUTATIONS] FILE...      run (default 200 mutations of each file)
  *   replay -s TARGET DIRECTORY         write seeds */
-#define FUZZ_NO_IMPLEMENTATION
 #include "fuzz.h"
 
 #ifdef SEEDS /* a target that makes its own: 0 behind the last */

@@ -1,11 +1,9 @@
 /* The tool's readers of what comes from files: header texts of .safetensors (accepted ones keep every promise of the
  * parser), and coded texts, alone or behind another text. The first byte of the input chooses; a coded text is preceded by its
  * size. */
-#define FUZZ_NO_IMPLEMENTATION /* docs/examples/tool/bitsnap.c has it */
 #include "../docs/examples/tool/posix.h"
 #include "fuzz.h"
 
-#include "../docs/examples/tool/bitsnap.c"
 #include "../docs/examples/tool/fault.c"
 #include "../docs/examples/tool/safetensors.c"
 #include "../docs/examples/tool/text.c"

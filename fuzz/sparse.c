@@ -36,7 +36,7 @@ static uint8_t *paint(size_t size)
 /* c positions of a mask, through all forms and back */
 static void round_trip(const uint8_t *mask, size_t n, size_t c, int form, const uint8_t *given, size_t count)
 {
-    const size_t size = bsn_mask_bytes(n), most = c + n / 65535;
+    const size_t size = (n + 7) / 8, most = c + n / 65535;
     uint8_t *again = paint(size), *list = room_for(8 * (most + 1));
     size_t got;
     unsigned width;
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     form = data[0] & 3;
     width = large ? 1 : 1u << (data[0] >> 2 & 3);
     n = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % ((large ? N_LARGE : N_SMALL) + 1);
-    mask_size = bsn_mask_bytes(n);
+    mask_size = (n + 7) / 8;
     count = form == MASK ? mask_size : data[4];
     if (count * position_size[form] > size - 5) return 0;
     data += 5;
@@ -140,13 +140,13 @@ size_t fuzz_sparse_seed(unsigned number, uint8_t *to, size_t room)
     uint8_t *mask;
     if (number >= 80) return 0;
     if (form == MASK && n > 300) return fuzz_sparse_seed(number - 3, to, room); /* too long for a seed */
-    mask = room_for(bsn_mask_bytes(n) + 1);
+    mask = room_for((n + 7) / 8 + 1);
     for (i = 0; i < n && c < 20; i += 1 + i + c, c++) mask[i / 8] = (uint8_t)(mask[i / 8] | 1 << (i % 8));
     to[0] = (uint8_t)(form | number / 4 % 4 << 2 | (n > N_SMALL ? 15 << 4 : 0));
     to[1] = (uint8_t)n;
     to[2] = (uint8_t)(n >> 8);
     to[3] = (uint8_t)(n >> 16);
-    got = bsn_mask_bytes(n);
+    got = (n + 7) / 8;
     if (form == GAPS) REQUIRE(bitsnap_mask_to_gaps(NULL, mask, n, to + used, 255, &got) == BITSNAP_OK);
     else if (form == MASK) memcpy(to + used, mask, got);
     else REQUIRE(bitsnap_mask_to_indices(NULL, mask, n, form == INDICES32 ? 4 : 8, to + used, 255, &got) == BITSNAP_OK);
