@@ -159,7 +159,8 @@ typedef struct bitsnap {
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16. With a base 16..20; 0 means 19,
+    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16, with `columns` as many as hold 128
+                               rows (level best 512), if these are more. With a base 16..20; 0 means 19,
                                at level best 20, with BITSNAP_SELF_CONTAINED 18, for elements of 4 or 8 bytes 17, but
                                no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
@@ -828,6 +829,9 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     }
 }
 
+/* All bits of an element but its highest, the sign. */
+BSN_INLINE uint64_t bsn_magnitude_bits(unsigned width) { return ~UINT64_C(0) >> (65 - 8 * width); }
+
 /* n elements between native and little-endian order (the same operation both ways) */
 BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, unsigned width)
 {
@@ -1015,16 +1019,16 @@ static const uint8_t bsn_secret[192] = {
 
 BSN_INLINE uint64_t bsn_rotl64(uint64_t x, unsigned n) { return (x << n) | (x >> (64 - n)); }
 
-/* the 128-bit product, its halves XORed */
-static uint64_t bsn_fold_multiply(uint64_t a, uint64_t b)
+/* the upper half of the 128-bit product */
+static uint64_t bsn_multiply_high(uint64_t a, uint64_t b)
 {
-    uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
-    uint64_t ll = al * bl, hl = ah * bl, lh = al * bh, hh = ah * bh;
-    uint64_t cross = (ll >> 32) + (hl & 0xFFFFFFFFu) + lh;
-    uint64_t high = (hl >> 32) + (cross >> 32) + hh;
-    uint64_t low = (cross << 32) | (ll & 0xFFFFFFFFu);
-    return high ^ low;
+    const uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
+    const uint64_t cross = (al * bl >> 32) + (ah * bl & 0xFFFFFFFFu) + al * bh;
+    return (ah * bl >> 32) + (cross >> 32) + ah * bh;
 }
+
+/* both halves of it, XORed */
+static uint64_t bsn_fold_multiply(uint64_t a, uint64_t b) { return bsn_multiply_high(a, b) ^ (a * b); }
 
 BSN_INLINE uint64_t bsn_hash_avalanche(uint64_t h)
 {
@@ -4303,7 +4307,7 @@ BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
 /* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
 static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
 {
-    const unsigned log2_n = (unsigned)bsn_log2_fixed(n);
+    const unsigned log2_n = n ? (unsigned)bsn_log2_fixed(n) : 0;
     uint64_t cost = 0;
     unsigned s, used = 0;
     for (s = 0; s < symbols; s++) {
@@ -4716,13 +4720,6 @@ struct bsn_log {
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
 };
 
-static uint64_t bsn_multiply_high(uint64_t a, uint64_t b)
-{
-    const uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
-    const uint64_t cross = (al * bl >> 32) + (ah * bl & 0xFFFFFFFFu) + al * bh;
-    return (ah * bl >> 32) + (cross >> 32) + ah * bh;
-}
-
 /* May elements of this type be quantized, and have scales? */
 BSN_INLINE int bsn_has_octaves(unsigned dtype) { return dtype >= BITSNAP_F16 && dtype <= BITSNAP_F64; }
 
@@ -4848,7 +4845,7 @@ BSN_INLINE bsn_parts bsn_parts_of(const bsn_octaves *o, uint64_t magnitude)
 BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
 {
     const uint32_t sign = (uint32_t)(v >> (8 * width - 1));
-    const uint64_t magnitude = v & (~UINT64_C(0) >> (65 - 8 * width));
+    const uint64_t magnitude = v & bsn_magnitude_bits(width);
     bsn_parts p;
     uint32_t cell, s;
     if (!magnitude) return BSN_CODE_ZERO << 1 | sign;
@@ -4995,7 +4992,7 @@ static uint64_t bsn_unfixed(const bsn_octaves *o, int64_t fixed, unsigned octave
 
 static void bsn_cluster_set(bsn_cluster *x, const bsn_octaves *o, uint64_t low, uint64_t high)
 {
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * o->width);
+    const uint64_t magnitude = bsn_magnitude_bits(o->width);
     const unsigned a = low & magnitude ? bsn_parts_of(o, low & magnitude).octave : 0;
     const unsigned b = high & magnitude ? bsn_parts_of(o, high & magnitude).octave : 0;
     x->low = low;
@@ -5008,7 +5005,7 @@ static void bsn_cluster_set(bsn_cluster *x, const bsn_octaves *o, uint64_t low, 
 /* From its ends, two native words; 0 where these are none. */
 static int bsn_cluster_load(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ends)
 {
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * o->width);
+    const uint64_t magnitude = bsn_magnitude_bits(o->width);
     const uint64_t low = bsn_element_load(ends, o->width), high = bsn_element_load(ends + o->width, o->width);
     if ((low & magnitude) >> o->mantissa == o->special || (high & magnitude) >> o->mantissa == o->special) return 0;
     bsn_cluster_set(x, o, low, high);
@@ -5180,7 +5177,7 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
     const uint8_t *from = (const uint8_t *)elements;
     uint8_t *to = (uint8_t *)labels, *ranks;
     const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * (width ? width : 1));
+    const uint64_t magnitude = bsn_magnitude_bits(width ? width : 1);
     bsn_cluster *x;
     bsn_octaves o;
     uint64_t waiting = 0;
@@ -5417,7 +5414,7 @@ static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint
 BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n,
                                 unsigned width)
 {
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    const uint64_t magnitude = bsn_magnitude_bits(width);
     size_t i;
     for (i = 0; i < n; i++) {
         const uint64_t x = bsn_element_load(elements + i * width, width), y = bsn_element_load(decoded + i * width, width);
@@ -5479,7 +5476,7 @@ BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t 
     }
     memcpy(key, exact, n * sizeof *key);
     for (i = 0; i < n; i++) {
-        const int32_t known = key[i] + (int32_t)((v[i] >> 23 & 255) << 23) - (255 << 23), k = distance[i] ? known : BSN_NO_ERROR;
+        const int32_t known = key[i] + ((int32_t)(v[i] >> 23 & 255) - 255) * (1 << 23), k = distance[i] ? known : BSN_NO_ERROR;
         largest = largest < k ? k : largest;
     }
     for (i = 0; i + 4 <= n; i += 4) {
@@ -6374,7 +6371,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    const uint64_t magnitude = bsn_magnitude_bits(width);
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     unsigned signs = 0;
@@ -6520,7 +6517,7 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width;
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    const uint64_t magnitude = bsn_magnitude_bits(width);
     bsn_cluster *x = bsn_clusters_place(w, c);
     uint32_t *words = (uint32_t *)(void *)room.words;
     uint8_t *head = w->plane[0], *ranks;
@@ -6742,6 +6739,12 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
     return bsn_encode_bytes(w, c, record, body, end, elements, n);
 }
 
+/* Most often the second element tells. */
+static int bsn_all_equal(const uint8_t *elements, size_t n, unsigned width)
+{
+    return n < 2 || (bsn_equal(elements, elements + width, width) && bsn_equal(elements, elements + width, (n - 1) * width));
+}
+
 /* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
  * bytes, 0 where they do not fit. Whatever the elements are, head, check, hashes and n * width bytes are enough. */
 static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
@@ -6775,8 +6778,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && n > 1 && !(bsn_equal(elements, elements + c->width, c->width) &&
-            bsn_equal(elements, elements + c->width, (n - 1) * c->width))) {
+    if ((c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
@@ -7214,7 +7216,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    const uint64_t magnitude = ~UINT64_C(0) >> (65 - 8 * width);
+    const uint64_t magnitude = bsn_magnitude_bits(width);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
     uint64_t base;
@@ -7250,16 +7252,48 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     return 0;
 }
 
-/* Puts the elements that stand exactly where words say so, `apart` of them. */
-static void bsn_put_exact(uint8_t *to, const uint8_t *words, unsigned signs, size_t apart, const uint8_t **exact, unsigned width)
+/* Elements that stand exactly: the next, and how many are left. */
+typedef struct bsn_exact {
+    const uint8_t *next;
+    size_t left;
+} bsn_exact;
+
+/* Puts `count` of them where the words of a chunk say so; 0 where there are not so many. */
+static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, unsigned signs, size_t count, unsigned width)
 {
     size_t j;
-    for (j = 0; apart; j++) {
+    if (count > exact->left) return 0;
+    exact->left -= count;
+    for (j = 0; count; j++) {
         if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
-        bsn_copy_little_endian(to + j * width, *exact, 1, width);
-        *exact += width;
-        apart--;
+        bsn_copy_little_endian(to + j * width, exact->next, 1, width);
+        exact->next += width;
+        count--;
     }
+    return 1;
+}
+
+/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words.
+ * Returns the rule that is broken, or 0. */
+static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words)
+{
+    const unsigned width = d->context->width;
+    uint8_t *memory;
+    bsn_certificate certificate;
+    bsn_reader r;
+    bsn_words x;
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return 50;
+    exact->left = (size_t)certificate.exact;
+    bsn_words_begin(&x, &r, d, exact->next + exact->left * width, 4, &memory);
+    r.rule = 0;
+    if (s) bsn_read_scales(&r, s, d->context, d->first, d->n, memory);
+    if (!r.rule) bsn_words_read(&x, d->n);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    if (r.at != d->end) return 33;
+    d->place = d->body;
+    *words = x.words;
+    return 0;
 }
 
 /* Numbers of which the cell is known. */
@@ -7267,46 +7301,32 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    const bsn_log *log = c->log;
     const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
-    uint8_t *memory;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
+    bsn_exact exact = { p + 5, 0 };
     bsn_row place;
-    bsn_certificate certificate;
     bsn_scales s;
-    bsn_reader r;
-    bsn_words x;
-    size_t i, j, some, left;
+    size_t i, j, some;
+    unsigned rule;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || !bsn_certificate_load(&certificate, d->body) || *p > 1) return 50;
-    place.log = log;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || *p > 1) return 50;
+    place.log = c->log;
     place.signs = *p;
     place.base = bsn_load32(p + 1);
-    exact = p + 5;
-    if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
-    left = (size_t)certificate.exact;
-    bsn_words_begin(&x, &r, d, exact + left * width, 4, &memory);
-    bsn_read_scales(&r, &s, c, d->first, d->n, memory);
-    if (!r.rule) bsn_words_read(&x, d->n);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
-    d->place = d->body;
+    rule = bsn_quantized_read(d, &exact, &s, &words);
+    if (rule) return rule;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
         for (j = 0; j < m; j += some) {
-            const uint8_t *words = x.words + 4 * (i + j);
             some = bsn_row_set(&place, &s, i + j, m - j);
-            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words, some, &apart)) return 50;
+            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
         }
-        if (apart > left) return 50;
-        left -= apart;
-        bsn_put_exact(to, x.words + 4 * i, place.signs, apart, &exact, width);
+        if (!bsn_put_exact(&exact, to, words + 4 * i, place.signs, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return left ? 50 : 0;
+    return exact.left ? 50 : 0;
 }
 
 /* Numbers of which the cluster is known, and the place in it. */
@@ -7316,16 +7336,13 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const bsn_context *c = d->context;
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *exact;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
-    uint8_t *memory;
-    unsigned clusters, k;
-    bsn_certificate certificate;
-    bsn_reader r;
-    bsn_words x;
-    size_t i, j, left;
+    bsn_exact exact = { NULL, 0 };
+    unsigned clusters, k, rule;
+    size_t i, j;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1 || !bsn_certificate_load(&certificate, d->body)) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return 50;
     clusters = *p++ + 1u;
     if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return 50;
     for (k = 0; k < clusters; k++, p += 2 * width) {
@@ -7333,21 +7350,15 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
         bsn_copy_little_endian(ends, p, 2, width);
         if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
     }
-    exact = p;
-    if (certificate.exact > (size_t)(d->end - exact) / width) return 50;
-    left = (size_t)certificate.exact;
-    bsn_words_begin(&x, &r, d, exact + left * width, 4, &memory);
-    bsn_words_read(&x, d->n);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
-    d->place = d->body;
+    exact.next = p;
+    rule = bsn_quantized_read(d, &exact, NULL, &words);
+    if (rule) return rule;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
         for (j = 0; j < m; j++) {
-            const uint32_t u = (uint32_t)bsn_element_load(x.words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
+            const uint32_t u = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
             uint64_t v = 0;
             if (u >= BSN_CODE_FIRST) {
                 if (q >= BSN_CLUSTER_CODES * clusters) return 50;
@@ -7356,12 +7367,10 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
             apart += u == BSN_CODE_EXACT;
             bsn_element_store(to + j * width, v, width);
         }
-        if (apart > left) return 50;
-        left -= apart;
-        bsn_put_exact(to, x.words + 4 * i, 0, apart, &exact, width);
+        if (!bsn_put_exact(&exact, to, words + 4 * i, 0, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return left ? 50 : 0;
+    return exact.left ? 50 : 0;
 }
 
 /* The smallest and largest body of each form is known before anything of it is read. */

@@ -1562,7 +1562,7 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uin
     return exact + bsn_log_words(&rest, words + i, codes + i, n - i);
 }
 
-/* Entries of a table; its first one where `wanted` is not set. One by one: gathering is no faster, and on some machines slow. */
+/* Entries of a table; its first one where `wanted` is not set. One by one: gathers are slow on some machines. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i index, __m256i wanted)
 {
     uint32_t k[8];
@@ -2889,7 +2889,12 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_
 {
     __m512i x;
     unsigned j;
-    if (!pairs) return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), live, index, table, 4);
+    if (!pairs) { /* too many for registers */
+        uint32_t k[16];
+        _mm512_storeu_si512(k, _mm512_maskz_mov_epi32(live, index));
+        for (j = 0; j < 16; j++) k[j] = table[k[j]];
+        return _mm512_loadu_si512(k);
+    }
     x = _mm512_permutex2var_epi32(t[0], index, t[1]);
     BSN_UNROLL
     for (j = 1; j < pairs; j++) {
