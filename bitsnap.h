@@ -6781,6 +6781,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     if ((c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
+        if (!size && room < stored - 1) return 0; /* more room could have done: another form then would be another choice */
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
             const size_t quantized = size;
             record = begun;

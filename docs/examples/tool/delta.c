@@ -16,13 +16,9 @@ static int note_frame(void *context, const file_frame *about, fault *f)
     delta *d = (delta *)context;
     delta_frame *frame;
     if (!about->count) return 0; /* nothing in it */
-    if (d->count == d->capacity) {
-        const size_t capacity = d->capacity ? 2 * d->capacity : 16;
-        delta_frame *frames = (delta_frame *)realloc(d->frames, capacity * sizeof *frames);
-        if (!frames) return fault_memory(f);
-        d->frames = frames;
-        d->capacity = capacity;
-    }
+    frame = (delta_frame *)grown(d->frames, d->count, &d->capacity, sizeof *frame, f);
+    if (!frame) return 1;
+    d->frames = frame;
     frame = &d->frames[d->count++];
     memset(frame, 0, sizeof *frame);
     frame->about = *about;

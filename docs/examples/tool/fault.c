@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 int fault_set(fault *f, const char *format, ...)
@@ -31,6 +33,16 @@ int fault_errno(fault *f, const char *format, ...)
 }
 
 int fault_memory(fault *f) { return fault_set(f, "out of memory; fewer threads (-T) need less"); }
+
+void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f)
+{
+    const size_t more = *capacity ? 2 * *capacity : 16;
+    if (count < *capacity) return items;
+    items = more <= SIZE_MAX / each ? realloc(items, more * each) : NULL;
+    if (items) *capacity = more;
+    else (void)fault_memory(f);
+    return items;
+}
 
 int fault_add(fault *f, const char *more)
 {

@@ -32,13 +32,9 @@ int file_is_delta(const uint8_t *bytes, size_t size)
 
 int frame_list_add(frame_list *l, uint64_t size, fault *f)
 {
-    if (l->count == l->capacity) {
-        const size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        uint64_t *sizes = (uint64_t *)realloc(l->sizes, capacity * sizeof *sizes);
-        if (!sizes) return fault_memory(f);
-        l->sizes = sizes;
-        l->capacity = capacity;
-    }
+    uint64_t *sizes = (uint64_t *)grown(l->sizes, l->count, &l->capacity, sizeof *sizes, f);
+    if (!sizes) return 1;
+    l->sizes = sizes;
     l->sizes[l->count++] = size;
     return 0;
 }

@@ -23,13 +23,9 @@ static int add_row(forms *x, const form_row *row, fault *f)
     size_t i = 0;
     while (i < x->count && in_order(&x->rows[i], row)) i++;
     if (i == x->count || in_order(row, &x->rows[i])) {
-        if (x->count == x->capacity) {
-            const size_t capacity = x->capacity ? 2 * x->capacity : 16;
-            form_row *rows = (form_row *)realloc(x->rows, capacity * sizeof *rows);
-            if (!rows) return fault_memory(f);
-            x->rows = rows;
-            x->capacity = capacity;
-        }
+        form_row *rows = (form_row *)grown(x->rows, x->count, &x->capacity, sizeof *rows, f);
+        if (!rows) return 1;
+        x->rows = rows;
         memmove(x->rows + i + 1, x->rows + i, (x->count - i) * sizeof *x->rows);
         x->rows[i] = *row;
         x->count++;

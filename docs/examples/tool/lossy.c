@@ -9,14 +9,11 @@
 
 int lossy_note(lossy *l, const file_frame *frame, fault *f)
 {
+    file_frame *frames;
     if (!frame->quantized) return 0;
-    if (l->count == l->capacity) {
-        const size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        file_frame *frames = (file_frame *)realloc(l->frames, capacity * sizeof *frames);
-        if (!frames) return fault_memory(f);
-        l->frames = frames;
-        l->capacity = capacity;
-    }
+    frames = (file_frame *)grown(l->frames, l->count, &l->capacity, sizeof *frames, f);
+    if (!frames) return 1;
+    l->frames = frames;
     l->frames[l->count++] = *frame;
     return 0;
 }

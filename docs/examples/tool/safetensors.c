@@ -236,13 +236,9 @@ typedef struct keys {
 
 static int keys_add(parser *p, keys *k, text_slice name, size_t place)
 {
-    if (k->count == k->capacity) {
-        const size_t capacity = k->capacity ? 2 * k->capacity : 64;
-        key *list = (key *)realloc(k->list, capacity * sizeof *list);
-        if (!list) return fault_memory(p->f);
-        k->list = list;
-        k->capacity = capacity;
-    }
+    key *list = (key *)grown(k->list, k->count, &k->capacity, sizeof *list, p->f);
+    if (!list) return 1;
+    k->list = list;
     k->list[k->count].name = name;
     k->list[k->count].place = place;
     k->count++;
@@ -369,16 +365,9 @@ static int parse_tensor(parser *p, tensor *t)
 static tensor *add_tensor(parser *p, size_t *capacity)
 {
     safetensors *s = p->s;
-    if (s->count == *capacity) {
-        const size_t more = *capacity ? 2 * *capacity : 64;
-        tensor *tensors = (tensor *)realloc(s->tensors, more * sizeof *tensors);
-        if (!tensors) {
-            (void)fault_memory(p->f);
-            return NULL;
-        }
-        s->tensors = tensors;
-        *capacity = more;
-    }
+    tensor *tensors = (tensor *)grown(s->tensors, s->count, capacity, sizeof *tensors, p->f);
+    if (!tensors) return NULL;
+    s->tensors = tensors;
     memset(&s->tensors[s->count], 0, sizeof *s->tensors);
     return &s->tensors[s->count++];
 }
