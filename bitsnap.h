@@ -829,6 +829,16 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     }
 }
 
+/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant */
+#define BSN_WIDTHS(width, f, arguments)                                                               \
+    switch (width) {                                                                                  \
+    case 1: f(BSN_REMOVE arguments, 1); break;                                                        \
+    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
+    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
+    default: f(BSN_REMOVE arguments, 8); break;                                                       \
+    }
+#define BSN_REMOVE(...) __VA_ARGS__
+
 /* All bits of an element but its highest, the sign. */
 BSN_INLINE uint64_t bsn_magnitude_bits(unsigned width) { return ~UINT64_C(0) >> (65 - 8 * width); }
 
@@ -3865,16 +3875,6 @@ static void bsn_add64(uint8_t *a, const uint8_t *b, const uint8_t *byte, unsigne
     }
 }
 
-/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant */
-#define BSN_WIDTHS(width, f, arguments)                                                               \
-    switch (width) {                                                                                  \
-    case 1: f(BSN_REMOVE arguments, 1); break;                                                        \
-    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
-    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
-    default: f(BSN_REMOVE arguments, 8); break;                                                       \
-    }
-#define BSN_REMOVE(...) __VA_ARGS__
-
 /* ---- classes ---- */
 
 /* The symbol by which an element is classed: the exponent, of F64 its upper 8 bits. */
@@ -4682,8 +4682,6 @@ static void bsn_words_read(bsn_words *x, size_t n)
     }
 }
 
-#undef BSN_WIDTHS
-#undef BSN_REMOVE
 
 /* ================================================================================= QUANTIZE
  * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
@@ -6364,6 +6362,52 @@ BSN_INLINE int bsn_may_scale(const bsn_context *c, size_t n)
     return c->columns >= BSN_ROW_LEAST && c->columns <= n / BSN_COLUMN_LEAST;
 }
 
+/* Codes in eighths of an octave, which the upper bits of a mantissa are. Returns whether an element has its sign set. */
+BSN_INLINE unsigned bsn_eighths(uint32_t *codes, const uint8_t *elements, size_t n, const bsn_octaves *o, unsigned width)
+{
+    const unsigned shift = o->mantissa - 3;
+    const uint64_t magnitude = bsn_magnitude_bits(width), special = (uint64_t)o->special << o->mantissa;
+    uint64_t any = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width), x = v & magnitude;
+        const uint32_t u = BSN_CODE_FIRST + (uint32_t)(x >> shift);
+        codes[i] = (!x ? BSN_CODE_ZERO : x >= special ? BSN_CODE_EXACT : u) << 1;
+        any |= v;
+    }
+    return any > magnitude;
+}
+
+/* What a scale adds to the bits of an element, modulo more than these. */
+BSN_INLINE uint64_t bsn_scale_bits(uint32_t scale, uint64_t base, unsigned shift, unsigned width)
+{
+    return width == 8 ? (scale + base) << shift : (uint32_t)(scale + (uint32_t)base) << shift;
+}
+
+/* Words: elements less what their scales say, with `signs` their signs being the lowest bit; and back. */
+BSN_INLINE void bsn_scale_down(uint8_t *words, const uint8_t *elements, const uint32_t *scale, uint64_t base, unsigned shift,
+                               unsigned signs, size_t n, unsigned width)
+{
+    const uint64_t magnitude = bsn_magnitude_bits(width);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(elements + i * width, width), below = bsn_scale_bits(scale[i], base, shift, width);
+        bsn_element_store(words + i * width, signs ? ((v & magnitude) - below) << 1 | v >> (8 * width - 1) : v - below, width);
+    }
+}
+
+BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint32_t *scale, uint64_t base, unsigned shift,
+                             unsigned signs, size_t n, unsigned width)
+{
+    const uint64_t magnitude = bsn_magnitude_bits(width);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t word = bsn_element_load(words + i * width, width), above = bsn_scale_bits(scale[i], base, shift, width);
+        bsn_element_store(elements + i * width, signs ? (((word >> 1) + above) & magnitude) | (word & 1) << (8 * width - 1)
+                                                      : word + above, width);
+    }
+}
+
 /* The body of a SCALED block, 0 where it has no room, or where a block without scales may well be smaller. */
 static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                 const uint8_t *elements, size_t n, uint64_t first)
@@ -6371,32 +6415,21 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     const bsn_room_for_codes room = bsn_make_room(w, c, n);
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
-    const uint64_t magnitude = bsn_magnitude_bits(width);
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     unsigned signs = 0;
     uint64_t bits;
     int32_t base;
     bsn_writer wr;
-    size_t i, j;
-    for (i = 0; i < n; i++) {
-        const uint64_t v = bsn_element_load(elements + i * width, width), x = v & magnitude;
-        room.codes[i] = !x ? BSN_CODE_ZERO << 1 : x >> o.mantissa == o.special ? BSN_CODE_EXACT << 1
-                : (BSN_CODE_FIRST + (uint32_t)(x >> shift)) << 1;
-        signs |= v > magnitude;
-    }
+    size_t i;
+    BSN_WIDTHS(width, signs = bsn_eighths, (room.codes, elements, n, &o));
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
     bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 0);
     base = bsn_bins_base(room.bins, 4096);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
-        for (j = 0; j < m; j++) {
-            const uint64_t v = bsn_element_load(elements + (i + j) * width, width);
-            const uint64_t below = (uint64_t)((int64_t)scale[j] + base) << shift;
-            const uint64_t word = signs ? ((v & magnitude) - below) << 1 | v >> (8 * width - 1) : v - below;
-            bsn_element_store(room.words + (i + j) * width, word, width);
-        }
+        BSN_WIDTHS(width, bsn_scale_down, (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
     bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1).bits + bsn_scales_bits(w, c, &s);
     if (!bsn_plain_takes(w, c, elements, n, bits + 1)) return 0;
@@ -7217,7 +7250,6 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    const uint64_t magnitude = bsn_magnitude_bits(width);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     uint8_t *memory;
     uint64_t base;
@@ -7225,7 +7257,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    size_t i, j;
+    size_t i;
     d->place = d->body;
     if (d->end - d->body < 5 || *d->body > 1) return 49;
     signs = *d->body;
@@ -7243,11 +7275,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         if (!out) continue;
         bsn_scales_get(&s, scale, i, m);
-        for (j = 0; j < m; j++) {
-            const uint64_t word = bsn_element_load(x.words + (i + j) * width, width), above = (scale[j] + base) << shift;
-            bsn_element_store(out + j * width, signs ? (((word >> 1) + above) & magnitude) | (word & 1) << (8 * width - 1)
-                    : word + above, width);
-        }
+        BSN_WIDTHS(width, bsn_scale_up, (out, x.words + i * width, scale, base, shift, signs, m));
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return 0;
