@@ -3128,6 +3128,12 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
  * Planning chooses the kind from counts; writing deals the elements out from the root down, in the order of
  * the stream. What the plan is does not matter to decoders, but is the same on every machine. */
 
+/* How words become symbols, see DELTA. */
+typedef struct bsn_words_plan {
+    unsigned shift, limit; /* limit 0: no escapes */
+    uint64_t bits;         /* that it takes, roughly */
+} bsn_words_plan;
+
 typedef struct bsn_writer {
     const bitsnap_kernels *kernels;
     bsn_lists *lists;
@@ -3140,6 +3146,7 @@ typedef struct bsn_writer {
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next */
+    const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -4317,11 +4324,6 @@ static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, u
     return (cost >> BSN_LOG2_ONE) + BSN_TABLE_BITS(used);
 }
 
-typedef struct bsn_words_plan {
-    unsigned shift, limit; /* limit 0: no escapes */
-    uint64_t bits;         /* that it takes, roughly */
-} bsn_words_plan;
-
 /* Passes over words that are 0, eight bytes at a time; what follows is done for the others, x, and z counts zeros. */
 #define BSN_FOR_WORDS(action)                                                                         \
     for (i = 0; i < n;) {                                                                             \
@@ -4510,12 +4512,14 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            if (size == 1) {
+            if (!w->plan && size == 1) {
                 memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
-            plan = w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
-                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1);
+            plan = w->plan                                ? *w->plan
+                 : w->sampled && n >= 16384 && !level     ? bsn_plan_sampled(w->lists, words, n, width, symbols)
+                                                          : bsn_plan_words(w->lists, words, n, width, size, used, 1);
+            w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
@@ -6090,6 +6094,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->base = 0;
     wr->level = c->level;
     wr->full = 0;
+    wr->plan = NULL;
     wr->counted = 0;
     wr->thorough = 0;
     wr->sampled = 0;
@@ -6418,7 +6423,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane;
     unsigned signs = 0;
-    uint64_t bits;
+    bsn_words_plan plan;
     int32_t base;
     bsn_writer wr;
     size_t i;
@@ -6431,8 +6436,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         bsn_scales_get(&s, scale, i, m);
         BSN_WIDTHS(width, bsn_scale_down, (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1).bits + bsn_scales_bits(w, c, &s);
-    if (!bsn_plain_takes(w, c, elements, n, bits + 1)) return 0;
+    plan = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1);
+    if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
     wr.thorough = 1;
@@ -6440,6 +6445,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     bsn_store32(wr.at, (uint32_t)base);
     wr.at += 4;
     bsn_write_scales(&wr, &s);
+    wr.plan = &plan;
     bsn_words_write(&wr, room.words, n, width, width, w->plane[0]);
     if (wr.full) return 0;
     if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
