@@ -915,6 +915,9 @@ typedef struct bsn_classes {
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
+/* What is counted of words for choosing classes, see DELTA. */
+typedef struct bsn_census bsn_census;
+
 /* How numbers are quantized, and how far they are from what they become: see QUANTIZE. */
 typedef struct bsn_log bsn_log;
 typedef struct bsn_errors bsn_errors;
@@ -978,6 +981,10 @@ struct bitsnap_kernels {
     void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
     /* each word to the list of the class of its element, as a byte where the class is narrow */
     void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
+    /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */
+    uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
+    /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
+    void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
     /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, bsn_log_words, bsn_log_errors and
      * bsn_log_numbers; all null where there are none */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
@@ -3834,15 +3841,28 @@ BSN_DELTA_LOOPS(uint32_t)
 BSN_DELTA_LOOPS(uint64_t)
 #undef BSN_DELTA_LOOPS
 
-/* returns the bits that words have */
-static uint64_t bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+static uint64_t bsn_subtract_rest(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n)
 {
     switch (width) {
-    case 1: return bsn_subtract_uint8_t(word, a, b, n);
-    case 2: return bsn_subtract_uint16_t(word, a, b, n);
-    case 4: return bsn_subtract_uint32_t(word, a, b, n);
-    default: return bsn_subtract_uint64_t(word, a, b, n);
+    case 1: return bsn_subtract_uint8_t(words, a, b, n);
+    case 2: return bsn_subtract_uint16_t(words, a, b, n);
+    case 4: return bsn_subtract_uint32_t(words, a, b, n);
+    default: return bsn_subtract_uint64_t(words, a, b, n);
     }
+}
+
+static uint64_t bsn_scalar_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    return bsn_subtract_rest(width, words, a, b, 64 * groups);
+}
+
+/* The words of any number of elements; returns the bits that they have. */
+static uint64_t bsn_subtract(const bitsnap_kernels *kernels, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n,
+                             unsigned width)
+{
+    const size_t whole = (n & ~(size_t)63) * width;
+    const uint64_t any = kernels->subtract(width, words, a, b, n / 64);
+    return any | bsn_subtract_rest(width, words + whole, a + whole, b + whole, n % 64);
 }
 
 static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n, unsigned width)
@@ -3937,13 +3957,24 @@ BSN_INLINE unsigned bsn_token(uint64_t x)
 BSN_INLINE unsigned bsn_token_rest(unsigned token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
 
 /* What is counted for choosing borders: words by the symbol of their prediction. */
-typedef struct bsn_census {
+struct bsn_census {
     uint32_t token[256][BSN_TOKENS];
     uint32_t of_symbol[256];
     uint64_t best[BSN_CLASSES + 1][257]; /* bits of the first so many used symbols in so many classes */
     uint16_t from[BSN_CLASSES + 1][257];
     uint8_t symbol[256];                 /* those used */
-} bsn_census;
+    unsigned tokens;                     /* from this one on there are none */
+    unsigned width;
+    bsn_exponent exponent;
+};
+
+static void bsn_census_begin(bsn_census *x, unsigned dtype)
+{
+    memset(x->token, 0, sizeof x->token);
+    memset(x->of_symbol, 0, sizeof x->of_symbol);
+    x->width = bsn_dtypes[dtype].width;
+    x->exponent = bsn_exponent_of(dtype);
+}
 
 /* Words that are 0 are passed over 64 and 8 bytes at a time, as most are. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
@@ -3977,22 +4008,40 @@ BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8
     }
 }
 
-/* x->of_symbol has been counted. */
-/* Elements that are as predicted are those of a symbol that have not been counted. */
+static void bsn_census_rest(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t n)
+{
+    bsn_exponents(symbols, elements, n, x->exponent, x->width);
+    BSN_WIDTHS(x->width, bsn_census_loop, (x, words, symbols, n));
+}
+
+static void bsn_scalar_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    bsn_census_rest(x, symbols, words, elements, 64 * groups);
+}
+
+/* The words of n elements, whose symbols remain to be counted. */
+static void bsn_census_add(const bitsnap_kernels *kernels, bsn_census *x, uint8_t *symbols, const uint8_t *words,
+                           const uint8_t *elements, size_t n)
+{
+    const size_t whole = n & ~(size_t)63;
+    kernels->census(x, symbols, words, elements, n / 64);
+    if (n > whole) bsn_census_rest(x, symbols + whole, words + whole * x->width, elements + whole * x->width, n - whole);
+}
+
+/* Symbols have been counted: elements that are as predicted are those of a symbol that have not been counted by tokens. */
 static void bsn_census_end(bsn_census *x)
 {
     unsigned s, t;
+    x->tokens = 1;
     for (s = 0; s < 256; s++) {
         uint32_t others = 0;
         if (!x->of_symbol[s]) continue;
-        for (t = 1; t < BSN_TOKENS; t++) others += x->token[s][t];
+        for (t = 1; t < BSN_TOKENS; t++) {
+            others += x->token[s][t];
+            if (x->token[s][t] && t >= x->tokens) x->tokens = t + 1;
+        }
         x->token[s][0] = x->of_symbol[s] - others;
     }
-}
-
-static void bsn_census_add(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
-{
-    BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
 }
 
 /* Classes by their borders, of which those that no element reaches do not count. */
@@ -4241,12 +4290,12 @@ static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, con
 }
 
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
-static uint64_t bsn_class_bits(const uint32_t token[BSN_TOKENS], uint32_t n)
+static uint64_t bsn_class_bits(const uint32_t *token, unsigned tokens, uint32_t n)
 {
     const uint64_t all = bsn_log2_fixed(n);
     uint64_t entropy = 0, bits = 80;
     unsigned t, used = 0;
-    for (t = 0; t < BSN_TOKENS; t++) {
+    for (t = 0; t < tokens; t++) {
         if (!token[t]) continue;
         entropy += token[t] * (all - bsn_log2_fixed(token[t]));
         bits += (uint64_t)token[t] * bsn_token_rest(t);
@@ -4275,10 +4324,10 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
             uint64_t bits;
             const uint32_t *token = x->token[x->symbol[j]];
             if (i && most == 1) break;
-            for (t = 0; t < BSN_TOKENS; t++) sum[t] += token[t];
+            for (t = 0; t < x->tokens; t++) sum[t] += token[t];
             n += x->of_symbol[x->symbol[j]];
             if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue; /* the last class ends with the last symbol */
-            bits = bsn_class_bits(sum, n);
+            bits = bsn_class_bits(sum, x->tokens, n);
             for (k = 1; k <= most; k++) {
                 if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
                 x->best[k][j + 1] = x->best[k - 1][i] + bits;
@@ -6582,14 +6631,51 @@ typedef struct bsn_ids {
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
-/* The words of a cell (null: not wanted) and, with `hash`, the cell's hashes, while it is in the cache; leaves that are equal
- * are hashed once. Returns whether all elements are as predicted. *any: the bits that words have. */
+/* Which elements choosing classes goes by, and as how many: chunks in turn, at level fast one of eight. */
+BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
+{
+    return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
+}
+
+BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
+{
+    return c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 * BSN_CHUNK : BSN_CHUNK;
+}
+
+static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
+{
+    return (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                  ((sizeof(bsn_census) + 63) & ~(size_t)63));
+}
+
+/* Symbols that wait to be counted: few calls for many are faster. */
+#define BSN_WAITING (4 * BSN_CHUNK)
+BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+
+/* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
+static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
+{
+    bsn_census *x = bsn_census_place(w, c);
+    uint8_t *symbols = w->plane[0];
+    bsn_census_add(c->kernels, x, symbols + waiting, words, base, m);
+    waiting += m;
+    if (waiting < BSN_WAITING) return waiting;
+    c->kernels->histogram(x->of_symbol, symbols, waiting, w->lists.tables);
+    return 0;
+}
+
+/* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
+ * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
+ * have. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
                           int hash, uint64_t *any)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
-    int same = 1, known = 0; /* is the leaf known to be equal? */
-    size_t i;
+    const size_t step = words && bsn_most_classes(c, n) > 1 ? bsn_census_step(c, n) : 0;
+    bsn_census *x = bsn_census_place(w, c);
+    unsigned known = 0; /* bit i: leaf i is known to be equal */
+    int equal = 0, counting = 0;
+    size_t i, waiting = 0;
     *any = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
@@ -6598,23 +6684,37 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             size_t j = i;
             while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
                     bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
-            known = j >= end;
+            equal = j >= end;
+            known |= (unsigned)equal << i / BSN_LEAF;
         }
         if (hash) {
             bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base, i, m, n, base_width);
-            if (known) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
+            if (equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
             else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
         }
         if (!words) continue;
-        p = known ? base : bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
-        if (known || bsn_equal(from, p, m * width)) {
+        if (equal) {
             memset(words + i * width, 0, m * width);
-        } else {
-            *any |= bsn_subtract(words + i * width, from, p, m, width);
-            same = 0;
+            continue;
+        }
+        p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
+        *any |= bsn_subtract(c->kernels, words + i * width, from, p, m, width);
+        if (step && i % step == 0) {
+            if (!counting) bsn_census_begin(x, c->dtype);
+            counting = 1;
+            waiting = bsn_census_chunk(w, c, words + i * width, p, m, waiting);
         }
     }
-    return same;
+    if (!*any) return 1;
+    if (step && !counting) bsn_census_begin(x, c->dtype);
+    for (i = 0; i < n && step; i += step)
+        if (known >> i / BSN_LEAF & 1)
+            waiting = bsn_census_chunk(w, c, words + i * width, ids->cell + i * width, bsn_min(BSN_CHUNK, n - i), waiting);
+    if (step) {
+        c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
+        bsn_census_end(x);
+    }
+    return 0;
 }
 
 /* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
@@ -6622,37 +6722,24 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                  const uint8_t *base, size_t n, uint64_t any)
 {
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
-    const unsigned width = c->width, most = exponent.mask && n >= 256 ? c->classes : 1;
-    const size_t sample = c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 : 1; /* chunks, of which one is counted */
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *symbols = words + ((n * width + 127) & ~(size_t)63);
-    uint8_t *dealt = symbols + ((n + 127) & ~(size_t)63);
+    const unsigned width = c->width, most = bsn_most_classes(c, n);
+    const int sampled = bsn_census_step(c, n) > BSN_CHUNK;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
-    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    bsn_census *census = bsn_census_place(w, c);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
     uint8_t borders[BSN_CLASSES] = { 0 };
     unsigned classes = 1, k, s;
     bsn_classes t;
     bsn_writer wr;
     counts[0] = n;
-    if (most > 1) {
-        memset(census, 0, sizeof *census);
-        for (i = 0; i < n; i += sample * BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_exponents(symbols, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
-            c->kernels->histogram(census->of_symbol, symbols, m, w->lists.tables);
-            bsn_census_add(census, words + i * width, symbols, m, width);
-        }
-        bsn_census_end(census);
-        classes = bsn_choose_borders(census, borders, most);
-    }
+    if (most > 1) classes = bsn_choose_borders(census, borders, most);
     if ((size_t)(end - body) < classes) return 0;
     bsn_classes_begin(&t, c->dtype, borders, classes);
     t.narrow = any < 256;
     if (classes > 1) {
         memset(counts, 0, sizeof counts);
-        if (sample > 1) {
+        if (sampled) {
             size_t above[BSN_CLASSES];
             memset(above, 0, sizeof above);
             for (i = 0; i < n; i += BSN_CHUNK) {
@@ -6665,10 +6752,10 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             t.narrow = 0;
             for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
         }
-        for (k = 0; k < classes && sample == 1; k++) {
+        for (k = 0; k < classes && !sampled; k++) {
             uint32_t larger = 0;
             for (s = 0; s < 256; s++)
-                for (i = BSN_TOKEN_256; i < BSN_TOKENS && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
+                for (i = BSN_TOKEN_256; i < census->tokens && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
             t.narrow |= (unsigned)!larger << k;
         }
     }
@@ -9125,7 +9212,7 @@ static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, si
         const size_t m = bsn_min(512 / width, n - i);
         bsn_add(x, zeros, a + i * width, m, width);
         if (b) bsn_add(y, x, b + i * width, m, width);
-        (void)bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
+        (void)bsn_subtract_rest(width, words + i * width, b ? y : zeros, b ? zeros : x, m);
     }
 }
 
@@ -9554,6 +9641,8 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    bsn_scalar_subtract,
+    bsn_scalar_census,
     NULL,
     NULL,
     NULL,
