@@ -972,7 +972,7 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
-    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0 or 2 */
+    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0, 2 or 15 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
     void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
@@ -2196,8 +2196,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 typedef struct bsn_package {
     uint64_t key[257];          /* weight << 9 | 256 - symbol, ascending */
-    uint32_t weight[2][514];    /* items of this list and of the next */
-    uint8_t is_leaf[BSN_LIMIT][514];
+    uint32_t weight[2][516];    /* items of this list and of the next */
+    uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
 
 BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
@@ -2225,51 +2225,73 @@ static void bsn_sort(uint64_t *key, size_t n)
     }
 }
 
-/* Package-merge (Larmore and Hirschberg): list 1 is the leaves by weight; each further list merges the
- * leaves with the pairs of the list before, the leaf first where weights are equal; of the last list the
- * first 2m - 2 items are taken, and a leaf's length is the number of lists it is taken in. Symbols 0 .. 256. */
-static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
+/* Package-merge (Larmore and Hirschberg) of m >= 2 keys: list 1 is the leaves by weight; each further list merges the leaves
+ * with the pairs of the list before, the leaf first where weights are equal; of the last list the first 2m - 2 items are taken,
+ * and of each one before those that are in the pairs taken. So many leaves of list l are: taken[l]; key i has a code as long as
+ * there are lists of which more than i are. */
+static void bsn_package_merge(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
 {
-    size_t m = 0, items, take, i, leaf, pair;
-    unsigned l, s, end;
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
-    memset(length, 0, 257);
-    for (bsn_counted(count, &s, &end); s < end; s++)
-        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
-    if (count[256]) p->key[m++] = (uint64_t)count[256] << 9;
-    if (m == 0) return;
-    if (m == 1) {
-        length[256 - (p->key[0] & 511)] = 1;
-        return;
-    }
-    bsn_sort(p->key, m);
-    for (i = 0; i < m; i++) {
-        now[i] = (uint32_t)(p->key[i] >> 9);
-        p->is_leaf[0][i] = 1;
-    }
-    items = m;
+    size_t items = m, take = 2 * m - 2, leaf, pair, i;
+    unsigned l;
+    for (i = 0; i < m; i++) now[i] = (uint32_t)(key[i] >> 9);
     for (l = 1; l < BSN_LIMIT; l++) {
-        size_t pairs = items / 2;
-        items = leaf = pair = 0;
-        while (items < 2 * m - 2 && (leaf < m || pair < pairs)) {
-            uint32_t w = leaf < m ? (uint32_t)(p->key[leaf] >> 9) : 0;
-            uint32_t both = pair < pairs ? now[2 * pair] + now[2 * pair + 1] : 0;
-            int is_leaf = leaf < m && (pair >= pairs || w <= both);
-            next[items] = is_leaf ? w : both;
-            p->is_leaf[l][items++] = (uint8_t)is_leaf;
-            leaf += (size_t)is_leaf;
-            pair += (size_t)!is_leaf;
+        const size_t pairs = items / 2, end = bsn_min(take, m + pairs);
+        leaf = pair = 0;
+        now[2 * pairs] = 0xFFFFFFFF; /* behind the last pair: a leaf, if there is one, is no heavier */
+        now[2 * pairs + 1] = 0;
+        for (items = 0; items < end; items++) {
+            const uint32_t both = now[2 * pair] + now[2 * pair + 1];
+            if (leaf < m && key[leaf] >> 9 <= both) {
+                next[items] = (uint32_t)(key[leaf++] >> 9);
+                p->is_leaf[l - 1][items] = 1;
+            } else {
+                next[items] = both;
+                pair++;
+                p->is_leaf[l - 1][items] = 0;
+            }
         }
         swap = now;
         now = next;
         next = swap;
     }
-    take = 2 * m - 2;
     for (l = BSN_LIMIT; l-- > 0;) {
-        for (i = leaf = 0; i < take; i++) leaf += p->is_leaf[l][i];
-        for (i = 0; i < leaf; i++) length[256 - (p->key[i] & 511)]++;
+        for (i = leaf = 0; i < take && l; i++) leaf += p->is_leaf[l - 1][i];
+        taken[l] = (unsigned)(l ? leaf : take);
         take = 2 * (take - leaf);
     }
+}
+
+BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i)
+{
+    unsigned l, length = 0;
+    for (l = 0; l < BSN_LIMIT; l++) length += taken[l] > i;
+    return length;
+}
+
+/* The counts that are not 0 as keys in ascending order; returns how many. */
+static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
+{
+    size_t m = 0;
+    unsigned s, end;
+    for (bsn_counted(count, &s, &end); s < end; s++)
+        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    if (escapes) p->key[m++] = (uint64_t)escapes << 9;
+    bsn_sort(p->key, m);
+    return m;
+}
+
+/* Code lengths of symbols 0 .. 256. */
+static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
+{
+    const size_t m = bsn_sort_counts(p, count, count[256]);
+    unsigned taken[BSN_LIMIT];
+    size_t i;
+    memset(length, 0, 257);
+    if (m == 1) length[256 - (p->key[0] & 511)] = 1;
+    if (m < 2) return;
+    bsn_package_merge(p, p->key, m, taken);
+    for (i = 0; i < m; i++) length[256 - (p->key[i] & 511)] = (uint8_t)bsn_package_length(taken, i);
 }
 
 /* ---- canonical order ---- */
@@ -2374,7 +2396,7 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
 static unsigned bsn_next_by_bits(unsigned s, unsigned *bits)
 {
     const unsigned low = s & (0u - s), sum = s + low;
-    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (((s ^ sum) >> 2) / low);
+    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (s ^ sum) >> (2 + bsn_lowest_bit(low));
 }
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
@@ -3136,7 +3158,7 @@ typedef struct bsn_writer {
     unsigned base;                    /* of that window */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
-    int counted;        /* lists->count holds the counts of the list that comes next */
+    int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -3230,9 +3252,9 @@ typedef struct bsn_choice {
 
 /* Chooses codes: a symbol is kept where its count * 2^shift exceeds the total, the others escape. `lost` is the weight
  * of elements that were not counted; their escapes are not in the bits. Where `nested`, escapes may be coded again.
- * Leaves the lengths in x->length. Nothing is done where just `same` symbols would be kept. */
+ * Leaves the lengths in x->length. */
 static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint32_t total, uint32_t lost,
-                                   unsigned shift, int nested, unsigned same)
+                                   unsigned shift, int nested)
 {
     bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
     uint32_t dropped[257], escapes = lost;
@@ -3256,7 +3278,7 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
         choice.kept++;
         escapes = 0;
     }
-    if (!choice.kept || choice.kept == same || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
+    if (!choice.kept || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
         return choice;
     x->weight[256] = escapes;
     bsn_lengths(&x->package, x->length, x->weight);
@@ -3274,6 +3296,124 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
         choice.bits += coded < raw ? coded : raw;
     } else {
         choice.bits += 8 * (uint64_t)escapes;
+    }
+    return choice;
+}
+
+#define BSN_KEY_SYMBOL(key) (256 - (unsigned)((key) & 511))
+
+/* Bits of the table of a tree for these keys, the escape's among them or not. */
+static unsigned bsn_keys_table(const uint64_t *key, size_t m)
+{
+    unsigned first = 255, last = 0;
+    size_t i;
+    for (i = 0; i < m; i++) {
+        const unsigned s = BSN_KEY_SYMBOL(key[i]);
+        if (s == 256) continue;
+        if (s < first) first = s;
+        if (s > last) last = s;
+    }
+    return 24 + 4 * (last - first + 1) + 4 * (unsigned)m;
+}
+
+/* Bits that a tree for keys in ascending order, whose weights sum up to n, takes at least. Where one symbol is half of all or
+ * more, it has a code of 1 bit in the best of all trees, and the others have 1 and what they take by themselves; the entropy
+ * is a bound for what is left, less what logarithms are off by. */
+static uint64_t bsn_keys_least(const uint64_t *key, size_t m, uint64_t n)
+{
+    uint64_t bits = bsn_keys_table(key, m), entropy;
+    for (; m > 1 && 2 * (key[m - 1] >> 9) >= n; n -= key[--m] >> 9) bits += n;
+    if (m < 2) return bits;
+    entropy = n * bsn_log2_fixed((uint32_t)n);
+    while (m--) entropy -= (key[m] >> 9) * bsn_log2_fixed((uint32_t)(key[m] >> 9));
+    entropy >>= BSN_LOG2_ONE;
+    return bits + (entropy > 16 ? entropy - 16 : 0);
+}
+
+static uint64_t bsn_keys_bits(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
+{
+    uint64_t bits = bsn_keys_table(key, m);
+    size_t i;
+    bsn_package_merge(p, key, m, taken);
+    for (i = 0; i < m; i++) bits += (key[i] >> 9) * bsn_package_length(taken, i);
+    return bits;
+}
+
+/* Keys `from` and up are kept, those below, if any, are one escape, whose key goes to its place among those kept, and to that end
+ * these move down over the last one that escapes; returns that one. And back. */
+static uint64_t bsn_keys_escape(uint64_t *key, size_t from, size_t used, uint32_t escapes)
+{
+    const uint64_t over = key[from - 1], escape = (uint64_t)escapes << 9;
+    for (; from < used && key[from] < escape; from++) key[from - 1] = key[from];
+    key[from - 1] = escape;
+    return over;
+}
+
+static void bsn_keys_back(uint64_t *key, size_t from, uint64_t over)
+{
+    size_t at = from - 1;
+    while (key[at] & 511) at++;
+    for (; at >= from; at--) key[at] = key[at - 1];
+    key[at] = over;
+}
+
+/* The best of the choices that bsn_choose_codes makes for exact counts and `shift` from `first` to `last`, of equal ones the
+ * first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts are sorted once, and choices that
+ * cannot be the best, as their bounds tell, are not made. */
+static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
+                                   unsigned last, int nested, uint64_t best)
+{
+    bsn_package *p = &x->package;
+    const size_t used = bsn_sort_counts(p, count, 0);
+    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
+    uint64_t least[5], over = 0;
+    uint32_t escapes[5];
+    size_t from[5], i;
+    unsigned taken[BSN_LIMIT], choices = 0, chosen = 0, j, k;
+    for (; first <= last; first++) {
+        uint32_t sum = 0;
+        for (i = 0; i < used && (p->key[i] >> 9) << first <= n; i++) sum += (uint32_t)(p->key[i] >> 9);
+        if (i == 1) i = sum = 0; /* an escape would cost as much as a code */
+        if (i == used || used - i + (i > 0) > 256 || used - i + (i > 0) < 2) continue;
+        if (choices && from[choices - 1] == i) continue;
+        least[choices] = 0;
+        if (i) {
+            const uint64_t coded = sum >= BSN_MIN_TREE && nested ? bsn_keys_least(p->key, i, sum) : BSN_NEVER;
+            least[choices] = coded < 8 * (uint64_t)sum ? coded : 8 * (uint64_t)sum;
+            over = bsn_keys_escape(p->key, i, used, sum);
+        }
+        least[choices] += bsn_keys_least(p->key + i - (i > 0), used - i + (i > 0), n);
+        if (i) bsn_keys_back(p->key, i, over);
+        escapes[choices] = sum;
+        from[choices++] = i;
+    }
+    for (k = choices; k; k--) {
+        uint64_t bits = 0;
+        unsigned kind = BSN_LIST_TREE;
+        size_t m;
+        for (i = j = 0; i < choices; i++)
+            if (least[i] < least[j]) j = (unsigned)i;
+        if (least[j] >= best || least[j] > choice.bits) break;
+        least[j] = BSN_NEVER;
+        i = from[j];
+        m = used - i + (i > 0);
+        if (i) {
+            const uint64_t raw = 8 * (uint64_t)escapes[j];
+            const uint64_t coded = escapes[j] >= BSN_MIN_TREE && nested ? bsn_keys_bits(p, p->key, i, taken) : BSN_NEVER;
+            kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
+            bits = coded < raw ? coded : raw;
+            over = bsn_keys_escape(p->key, i, used, escapes[j]);
+        }
+        bits += bsn_keys_bits(p, p->key + i - (i > 0), m, taken);
+        if (bits < best && (bits < choice.bits || (bits == choice.bits && j < chosen))) {
+            choice.bits = bits;
+            choice.kind = kind;
+            choice.kept = (unsigned)(used - i);
+            chosen = j;
+            memset(length, 0, 257);
+            while (m--) length[BSN_KEY_SYMBOL(p->key[i - (i > 0) + m])] = (uint8_t)bsn_package_length(taken, m);
+        }
+        if (i) bsn_keys_back(p->key, i, over);
     }
     return choice;
 }
@@ -3317,7 +3457,7 @@ static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t gro
     }
 }
 
-/* The mask [symbol > t], t = 0 or 2. */
+/* The mask [symbol > t], t = 0, 2 or 15. */
 static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
 {
     uint8_t last[64], bits[8];
@@ -3436,7 +3576,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
+    unsigned kind = BSN_LIST_RAW, s, end, j;
     bsn_choice choice;
     size_t i;
 
@@ -3493,20 +3633,16 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 
     if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
         const int nested = w->level != BITSNAP_FAST;
-        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested, 0);
+        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested);
         if (choice.bits / 8 >= (uint64_t)total) return BSN_LIST_RAW;
         memcpy(t->length, x->length, sizeof t->length);
         return choice.kind;
     }
     /* exact counts: weigh the alternatives, but of an escape's list only one */
-    for (shift = first; shift <= last; shift++) {
-        choice = bsn_choose_codes(x, h, n, 0, shift, item->level == 0, same);
-        same = choice.kept;
-        if (choice.bits < best) {
-            best = choice.bits;
-            memcpy(t->length, x->length, sizeof t->length);
-            kind = choice.kind;
-        }
+    choice = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
+    if (choice.bits < best) {
+        best = choice.bits;
+        kind = choice.kind;
     }
     if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
         best = bits;
@@ -4559,10 +4695,11 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            if (size == 1) {
+            if (size == 1 && !w->counted) {
                 memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
+            w->counted = 0;
             plan = w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
                                                       : bsn_plan_words(w->lists, words, n, width, size, used, 1);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
@@ -6116,7 +6253,7 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
         bsn_choice choice;
         memset(folded, 0, sizeof folded);
         for (s = 0; s < 256; s++) folded[s >> (8 - bits)] += count[s];
-        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1, 0);
+        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1);
         if (choice.bits == BSN_NEVER) continue;
         choice.bits += (8 - bits) * (uint64_t)n;
         if (choice.bits < best) {
@@ -6697,6 +6834,10 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             memset(words + i * width, 0, m * width);
             continue;
         }
+        if (i + m < n) {
+            bsn_prefetch(base + m * base_width, m * base_width);
+            bsn_prefetch(from + m * width, m * width);
+        }
         p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
         *any |= bsn_subtract(c->kernels, words + i * width, from, p, m, width);
         if (step && i % step == 0) {
@@ -6715,6 +6856,33 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
         bsn_census_end(x);
     }
     return 0;
+}
+
+/* Counts the n words of class k, which are bytes: those below 16 are tokens by themselves, and so have been counted. Returns 0,
+ * and counts nothing, where more than few are not. */
+static int bsn_count_class(bsn_work *w, const bsn_context *c, const bsn_classes *t, unsigned k, const uint8_t *words, size_t n)
+{
+    const bsn_census *x = bsn_census_place(w, c);
+    uint32_t *h = w->lists.count, sum = 0;
+    uint8_t *mask = w->plane[0];
+    unsigned s, i;
+    size_t j, at;
+    memset(h, 0, 256 * sizeof *h);
+    for (s = 0; s < 256; s++)
+        for (i = 0; i < 16 && t->of[s] == k && x->of_symbol[s]; i++) {
+            h[i] += x->token[s][i];
+            sum += x->token[s][i];
+        }
+    if (n - sum > n / 16) return 0;
+    for (at = 0; at < n && sum < n; at += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - at);
+        bsn_mask_above(c->kernels, mask, words + at, m, 15);
+        for (j = 0; j < m; j += 64) {
+            uint64_t some = bsn_mask_word(mask, j, m);
+            for (; some; some &= some - 1) h[words[at + j + bsn_lowest_bit(some)]]++;
+        }
+    }
+    return 1;
 }
 
 /* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
@@ -6777,6 +6945,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     }
     for (k = 0; k < classes; k++) {
         const unsigned size = (unsigned)bsn_classes_size(&t, k);
+        wr.counted = (t.narrow >> k & 1) && most > 1 && !sampled && counts[k] && bsn_count_class(w, c, &t, k, words, counts[k]);
         bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
         words += counts[k] * size + 64;
     }

@@ -887,7 +887,7 @@ static void mask_above(void)
     unsigned kind, t;
     for (groups = 0; groups <= 33; groups++) {
         for (kind = 0; kind < SYMBOL_KINDS + 1; kind++) {
-            for (t = 0; t <= 2; t += 2) {
+            for (t = 0; t <= 15; t += t ? 13 : 2) {
                 uint8_t *list = at_end(0, 64 * groups, groups & 7), *mask = place(1, 8 * groups, kind & 1);
                 fill_symbols(list, 64 * groups, kind);
                 for (i = 0; i < 64 * groups && kind == SYMBOL_KINDS; i++) list[i] = (uint8_t)(test_below(6) * (test_below(40) ? 1 : 51));
