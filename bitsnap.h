@@ -6786,7 +6786,7 @@ static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 }
 
 /* Symbols that wait to be counted: few calls for many are faster. */
-#define BSN_WAITING (4 * BSN_CHUNK)
+#define BSN_WAITING (7 * BSN_CHUNK)
 BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */

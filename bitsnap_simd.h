@@ -166,12 +166,10 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
-BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+/* Where a window of so many symbols holds most of 256 samples, and how many of them. */
+BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
-    memset(sample, 0, 256 * sizeof *sample);
-    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
     for (i = 0; i < window; i++) sum += sample[i];
     *inside = sum;
     for (i = window; i < 256; i++) {
@@ -182,6 +180,15 @@ BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned
         }
     }
     return base;
+}
+
+/* The same of a list, n >= 256, of which the samples are taken. */
+BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+{
+    unsigned i;
+    memset(sample, 0, 256 * sizeof *sample);
+    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
+    return bsn_best_window(sample, window, inside);
 }
 
 /* Places of the bits that are set, in order: a shuffle that moves these to the front. */
@@ -1441,11 +1448,21 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *wo
     BSN_UNROLL
     for (k = 0; k < count; k++) list[k] = t->list[k];
     for (groups *= 2; groups; groups--, words += 64, elements += 64) {
+        const __m256i any = _mm256_or_si256(BSN_LOAD256(words), BSN_LOAD256(words + 32));
         __m256i of[8];
         uint32_t m[8];
         bsn_avx2_classes(of, elements, less, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) m[k] = (uint32_t)_mm256_movemask_epi8(of[k]);
+        if (_mm256_testz_si256(any, any)) { /* nothing has changed */
+            BSN_UNROLL
+            for (k = 0; k < count; k++) {
+                BSN_STORE256(list[k], any);
+                if (!(narrow >> k & 1)) BSN_STORE256(list[k] + 32, any);
+                list[k] += (narrow >> k & 1 ? 1 : 2) * bsn_x86_ones(m[k]);
+            }
+            continue;
+        }
         BSN_UNROLL
         for (i = 0; i < 4; i++) {
             const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_and_si128(x, low8), x);
@@ -2376,17 +2393,22 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
     }
 }
 
-/* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
+/* Where 16 (32, 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     unsigned base, inside = 0;
     if (n >= 8192) {
-        base = bsn_sampled_window(list, n, 32, scratch, &inside);
+        base = bsn_sampled_window(list, n, 16, scratch, &inside);
+        if (inside >= 253) {
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 2);
+            return;
+        }
+        base = bsn_best_window(scratch, 32, &inside);
         if (inside >= 250) {
             bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
-        base = bsn_sampled_window(list, n, 56, scratch, &inside);
+        base = bsn_best_window(scratch, 56, &inside);
         if (inside >= 240) {
             bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
             return;
