@@ -3159,6 +3159,7 @@ typedef struct bsn_writer {
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
+    const uint32_t *lengths; /* of the words that come next: how many have so many bits; null: not known */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -4556,9 +4557,10 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 }
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
- * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`. */
+ * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
+ * `lengths`: how many words have so many bits, or null. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size,
-        unsigned used, unsigned times)
+        unsigned used, unsigned times, const uint32_t *lengths)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -4568,10 +4570,14 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     memset(fine, 0, BSN_FINE * sizeof *fine);
     memset(beyond, 0, sizeof beyond);
     memset(length, 0, sizeof length);
-    if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
-    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
-    length[0] = fine[0];
-    for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+    if (lengths) {
+        memcpy(length, lengths, sizeof length);
+    } else {
+        if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
+        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
+        length[0] = fine[0];
+        for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+    }
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
         middle = i;
@@ -4580,7 +4586,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least) { /* again without the low bits that stand apart in any case */
+    if (least || lengths) { /* again without the low bits that stand apart in any case */
         memset(fine, 0, BSN_FINE * sizeof *fine);
         memset(beyond, 0, sizeof beyond);
         if (size == 1)
@@ -4650,7 +4656,7 @@ static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_
     size_t i, m = 0;
     for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
             memcpy(room + m * width, words + i * width, 64 * width);
-    plan = bsn_plan_words(x, room, m, width, width, 0, 8);
+    plan = bsn_plan_words(x, room, m, width, width, 0, 8, NULL);
     if (plan.limit) return plan;
     for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
     if (all > 255) plan.limit = 255;
@@ -4691,6 +4697,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
+        const uint32_t *lengths = level ? NULL : w->lengths;
         bsn_words_plan plan = { 0, 0, 0 };
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
@@ -4701,7 +4708,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             }
             w->counted = 0;
             plan = w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
-                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1);
+                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1, lengths);
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
         if (raw) {
@@ -6281,6 +6288,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->counted = 0;
     wr->thorough = 0;
     wr->sampled = 0;
+    wr->lengths = NULL;
 }
 
 /* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
@@ -6584,7 +6592,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
             bsn_element_store(room.words + (i + j) * width, word, width);
         }
     }
-    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1).bits + bsn_scales_bits(w, c, &s);
+    bits = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1, NULL).bits + bsn_scales_bits(w, c, &s);
     if (!bsn_plain_takes(w, c, elements, n, bits + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -6858,31 +6866,44 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     return 0;
 }
 
-/* Counts the n words of class k, which are bytes: those below 16 are tokens by themselves, and so have been counted. Returns 0,
- * and counts nothing, where more than few are not. */
-static int bsn_count_class(bsn_work *w, const bsn_context *c, const bsn_classes *t, unsigned k, const uint8_t *words, size_t n)
+/* How many words of class k have so many bits; counts those below 16, which are tokens by themselves; returns how many these are. */
+static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t length[65], uint32_t count[16])
 {
-    const bsn_census *x = bsn_census_place(w, c);
-    uint32_t *h = w->lists.count, sum = 0;
-    uint8_t *mask = w->plane[0];
+    uint32_t sum = 0;
     unsigned s, i;
-    size_t j, at;
-    memset(h, 0, 256 * sizeof *h);
-    for (s = 0; s < 256; s++)
-        for (i = 0; i < 16 && t->of[s] == k && x->of_symbol[s]; i++) {
-            h[i] += x->token[s][i];
-            sum += x->token[s][i];
-        }
-    if (n - sum > n / 16) return 0;
-    for (at = 0; at < n && sum < n; at += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - at);
-        bsn_mask_above(c->kernels, mask, words + at, m, 15);
+    memset(length, 0, 65 * sizeof *length);
+    memset(count, 0, 16 * sizeof *count);
+    for (s = 0; s < 256; s++) {
+        if (t->of[s] != k || !x->of_symbol[s]) continue;
+        for (i = 0; i < 16; i++) count[i] += x->token[s][i];
+        for (i = 16; i < x->tokens; i++) length[5 + (i - 16) / 2] += x->token[s][i];
+    }
+    for (i = 0; i < 16; i++) {
+        length[i ? bsn_log2(i) + 1 : 0] += count[i];
+        sum += count[i];
+    }
+    return sum;
+}
+
+/* Counts of n words that are bytes, of which those below 16 have been counted already: the others, where they are few, else all. */
+static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
+{
+    uint32_t *h = w->lists->count;
+    size_t i, j;
+    if (others > n / 16) {
+        memset(h, 0, 256 * sizeof *h);
+        w->kernels->histogram(h, words, n, w->lists->tables);
+        return;
+    }
+    memset(h + 16, 0, 240 * sizeof *h);
+    for (i = 0; i < n && others; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_mask_above(w->kernels, mask, words + i, m, 15);
         for (j = 0; j < m; j += 64) {
             uint64_t some = bsn_mask_word(mask, j, m);
-            for (; some; some &= some - 1) h[words[at + j + bsn_lowest_bit(some)]]++;
+            for (; some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
         }
     }
-    return 1;
 }
 
 /* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
@@ -6897,6 +6918,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     bsn_census *census = bsn_census_place(w, c);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
     uint8_t borders[BSN_CLASSES] = { 0 };
+    uint32_t length[65];
     unsigned classes = 1, k, s;
     bsn_classes t;
     bsn_writer wr;
@@ -6945,7 +6967,12 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     }
     for (k = 0; k < classes; k++) {
         const unsigned size = (unsigned)bsn_classes_size(&t, k);
-        wr.counted = (t.narrow >> k & 1) && most > 1 && !sampled && counts[k] && bsn_count_class(w, c, &t, k, words, counts[k]);
+        if (most > 1 && !sampled && counts[k]) {
+            const size_t others = counts[k] - bsn_class_words(census, &t, k, length, w->lists.count);
+            wr.lengths = length;
+            wr.counted = (int)(t.narrow >> k & 1);
+            if (wr.counted) bsn_count_others(&wr, words, counts[k], others, w->plane[0]);
+        }
         bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
         words += counts[k] * size + 64;
     }

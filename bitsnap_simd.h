@@ -705,10 +705,16 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
     const size_t step = width == 1 ? 8 : 16, elements = step / width;
     const unsigned all = (1u << elements) - 1;
     size_t ones_left = bsn_bmi2_count(mask, n) * width, zeros_left = n * width - ones_left, i;
+    const int sparse = !zeros && ones_left < n * width / 128; /* most of 64 are then passed over at once */
     for (i = 0; i + elements <= n; i += elements, list += step) {
         const unsigned set = mask[i / 8] >> (i & 7) & all;
         const size_t c = bsn_x86_ones(set) * width;
         const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
+        if (sparse && i % 64 == 0 && n - i > 64 && !bsn_load64(mask + i / 8)) { /* none of these are wanted */
+            i += 64 - elements;
+            list += 64 * width - step;
+            continue;
+        }
         if (ones) {
             bsn_avx2_pick(width, ones, x, set, step, ones_left);
             ones += c;
