@@ -3566,8 +3566,9 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. */
-static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
+/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
+ * kernels.) */
+BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
     bsn_lists *x = w->lists;
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];

@@ -3035,25 +3035,22 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_dwords(unsigned width, const uint8_t *p
     return width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(p)) : _mm512_loadu_si512(p);
 }
 
-/* Counts n words, 16 at a time, as bsn_avx2_token_places does; rounding towards 0 keeps exponents of words above 2^24. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, const uint8_t *symbols, const uint8_t *words, size_t n, unsigned width)
+/* Counts n words. Their places, found 16 at a time as in bsn_avx2_token_places, replace the symbols: what has just been stored
+ * is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *symbols, const uint8_t *words, size_t n, unsigned width)
 {
-    uint32_t place[16];
-    unsigned i;
-    for (; n; symbols += 16 * width, words += 16 * width) {
-        const __m512i s = bsn_avx512_dwords(width, symbols), x = bsn_avx512_dwords(width, words);
+    size_t i;
+    for (i = 0; i < n; i += 16) {
+        const __m512i s = bsn_avx512_dwords(width, symbols + i * width), x = bsn_avx512_dwords(width, words + i * width);
         const __m512 f = _mm512_cvt_roundepu32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f), 22);
         const __m512i token = _mm512_mask_sub_epi32(x, _mm512_cmpgt_epu32_mask(x, _mm512_set1_epi32(15)), bits,
                                                     _mm512_set1_epi32(2 * 127 - 8));
-        _mm512_storeu_si512(place, _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3))));
-        if (n < 16) {
-            for (i = 0; i < n; i++) count[place[i]]++;
-            return;
-        }
-        for (i = 0; i < 16; i++) count[place[i]]++;
-        n -= 16;
+        const __m512i place = _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3)));
+        if (width == 2) BSN_STORE256(symbols + 2 * i, _mm512_cvtepi32_epi16(place));
+        else _mm512_storeu_si512(symbols + 4 * i, place);
     }
+    for (i = 0; i < n; i++) count[bsn_element_load(symbols + i * width, width)]++;
 }
 
 /* Words that are not 0 are collected, with their symbols, before they are counted. */

@@ -55,7 +55,7 @@ static int marked(const uint8_t *p, size_t n, int front)
 
 /* ---- data ---- */
 
-enum { RANDOM, ZEROS, ONES, SPARSE, DENSE, ALTERNATING, RUNS, HALVES, KINDS };
+enum { RANDOM, ZEROS, ONES, SPARSE, DENSE, ALTERNATING, RUNS, RARE, HALVES, KINDS };
 
 static void fill(uint8_t *p, size_t n, unsigned kind)
 {
@@ -71,6 +71,7 @@ static void fill(uint8_t *p, size_t n, unsigned kind)
         case DENSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) | x >> 5 | x >> 23 | x >> 41); break;
         case ALTERNATING: p[i] = 0x55; break;
         case RUNS: p[i] = x >> (i % 8) & 1 ? 0xFF : 0; break; /* whole bytes */
+        case RARE: p[i] = test_below(40) ? 0 : (uint8_t)(1u << (x >> (8 * (i % 8)) & 7)); break;
         default: p[i] = i < n / 2 ? 0xFF : 0; break;
         }
     }
