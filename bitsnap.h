@@ -6777,12 +6777,13 @@ typedef struct bsn_ids {
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
-/* Which elements choosing classes goes by, and as how many: chunks in turn, at level fast one of eight. */
+/* So many classes n elements may have. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
 {
     return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
 }
 
+/* One chunk in so many elements is counted for choosing them: at level fast one of eight. */
 BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 {
     return c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 * BSN_CHUNK : BSN_CHUNK;
