@@ -925,6 +925,9 @@ typedef struct bsn_classes {
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
+/* What is counted of words for choosing classes, see DELTA. */
+typedef struct bsn_census bsn_census;
+
 /* How numbers are quantized, and how far they are from what they become: see QUANTIZE. */
 typedef struct bsn_log bsn_log;
 typedef struct bsn_errors bsn_errors;
@@ -979,7 +982,7 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
-    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0 or 2 */
+    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0, 2 or 15 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
     void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
@@ -988,6 +991,10 @@ struct bitsnap_kernels {
     void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
     /* each word to the list of the class of its element, as a byte where the class is narrow */
     void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
+    /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */
+    uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
+    /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
+    void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
     /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, bsn_log_words, bsn_log_errors and
      * bsn_log_numbers; all null where there are none */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
@@ -2199,8 +2206,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 typedef struct bsn_package {
     uint64_t key[257];          /* weight << 9 | 256 - symbol, ascending */
-    uint32_t weight[2][514];    /* items of this list and of the next */
-    uint8_t is_leaf[BSN_LIMIT][514];
+    uint32_t weight[2][516];    /* items of this list and of the next */
+    uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
 
 BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
@@ -2228,51 +2235,73 @@ static void bsn_sort(uint64_t *key, size_t n)
     }
 }
 
-/* Package-merge (Larmore and Hirschberg): list 1 is the leaves by weight; each further list merges the
- * leaves with the pairs of the list before, the leaf first where weights are equal; of the last list the
- * first 2m - 2 items are taken, and a leaf's length is the number of lists it is taken in. Symbols 0 .. 256. */
-static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
+/* Package-merge (Larmore and Hirschberg) of m >= 2 keys: list 1 is the leaves by weight; each further list merges the leaves
+ * with the pairs of the list before, the leaf first where weights are equal; of the last list the first 2m - 2 items are taken,
+ * and of each one before those that are in the pairs taken. So many leaves of list l are: taken[l]; key i has a code as long as
+ * there are lists of which more than i are. */
+static void bsn_package_merge(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
 {
-    size_t m = 0, items, take, i, leaf, pair;
-    unsigned l, s, end;
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
-    memset(length, 0, 257);
-    for (bsn_counted(count, &s, &end); s < end; s++)
-        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
-    if (count[256]) p->key[m++] = (uint64_t)count[256] << 9;
-    if (m == 0) return;
-    if (m == 1) {
-        length[256 - (p->key[0] & 511)] = 1;
-        return;
-    }
-    bsn_sort(p->key, m);
-    for (i = 0; i < m; i++) {
-        now[i] = (uint32_t)(p->key[i] >> 9);
-        p->is_leaf[0][i] = 1;
-    }
-    items = m;
+    size_t items = m, take = 2 * m - 2, leaf, pair, i;
+    unsigned l;
+    for (i = 0; i < m; i++) now[i] = (uint32_t)(key[i] >> 9);
     for (l = 1; l < BSN_LIMIT; l++) {
-        size_t pairs = items / 2;
-        items = leaf = pair = 0;
-        while (items < 2 * m - 2 && (leaf < m || pair < pairs)) {
-            uint32_t w = leaf < m ? (uint32_t)(p->key[leaf] >> 9) : 0;
-            uint32_t both = pair < pairs ? now[2 * pair] + now[2 * pair + 1] : 0;
-            int is_leaf = leaf < m && (pair >= pairs || w <= both);
-            next[items] = is_leaf ? w : both;
-            p->is_leaf[l][items++] = (uint8_t)is_leaf;
-            leaf += (size_t)is_leaf;
-            pair += (size_t)!is_leaf;
+        const size_t pairs = items / 2, end = bsn_min(take, m + pairs);
+        leaf = pair = 0;
+        now[2 * pairs] = 0xFFFFFFFF; /* behind the last pair: a leaf, if there is one, is no heavier */
+        now[2 * pairs + 1] = 0;
+        for (items = 0; items < end; items++) {
+            const uint32_t both = now[2 * pair] + now[2 * pair + 1];
+            if (leaf < m && key[leaf] >> 9 <= both) {
+                next[items] = (uint32_t)(key[leaf++] >> 9);
+                p->is_leaf[l - 1][items] = 1;
+            } else {
+                next[items] = both;
+                pair++;
+                p->is_leaf[l - 1][items] = 0;
+            }
         }
         swap = now;
         now = next;
         next = swap;
     }
-    take = 2 * m - 2;
     for (l = BSN_LIMIT; l-- > 0;) {
-        for (i = leaf = 0; i < take; i++) leaf += p->is_leaf[l][i];
-        for (i = 0; i < leaf; i++) length[256 - (p->key[i] & 511)]++;
+        for (i = leaf = 0; i < take && l; i++) leaf += p->is_leaf[l - 1][i];
+        taken[l] = (unsigned)(l ? leaf : take);
         take = 2 * (take - leaf);
     }
+}
+
+BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i)
+{
+    unsigned l, length = 0;
+    for (l = 0; l < BSN_LIMIT; l++) length += taken[l] > i;
+    return length;
+}
+
+/* The counts that are not 0 as keys in ascending order; returns how many. */
+static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
+{
+    size_t m = 0;
+    unsigned s, end;
+    for (bsn_counted(count, &s, &end); s < end; s++)
+        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    if (escapes) p->key[m++] = (uint64_t)escapes << 9;
+    bsn_sort(p->key, m);
+    return m;
+}
+
+/* Code lengths of symbols 0 .. 256. */
+static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
+{
+    const size_t m = bsn_sort_counts(p, count, count[256]);
+    unsigned taken[BSN_LIMIT];
+    size_t i;
+    memset(length, 0, 257);
+    if (m == 1) length[256 - (p->key[0] & 511)] = 1;
+    if (m < 2) return;
+    bsn_package_merge(p, p->key, m, taken);
+    for (i = 0; i < m; i++) length[256 - (p->key[i] & 511)] = (uint8_t)bsn_package_length(taken, i);
 }
 
 /* ---- canonical order ---- */
@@ -2377,7 +2406,7 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
 static unsigned bsn_next_by_bits(unsigned s, unsigned *bits)
 {
     const unsigned low = s & (0u - s), sum = s + low;
-    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (((s ^ sum) >> 2) / low);
+    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (s ^ sum) >> (2 + bsn_lowest_bit(low));
 }
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
@@ -3145,7 +3174,8 @@ typedef struct bsn_writer {
     unsigned base;                    /* of that window */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
-    int counted;        /* lists->count holds the counts of the list that comes next */
+    int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
+    const uint32_t *lengths; /* of the words that come next: how many have so many bits; null: not known */
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
@@ -3240,9 +3270,9 @@ typedef struct bsn_choice {
 
 /* Chooses codes: a symbol is kept where its count * 2^shift exceeds the total, the others escape. `lost` is the weight
  * of elements that were not counted; their escapes are not in the bits. Where `nested`, escapes may be coded again.
- * Leaves the lengths in x->length. Nothing is done where just `same` symbols would be kept. */
+ * Leaves the lengths in x->length. */
 static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint32_t total, uint32_t lost,
-                                   unsigned shift, int nested, unsigned same)
+                                   unsigned shift, int nested)
 {
     bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
     uint32_t dropped[257], escapes = lost;
@@ -3266,7 +3296,7 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
         choice.kept++;
         escapes = 0;
     }
-    if (!choice.kept || choice.kept == same || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
+    if (!choice.kept || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
         return choice;
     x->weight[256] = escapes;
     bsn_lengths(&x->package, x->length, x->weight);
@@ -3284,6 +3314,124 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
         choice.bits += coded < raw ? coded : raw;
     } else {
         choice.bits += 8 * (uint64_t)escapes;
+    }
+    return choice;
+}
+
+#define BSN_KEY_SYMBOL(key) (256 - (unsigned)((key) & 511))
+
+/* Bits of the table of a tree for these keys, the escape's among them or not. */
+static unsigned bsn_keys_table(const uint64_t *key, size_t m)
+{
+    unsigned first = 255, last = 0;
+    size_t i;
+    for (i = 0; i < m; i++) {
+        const unsigned s = BSN_KEY_SYMBOL(key[i]);
+        if (s == 256) continue;
+        if (s < first) first = s;
+        if (s > last) last = s;
+    }
+    return 24 + 4 * (last - first + 1) + 4 * (unsigned)m;
+}
+
+/* Bits that a tree for keys in ascending order, whose weights sum up to n, takes at least. Where one symbol is half of all or
+ * more, it has a code of 1 bit in the best of all trees, and the others have 1 and what they take by themselves; the entropy
+ * is a bound for what is left, less what logarithms are off by. */
+static uint64_t bsn_keys_least(const uint64_t *key, size_t m, uint64_t n)
+{
+    uint64_t bits = bsn_keys_table(key, m), entropy;
+    for (; m > 1 && 2 * (key[m - 1] >> 9) >= n; n -= key[--m] >> 9) bits += n;
+    if (m < 2) return bits;
+    entropy = n * bsn_log2_fixed((uint32_t)n);
+    while (m--) entropy -= (key[m] >> 9) * bsn_log2_fixed((uint32_t)(key[m] >> 9));
+    entropy >>= BSN_LOG2_ONE;
+    return bits + (entropy > 16 ? entropy - 16 : 0);
+}
+
+static uint64_t bsn_keys_bits(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
+{
+    uint64_t bits = bsn_keys_table(key, m);
+    size_t i;
+    bsn_package_merge(p, key, m, taken);
+    for (i = 0; i < m; i++) bits += (key[i] >> 9) * bsn_package_length(taken, i);
+    return bits;
+}
+
+/* Keys `from` and up are kept, those below, if any, are one escape, whose key goes to its place among those kept, and to that end
+ * these move down over the last one that escapes; returns that one. And back. */
+static uint64_t bsn_keys_escape(uint64_t *key, size_t from, size_t used, uint32_t escapes)
+{
+    const uint64_t over = key[from - 1], escape = (uint64_t)escapes << 9;
+    for (; from < used && key[from] < escape; from++) key[from - 1] = key[from];
+    key[from - 1] = escape;
+    return over;
+}
+
+static void bsn_keys_back(uint64_t *key, size_t from, uint64_t over)
+{
+    size_t at = from - 1;
+    while (key[at] & 511) at++;
+    for (; at >= from; at--) key[at] = key[at - 1];
+    key[at] = over;
+}
+
+/* The best of the choices that bsn_choose_codes makes for exact counts and `shift` from `first` to `last`, of equal ones the
+ * first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts are sorted once, and choices that
+ * cannot be the best, as their bounds tell, are not made. */
+static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
+                                   unsigned last, int nested, uint64_t best)
+{
+    bsn_package *p = &x->package;
+    const size_t used = bsn_sort_counts(p, count, 0);
+    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
+    uint64_t least[5], over = 0;
+    uint32_t escapes[5];
+    size_t from[5], i;
+    unsigned taken[BSN_LIMIT], choices = 0, chosen = 0, j, k;
+    for (; first <= last; first++) {
+        uint32_t sum = 0;
+        for (i = 0; i < used && (p->key[i] >> 9) << first <= n; i++) sum += (uint32_t)(p->key[i] >> 9);
+        if (i == 1) i = sum = 0; /* an escape would cost as much as a code */
+        if (i == used || used - i + (i > 0) > 256 || used - i + (i > 0) < 2) continue;
+        if (choices && from[choices - 1] == i) continue;
+        least[choices] = 0;
+        if (i) {
+            const uint64_t coded = sum >= BSN_MIN_TREE && nested ? bsn_keys_least(p->key, i, sum) : BSN_NEVER;
+            least[choices] = coded < 8 * (uint64_t)sum ? coded : 8 * (uint64_t)sum;
+            over = bsn_keys_escape(p->key, i, used, sum);
+        }
+        least[choices] += bsn_keys_least(p->key + i - (i > 0), used - i + (i > 0), n);
+        if (i) bsn_keys_back(p->key, i, over);
+        escapes[choices] = sum;
+        from[choices++] = i;
+    }
+    for (k = choices; k; k--) {
+        uint64_t bits = 0;
+        unsigned kind = BSN_LIST_TREE;
+        size_t m;
+        for (i = j = 0; i < choices; i++)
+            if (least[i] < least[j]) j = (unsigned)i;
+        if (least[j] >= best || least[j] > choice.bits) break;
+        least[j] = BSN_NEVER;
+        i = from[j];
+        m = used - i + (i > 0);
+        if (i) {
+            const uint64_t raw = 8 * (uint64_t)escapes[j];
+            const uint64_t coded = escapes[j] >= BSN_MIN_TREE && nested ? bsn_keys_bits(p, p->key, i, taken) : BSN_NEVER;
+            kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
+            bits = coded < raw ? coded : raw;
+            over = bsn_keys_escape(p->key, i, used, escapes[j]);
+        }
+        bits += bsn_keys_bits(p, p->key + i - (i > 0), m, taken);
+        if (bits < best && (bits < choice.bits || (bits == choice.bits && j < chosen))) {
+            choice.bits = bits;
+            choice.kind = kind;
+            choice.kept = (unsigned)(used - i);
+            chosen = j;
+            memset(length, 0, 257);
+            while (m--) length[BSN_KEY_SYMBOL(p->key[i - (i > 0) + m])] = (uint8_t)bsn_package_length(taken, m);
+        }
+        if (i) bsn_keys_back(p->key, i, over);
     }
     return choice;
 }
@@ -3327,7 +3475,7 @@ static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t gro
     }
 }
 
-/* The mask [symbol > t], t = 0 or 2. */
+/* The mask [symbol > t], t = 0, 2 or 15. */
 static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
 {
     uint8_t last[64], bits[8];
@@ -3435,8 +3583,9 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. */
-static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
+/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
+ * kernels.) */
+BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
     bsn_lists *x = w->lists;
     bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
@@ -3446,7 +3595,7 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, same = 0, s, end, shift, j;
+    unsigned kind = BSN_LIST_RAW, s, end, j;
     bsn_choice choice;
     size_t i;
 
@@ -3503,20 +3652,16 @@ static unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 
     if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
         const int nested = w->level != BITSNAP_FAST;
-        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested, 0);
+        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested);
         if (choice.bits / 8 >= (uint64_t)total) return BSN_LIST_RAW;
         memcpy(t->length, x->length, sizeof t->length);
         return choice.kind;
     }
     /* exact counts: weigh the alternatives, but of an escape's list only one */
-    for (shift = first; shift <= last; shift++) {
-        choice = bsn_choose_codes(x, h, n, 0, shift, item->level == 0, same);
-        same = choice.kept;
-        if (choice.bits < best) {
-            best = choice.bits;
-            memcpy(t->length, x->length, sizeof t->length);
-            kind = choice.kind;
-        }
+    choice = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
+    if (choice.bits < best) {
+        best = choice.bits;
+        kind = choice.kind;
     }
     if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
         best = bits;
@@ -3851,15 +3996,28 @@ BSN_DELTA_LOOPS(uint32_t)
 BSN_DELTA_LOOPS(uint64_t)
 #undef BSN_DELTA_LOOPS
 
-/* returns the bits that words have */
-static uint64_t bsn_subtract(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+static uint64_t bsn_subtract_rest(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n)
 {
     switch (width) {
-    case 1: return bsn_subtract_uint8_t(word, a, b, n);
-    case 2: return bsn_subtract_uint16_t(word, a, b, n);
-    case 4: return bsn_subtract_uint32_t(word, a, b, n);
-    default: return bsn_subtract_uint64_t(word, a, b, n);
+    case 1: return bsn_subtract_uint8_t(words, a, b, n);
+    case 2: return bsn_subtract_uint16_t(words, a, b, n);
+    case 4: return bsn_subtract_uint32_t(words, a, b, n);
+    default: return bsn_subtract_uint64_t(words, a, b, n);
     }
+}
+
+static uint64_t bsn_scalar_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    return bsn_subtract_rest(width, words, a, b, 64 * groups);
+}
+
+/* The words of any number of elements; returns the bits that they have. */
+static uint64_t bsn_subtract(const bitsnap_kernels *kernels, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n,
+                             unsigned width)
+{
+    const size_t whole = (n & ~(size_t)63) * width;
+    const uint64_t any = kernels->subtract(width, words, a, b, n / 64);
+    return any | bsn_subtract_rest(width, words + whole, a + whole, b + whole, n % 64);
 }
 
 static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n, unsigned width)
@@ -3944,13 +4102,24 @@ BSN_INLINE unsigned bsn_token(uint64_t x)
 BSN_INLINE unsigned bsn_token_rest(unsigned token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
 
 /* What is counted for choosing borders: words by the symbol of their prediction. */
-typedef struct bsn_census {
+struct bsn_census {
     uint32_t token[256][BSN_TOKENS];
     uint32_t of_symbol[256];
     uint64_t best[BSN_CLASSES + 1][257]; /* bits of the first so many used symbols in so many classes */
     uint16_t from[BSN_CLASSES + 1][257];
     uint8_t symbol[256];                 /* those used */
-} bsn_census;
+    unsigned tokens;                     /* from this one on there are none */
+    unsigned width;
+    bsn_exponent exponent;
+};
+
+static void bsn_census_begin(bsn_census *x, unsigned dtype)
+{
+    memset(x->token, 0, sizeof x->token);
+    memset(x->of_symbol, 0, sizeof x->of_symbol);
+    x->width = bsn_dtypes[dtype].width;
+    x->exponent = bsn_exponent_of(dtype);
+}
 
 /* Words that are 0 are passed over 64 and 8 bytes at a time, as most are. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
@@ -3984,22 +4153,40 @@ BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8
     }
 }
 
-/* x->of_symbol has been counted. */
-/* Elements that are as predicted are those of a symbol that have not been counted. */
+static void bsn_census_rest(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t n)
+{
+    bsn_exponents(symbols, elements, n, x->exponent, x->width);
+    BSN_WIDTHS(x->width, bsn_census_loop, (x, words, symbols, n));
+}
+
+static void bsn_scalar_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    bsn_census_rest(x, symbols, words, elements, 64 * groups);
+}
+
+/* The words of n elements, whose symbols remain to be counted. */
+static void bsn_census_add(const bitsnap_kernels *kernels, bsn_census *x, uint8_t *symbols, const uint8_t *words,
+                           const uint8_t *elements, size_t n)
+{
+    const size_t whole = n & ~(size_t)63;
+    kernels->census(x, symbols, words, elements, n / 64);
+    if (n > whole) bsn_census_rest(x, symbols + whole, words + whole * x->width, elements + whole * x->width, n - whole);
+}
+
+/* Symbols have been counted: elements that are as predicted are those of a symbol that have not been counted by tokens. */
 static void bsn_census_end(bsn_census *x)
 {
     unsigned s, t;
+    x->tokens = 1;
     for (s = 0; s < 256; s++) {
         uint32_t others = 0;
         if (!x->of_symbol[s]) continue;
-        for (t = 1; t < BSN_TOKENS; t++) others += x->token[s][t];
+        for (t = 1; t < BSN_TOKENS; t++) {
+            others += x->token[s][t];
+            if (x->token[s][t] && t >= x->tokens) x->tokens = t + 1;
+        }
         x->token[s][0] = x->of_symbol[s] - others;
     }
-}
-
-static void bsn_census_add(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
-{
-    BSN_WIDTHS(width, bsn_census_loop, (x, words, symbols, n));
 }
 
 /* Classes by their borders, of which those that no element reaches do not count. */
@@ -4248,12 +4435,12 @@ static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, con
 }
 
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
-static uint64_t bsn_class_bits(const uint32_t token[BSN_TOKENS], uint32_t n)
+static uint64_t bsn_class_bits(const uint32_t *token, unsigned tokens, uint32_t n)
 {
     const uint64_t all = bsn_log2_fixed(n);
     uint64_t entropy = 0, bits = 80;
     unsigned t, used = 0;
-    for (t = 0; t < BSN_TOKENS; t++) {
+    for (t = 0; t < tokens; t++) {
         if (!token[t]) continue;
         entropy += token[t] * (all - bsn_log2_fixed(token[t]));
         bits += (uint64_t)token[t] * bsn_token_rest(t);
@@ -4282,10 +4469,10 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
             uint64_t bits;
             const uint32_t *token = x->token[x->symbol[j]];
             if (i && most == 1) break;
-            for (t = 0; t < BSN_TOKENS; t++) sum[t] += token[t];
+            for (t = 0; t < x->tokens; t++) sum[t] += token[t];
             n += x->of_symbol[x->symbol[j]];
             if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue; /* the last class ends with the last symbol */
-            bits = bsn_class_bits(sum, n);
+            bits = bsn_class_bits(sum, x->tokens, n);
             for (k = 1; k <= most; k++) {
                 if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
                 x->best[k][j + 1] = x->best[k - 1][i] + bits;
@@ -4373,9 +4560,10 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 }
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
- * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`. */
+ * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
+ * `lengths`: how many words have so many bits, or null. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size,
-        unsigned used, unsigned times)
+        unsigned used, unsigned times, const uint32_t *lengths)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -4385,10 +4573,14 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     memset(fine, 0, BSN_FINE * sizeof *fine);
     memset(beyond, 0, sizeof beyond);
     memset(length, 0, sizeof length);
-    if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
-    else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
-    length[0] = fine[0];
-    for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+    if (lengths) {
+        memcpy(length, lengths, sizeof length);
+    } else {
+        if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
+        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
+        length[0] = fine[0];
+        for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+    }
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
         middle = i;
@@ -4397,7 +4589,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least) { /* again without the low bits that stand apart in any case */
+    if (least || lengths) { /* again without the low bits that stand apart in any case */
         memset(fine, 0, BSN_FINE * sizeof *fine);
         memset(beyond, 0, sizeof beyond);
         if (size == 1)
@@ -4467,7 +4659,7 @@ static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_
     size_t i, m = 0;
     for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
             memcpy(room + m * width, words + i * width, 64 * width);
-    plan = bsn_plan_words(x, room, m, width, width, 0, 8);
+    plan = bsn_plan_words(x, room, m, width, width, 0, 8, NULL);
     if (plan.limit) return plan;
     for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
     if (all > 255) plan.limit = 255;
@@ -4508,17 +4700,19 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
+        const uint32_t *lengths = level ? NULL : w->lengths;
         bsn_words_plan plan = { 0, 0, 0 };
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            if (!w->plan && size == 1) {
+            if (size == 1 && !w->counted && !w->plan) {
                 memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
-            plan = w->plan                                ? *w->plan
-                 : w->sampled && n >= 16384 && !level     ? bsn_plan_sampled(w->lists, words, n, width, symbols)
-                                                          : bsn_plan_words(w->lists, words, n, width, size, used, 1);
+            w->counted = 0;
+            plan = w->plan                            ? *w->plan
+                 : w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
+                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1, lengths);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -6069,7 +6263,7 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
         bsn_choice choice;
         memset(folded, 0, sizeof folded);
         for (s = 0; s < 256; s++) folded[s >> (8 - bits)] += count[s];
-        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1, 0);
+        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1);
         if (choice.bits == BSN_NEVER) continue;
         choice.bits += (8 - bits) * (uint64_t)n;
         if (choice.bits < best) {
@@ -6098,6 +6292,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->counted = 0;
     wr->thorough = 0;
     wr->sampled = 0;
+    wr->lengths = NULL;
 }
 
 /* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
@@ -6436,7 +6631,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         bsn_scales_get(&s, scale, i, m);
         BSN_WIDTHS(width, bsn_scale_down, (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1);
+    plan = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1, NULL);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -6621,14 +6816,52 @@ typedef struct bsn_ids {
     int same; /* result of encoding: nothing was written, as nothing has changed */
 } bsn_ids;
 
-/* The words of a cell (null: not wanted) and, with `hash`, the cell's hashes, while it is in the cache; leaves that are equal
- * are hashed once. Returns whether all elements are as predicted. *any: the bits that words have. */
+/* So many classes n elements may have. */
+BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
+{
+    return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
+}
+
+/* One chunk in so many elements is counted for choosing them: at level fast one of eight. */
+BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
+{
+    return c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 * BSN_CHUNK : BSN_CHUNK;
+}
+
+static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
+{
+    return (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
+                                  ((sizeof(bsn_census) + 63) & ~(size_t)63));
+}
+
+/* Symbols that wait to be counted: few calls for many are faster. */
+#define BSN_WAITING (7 * BSN_CHUNK)
+BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+
+/* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
+static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
+{
+    bsn_census *x = bsn_census_place(w, c);
+    uint8_t *symbols = w->plane[0];
+    bsn_census_add(c->kernels, x, symbols + waiting, words, base, m);
+    waiting += m;
+    if (waiting < BSN_WAITING) return waiting;
+    c->kernels->histogram(x->of_symbol, symbols, waiting, w->lists.tables);
+    return 0;
+}
+
+/* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
+ * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
+ * have. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
                           int hash, uint64_t *any)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
-    int same = 1, known = 0; /* is the leaf known to be equal? */
-    size_t i;
+    const size_t step = words && bsn_most_classes(c, n) > 1 ? bsn_census_step(c, n) : 0;
+    bsn_census *x = bsn_census_place(w, c);
+    unsigned known = 0; /* bit i: leaf i is known to be equal */
+    int equal = 0, counting = 0;
+    size_t i, waiting = 0;
     *any = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
@@ -6637,23 +6870,81 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             size_t j = i;
             while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
                     bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
-            known = j >= end;
+            equal = j >= end;
+            known |= (unsigned)equal << i / BSN_LEAF;
         }
         if (hash) {
             bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base, i, m, n, base_width);
-            if (known) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
+            if (equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
             else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
         }
         if (!words) continue;
-        p = known ? base : bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
-        if (known || bsn_equal(from, p, m * width)) {
+        if (equal) {
             memset(words + i * width, 0, m * width);
-        } else {
-            *any |= bsn_subtract(words + i * width, from, p, m, width);
-            same = 0;
+            continue;
+        }
+        if (i + m < n) {
+            bsn_prefetch(base + m * base_width, m * base_width);
+            bsn_prefetch(from + m * width, m * width);
+        }
+        p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
+        *any |= bsn_subtract(c->kernels, words + i * width, from, p, m, width);
+        if (step && i % step == 0) {
+            if (!counting) bsn_census_begin(x, c->dtype);
+            counting = 1;
+            waiting = bsn_census_chunk(w, c, words + i * width, p, m, waiting);
         }
     }
-    return same;
+    if (!*any) return 1;
+    if (step && !counting) bsn_census_begin(x, c->dtype);
+    for (i = 0; i < n && step; i += step)
+        if (known >> i / BSN_LEAF & 1)
+            waiting = bsn_census_chunk(w, c, words + i * width, ids->cell + i * width, bsn_min(BSN_CHUNK, n - i), waiting);
+    if (step) {
+        c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
+        bsn_census_end(x);
+    }
+    return 0;
+}
+
+/* How many words of class k have so many bits; counts those below 16, which are tokens by themselves; returns how many these are. */
+static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t length[65], uint32_t count[16])
+{
+    uint32_t sum = 0;
+    unsigned s, i;
+    memset(length, 0, 65 * sizeof *length);
+    memset(count, 0, 16 * sizeof *count);
+    for (s = 0; s < 256; s++) {
+        if (t->of[s] != k || !x->of_symbol[s]) continue;
+        for (i = 0; i < 16; i++) count[i] += x->token[s][i];
+        for (i = 16; i < x->tokens; i++) length[5 + (i - 16) / 2] += x->token[s][i];
+    }
+    for (i = 0; i < 16; i++) {
+        length[i ? bsn_log2(i) + 1 : 0] += count[i];
+        sum += count[i];
+    }
+    return sum;
+}
+
+/* Counts of n words that are bytes, of which those below 16 have been counted already: the others, where they are few, else all. */
+static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
+{
+    uint32_t *h = w->lists->count;
+    size_t i, j;
+    if (others > n / 16) {
+        memset(h, 0, 256 * sizeof *h);
+        w->kernels->histogram(h, words, n, w->lists->tables);
+        return;
+    }
+    memset(h + 16, 0, 240 * sizeof *h);
+    for (i = 0; i < n && others; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_mask_above(w->kernels, mask, words + i, m, 15);
+        for (j = 0; j < m; j += 64) {
+            uint64_t some = bsn_mask_word(mask, j, m);
+            for (; some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
+        }
+    }
 }
 
 /* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
@@ -6661,37 +6952,25 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                  const uint8_t *base, size_t n, uint64_t any)
 {
-    const bsn_exponent exponent = bsn_exponent_of(c->dtype);
-    const unsigned width = c->width, most = exponent.mask && n >= 256 ? c->classes : 1;
-    const size_t sample = c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 : 1; /* chunks, of which one is counted */
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *symbols = words + ((n * width + 127) & ~(size_t)63);
-    uint8_t *dealt = symbols + ((n + 127) & ~(size_t)63);
+    const unsigned width = c->width, most = bsn_most_classes(c, n);
+    const int sampled = bsn_census_step(c, n) > BSN_CHUNK;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
-    bsn_census *census = (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                                ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    bsn_census *census = bsn_census_place(w, c);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
     uint8_t borders[BSN_CLASSES] = { 0 };
+    uint32_t length[65];
     unsigned classes = 1, k, s;
     bsn_classes t;
     bsn_writer wr;
     counts[0] = n;
-    if (most > 1) {
-        memset(census, 0, sizeof *census);
-        for (i = 0; i < n; i += sample * BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            bsn_exponents(symbols, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m, exponent, width);
-            c->kernels->histogram(census->of_symbol, symbols, m, w->lists.tables);
-            bsn_census_add(census, words + i * width, symbols, m, width);
-        }
-        bsn_census_end(census);
-        classes = bsn_choose_borders(census, borders, most);
-    }
+    if (most > 1) classes = bsn_choose_borders(census, borders, most);
     if ((size_t)(end - body) < classes) return 0;
     bsn_classes_begin(&t, c->dtype, borders, classes);
     t.narrow = any < 256;
     if (classes > 1) {
         memset(counts, 0, sizeof counts);
-        if (sample > 1) {
+        if (sampled) {
             size_t above[BSN_CLASSES];
             memset(above, 0, sizeof above);
             for (i = 0; i < n; i += BSN_CHUNK) {
@@ -6704,10 +6983,10 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             t.narrow = 0;
             for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
         }
-        for (k = 0; k < classes && sample == 1; k++) {
+        for (k = 0; k < classes && !sampled; k++) {
             uint32_t larger = 0;
             for (s = 0; s < 256; s++)
-                for (i = BSN_TOKEN_256; i < BSN_TOKENS && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
+                for (i = BSN_TOKEN_256; i < census->tokens && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
             t.narrow |= (unsigned)!larger << k;
         }
     }
@@ -6729,6 +7008,12 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     }
     for (k = 0; k < classes; k++) {
         const unsigned size = (unsigned)bsn_classes_size(&t, k);
+        if (most > 1 && !sampled && counts[k]) {
+            const size_t others = counts[k] - bsn_class_words(census, &t, k, length, w->lists.count);
+            wr.lengths = length;
+            wr.counted = (int)(t.narrow >> k & 1);
+            if (wr.counted) bsn_count_others(&wr, words, counts[k], others, w->plane[0]);
+        }
         bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
         words += counts[k] * size + 64;
     }
@@ -9160,7 +9445,7 @@ static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, si
         const size_t m = bsn_min(512 / width, n - i);
         bsn_add(x, zeros, a + i * width, m, width);
         if (b) bsn_add(y, x, b + i * width, m, width);
-        (void)bsn_subtract(words + i * width, b ? y : zeros, b ? zeros : x, m, width);
+        (void)bsn_subtract_rest(width, words + i * width, b ? y : zeros, b ? zeros : x, m);
     }
 }
 
@@ -9589,6 +9874,8 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    bsn_scalar_subtract,
+    bsn_scalar_census,
     NULL,
     NULL,
     NULL,

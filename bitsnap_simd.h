@@ -166,12 +166,10 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Where a window of so many symbols holds most of 256 samples, and how many of them; n >= 256. */
-BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+/* Where a window of so many symbols holds most of 256 samples, and how many of them. */
+BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
-    memset(sample, 0, 256 * sizeof *sample);
-    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
     for (i = 0; i < window; i++) sum += sample[i];
     *inside = sum;
     for (i = window; i < 256; i++) {
@@ -182,6 +180,15 @@ BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned
         }
     }
     return base;
+}
+
+/* The same of a list, n >= 256, of which the samples are taken. */
+BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
+{
+    unsigned i;
+    memset(sample, 0, 256 * sizeof *sample);
+    for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
+    return bsn_best_window(sample, window, inside);
 }
 
 /* Places of the bits that are set, in order: a shuffle that moves these to the front. */
@@ -541,6 +548,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    bsn_scalar_subtract,
+    bsn_scalar_census,
     NULL,
     NULL,
     NULL,
@@ -696,10 +705,16 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
     const size_t step = width == 1 ? 8 : 16, elements = step / width;
     const unsigned all = (1u << elements) - 1;
     size_t ones_left = bsn_bmi2_count(mask, n) * width, zeros_left = n * width - ones_left, i;
+    const int sparse = !zeros && ones_left < n * width / 128; /* most of 64 are then passed over at once */
     for (i = 0; i + elements <= n; i += elements, list += step) {
         const unsigned set = mask[i / 8] >> (i & 7) & all;
         const size_t c = bsn_x86_ones(set) * width;
         const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
+        if (sparse && i % 64 == 0 && n - i > 64 && !bsn_load64(mask + i / 8)) { /* none of these are wanted */
+            i += 64 - elements;
+            list += 64 * width - step;
+            continue;
+        }
         if (ones) {
             bsn_avx2_pick(width, ones, x, set, step, ones_left);
             ones += c;
@@ -1439,11 +1454,21 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *wo
     BSN_UNROLL
     for (k = 0; k < count; k++) list[k] = t->list[k];
     for (groups *= 2; groups; groups--, words += 64, elements += 64) {
+        const __m256i any = _mm256_or_si256(BSN_LOAD256(words), BSN_LOAD256(words + 32));
         __m256i of[8];
         uint32_t m[8];
         bsn_avx2_classes(of, elements, less, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) m[k] = (uint32_t)_mm256_movemask_epi8(of[k]);
+        if (_mm256_testz_si256(any, any)) { /* nothing has changed */
+            BSN_UNROLL
+            for (k = 0; k < count; k++) {
+                BSN_STORE256(list[k], any);
+                if (!(narrow >> k & 1)) BSN_STORE256(list[k] + 32, any);
+                list[k] += (narrow >> k & 1 ? 1 : 2) * bsn_x86_ones(m[k]);
+            }
+            continue;
+        }
         BSN_UNROLL
         for (i = 0; i < 4; i++) {
             const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_and_si128(x, low8), x);
@@ -1478,10 +1503,107 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint
     }
 }
 
-static void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+/* One class of bytes: the low bytes of words. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_deal_bytes(bsn_classes *t, const uint8_t *words, size_t groups)
+{
+    const __m256i low8 = _mm256_set1_epi16(0xFF);
+    uint8_t *list = t->list[0];
+    for (groups *= 2; groups; groups--, words += 64, list += 32) {
+        const __m256i x = _mm256_and_si256(BSN_LOAD256(words), low8), y = _mm256_and_si256(BSN_LOAD256(words + 32), low8);
+        BSN_STORE256(list, _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8));
+    }
+    t->list[0] = list;
+}
+
+static BSN_AVX2 void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
     if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
+    else if (t->width == 2 && (t->narrow & 1)) bsn_avx2_deal_bytes(t, words, groups);
     else bsn_scalar_classes_deal(t, words, elements, groups);
+}
+
+/* The sign of a difference is whether it is below 0. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_zigzag(unsigned width, __m256i a, __m256i b)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i d;
+    switch (width) {
+    case 1: d = _mm256_sub_epi8(a, b); return _mm256_xor_si256(_mm256_add_epi8(d, d), _mm256_cmpgt_epi8(zero, d));
+    case 2: d = _mm256_sub_epi16(a, b); return _mm256_xor_si256(_mm256_add_epi16(d, d), _mm256_cmpgt_epi16(zero, d));
+    case 4: d = _mm256_sub_epi32(a, b); return _mm256_xor_si256(_mm256_add_epi32(d, d), _mm256_cmpgt_epi32(zero, d));
+    default: d = _mm256_sub_epi64(a, b); return _mm256_xor_si256(_mm256_add_epi64(d, d), _mm256_cmpgt_epi64(zero, d));
+    }
+}
+
+/* the OR of all elements of 32 bytes */
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_any(unsigned width, __m256i x)
+{
+    __m128i y = _mm_or_si128(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    uint64_t any;
+    y = _mm_or_si128(y, _mm_unpackhi_epi64(y, y));
+    any = (uint64_t)_mm_cvtsi128_si64(y);
+    if (width < 8) any |= any >> 32;
+    if (width < 4) any |= any >> 16;
+    if (width < 2) any |= any >> 8;
+    return any & ~UINT64_C(0) >> (64 - 8 * width);
+}
+
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    __m256i any = _mm256_setzero_si256();
+    size_t i;
+    for (i = 0; i < 64 * groups * width; i += 32) {
+        const __m256i x = bsn_avx2_zigzag(width, BSN_LOAD256(a + i), BSN_LOAD256(b + i));
+        BSN_STORE256(words + i, x);
+        any = _mm256_or_si256(any, x);
+    }
+    return bsn_avx2_any(width, any);
+}
+
+static BSN_AVX2 uint64_t bsn_avx2_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    switch (width) {
+    case 1: return bsn_avx2_subtract_width(1, words, a, b, groups);
+    case 2: return bsn_avx2_subtract_width(2, words, a, b, groups);
+    case 4: return bsn_avx2_subtract_width(4, words, a, b, groups);
+    default: return bsn_avx2_subtract_width(8, words, a, b, groups);
+    }
+}
+
+/* Places in a table of tokens of 8 words below 2^24: a float's exponent and the bit behind it are their token, from 16 on. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_token_places(__m256i symbols, __m256i words)
+{
+    const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(words)), 22);
+    const __m256i token = bsn_avx2_select(_mm256_cmpgt_epi32(words, _mm256_set1_epi32(15)),
+                                          _mm256_sub_epi32(bits, _mm256_set1_epi32(2 * 127 - 8)), words);
+    return _mm256_add_epi32(token, _mm256_add_epi32(_mm256_slli_epi32(symbols, 7), _mm256_slli_epi32(symbols, 3)));
+}
+BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
+
+/* Elements of 2 bytes, 32 at a time. */
+static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF), zero = _mm256_setzero_si256();
+    const __m128i shift = _mm_cvtsi32_si128((int)x->exponent.shift);
+    uint32_t *count = (uint32_t *)(void *)x->token, place[32];
+    unsigned i;
+    if (x->width != 2) {
+        bsn_scalar_census(x, symbols, words, elements, groups);
+        return;
+    }
+    for (groups *= 2; groups; groups--, symbols += 32, words += 64, elements += 64) {
+        const __m256i a = BSN_LOAD256(words), b = BSN_LOAD256(words + 32);
+        const __m256i s = _mm256_srl_epi16(_mm256_and_si256(BSN_LOAD256(elements), low15), shift);
+        const __m256i t = _mm256_srl_epi16(_mm256_and_si256(BSN_LOAD256(elements + 32), low15), shift);
+        const __m256i none = _mm256_packs_epi16(_mm256_cmpeq_epi16(a, zero), _mm256_cmpeq_epi16(b, zero));
+        uint32_t w = ~(uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(none, 0xD8));
+        BSN_STORE256(symbols, _mm256_permute4x64_epi64(_mm256_packus_epi16(s, t), 0xD8));
+        if (!w) continue;
+        for (i = 0; i < 32; i += 8)
+            BSN_STORE256(place + i, bsn_avx2_token_places(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)),
+                                                          _mm256_cvtepu16_epi32(BSN_LOAD128(words + 2 * i))));
+        for (; w; w &= w - 1) count[place[_tzcnt_u32(w)]]++;
+    }
 }
 
 /* What 8 words are above: row and columns together, in cells. */
@@ -1693,6 +1815,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
     bsn_avx2_classes_deal,
+    bsn_avx2_subtract,
+    bsn_avx2_census,
     bsn_avx2_log_codes,
     bsn_avx2_log_words,
     bsn_avx2_log_errors,
@@ -2275,17 +2399,22 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
     }
 }
 
-/* Where 32 (or 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
+/* Where 16 (32, 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     unsigned base, inside = 0;
     if (n >= 8192) {
-        base = bsn_sampled_window(list, n, 32, scratch, &inside);
+        base = bsn_sampled_window(list, n, 16, scratch, &inside);
+        if (inside >= 253) {
+            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 2);
+            return;
+        }
+        base = bsn_best_window(scratch, 32, &inside);
         if (inside >= 250) {
             bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
             return;
         }
-        base = bsn_sampled_window(list, n, 56, scratch, &inside);
+        base = bsn_best_window(scratch, 56, &inside);
         if (inside >= 240) {
             bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
             return;
@@ -2864,6 +2993,106 @@ static BSN_AVX512 void bsn_avx512_classes_deal(bsn_classes *t, const uint8_t *wo
 #undef BSN_CALL
 }
 
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_zigzag(unsigned width, __m512i a, __m512i b)
+{
+    __m512i d;
+    switch (width) {
+    case 1:
+        d = _mm512_sub_epi8(a, b);
+        return _mm512_xor_si512(_mm512_add_epi8(d, d), _mm512_movm_epi8(_mm512_movepi8_mask(d)));
+    case 2: d = _mm512_sub_epi16(a, b); return _mm512_xor_si512(_mm512_add_epi16(d, d), _mm512_srai_epi16(d, 15));
+    case 4: d = _mm512_sub_epi32(a, b); return _mm512_xor_si512(_mm512_add_epi32(d, d), _mm512_srai_epi32(d, 31));
+    default: d = _mm512_sub_epi64(a, b); return _mm512_xor_si512(_mm512_add_epi64(d, d), _mm512_srai_epi64(d, 63));
+    }
+}
+
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b,
+                                                         size_t groups)
+{
+    __m512i any = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < 64 * groups * width; i += 64) {
+        const __m512i x = bsn_avx512_zigzag(width, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
+        _mm512_storeu_si512(words + i, x);
+        any = _mm512_or_si512(any, x);
+    }
+    return bsn_avx2_any(width, _mm256_or_si256(_mm512_castsi512_si256(any), _mm512_extracti64x4_epi64(any, 1)));
+}
+
+static BSN_AVX512 uint64_t bsn_avx512_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    switch (width) {
+    case 1: return bsn_avx512_subtract_width(1, words, a, b, groups);
+    case 2: return bsn_avx512_subtract_width(2, words, a, b, groups);
+    case 4: return bsn_avx512_subtract_width(4, words, a, b, groups);
+    default: return bsn_avx512_subtract_width(8, words, a, b, groups);
+    }
+}
+
+/* 16 words and their symbols, as numbers of 32 bits */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_dwords(unsigned width, const uint8_t *p)
+{
+    return width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(p)) : _mm512_loadu_si512(p);
+}
+
+/* Counts n words. Their places, found 16 at a time as in bsn_avx2_token_places, replace the symbols: what has just been stored
+ * is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *symbols, const uint8_t *words, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i += 16) {
+        const __m512i s = bsn_avx512_dwords(width, symbols + i * width), x = bsn_avx512_dwords(width, words + i * width);
+        const __m512 f = _mm512_cvt_roundepu32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f), 22);
+        const __m512i token = _mm512_mask_sub_epi32(x, _mm512_cmpgt_epu32_mask(x, _mm512_set1_epi32(15)), bits,
+                                                    _mm512_set1_epi32(2 * 127 - 8));
+        const __m512i place = _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3)));
+        if (width == 2) BSN_STORE256(symbols + 2 * i, _mm512_cvtepi32_epi16(place));
+        else _mm512_storeu_si512(symbols + 4 * i, place);
+    }
+    for (i = 0; i < n; i++) count[bsn_element_load(symbols + i * width, width)]++;
+}
+
+/* Words that are not 0 are collected, with their symbols, before they are counted. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
+                                                   size_t groups, unsigned width)
+{
+    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
+    const __m128i shift = _mm_cvtsi32_si128((int)x->exponent.shift);
+    const size_t lanes = 64 / width, enough = 512 / width - 64;
+    uint32_t *count = (uint32_t *)(void *)x->token;
+    uint8_t some[2][512 + 64]; /* words, symbols */
+    size_t n = 0, whole;
+    unsigned i;
+    for (; groups; groups--) {
+        BSN_UNROLL
+        for (i = 0; i < width; i++, symbols += lanes, words += 64, elements += 64) {
+            const __m512i y = _mm512_loadu_si512(words), e = _mm512_and_si512(_mm512_loadu_si512(elements), low);
+            const __m512i s = width == 2 ? _mm512_srl_epi16(e, shift) : _mm512_srl_epi32(e, shift);
+            const uint64_t w = width == 2 ? _mm512_test_epi16_mask(y, y) : _mm512_test_epi32_mask(y, y);
+            if (width == 2) BSN_STORE256(symbols, _mm512_cvtepi16_epi8(s));
+            else BSN_STORE128(symbols, _mm512_cvtepi32_epi8(s));
+            _mm512_storeu_si512(some[0] + n * width, bsn_avx512_compress(width, w, y));
+            _mm512_storeu_si512(some[1] + n * width, bsn_avx512_compress(width, w, s));
+            n += bsn_x86_ones(w);
+        }
+        if (n <= enough) continue;
+        whole = n & ~(size_t)15;
+        bsn_avx512_count_tokens(count, some[1], some[0], whole, width);
+        _mm512_storeu_si512(some[0], _mm512_loadu_si512(some[0] + whole * width)); /* fewer than 16 */
+        _mm512_storeu_si512(some[1], _mm512_loadu_si512(some[1] + whole * width));
+        n -= whole;
+    }
+    bsn_avx512_count_tokens(count, some[1], some[0], n, width);
+}
+
+static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    if (x->width == 2) bsn_avx512_census_width(x, symbols, words, elements, groups, 2);
+    else if (x->width == 4) bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
+    else bsn_scalar_census(x, symbols, words, elements, groups);
+}
+
 static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {
     const __m512i limit = _mm512_set1_epi8((char)t);
@@ -3117,6 +3346,8 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
     bsn_avx512_classes_deal,
+    bsn_avx512_subtract,
+    bsn_avx512_census,
     bsn_avx512_log_codes,
     bsn_avx512_log_words,
     bsn_avx512_log_errors,
@@ -3839,6 +4070,8 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    bsn_scalar_subtract,
+    bsn_scalar_census,
     NULL,
     NULL,
     NULL,

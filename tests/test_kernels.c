@@ -55,7 +55,7 @@ static int marked(const uint8_t *p, size_t n, int front)
 
 /* ---- data ---- */
 
-enum { RANDOM, ZEROS, ONES, SPARSE, DENSE, ALTERNATING, RUNS, HALVES, KINDS };
+enum { RANDOM, ZEROS, ONES, SPARSE, DENSE, ALTERNATING, RUNS, RARE, HALVES, KINDS };
 
 static void fill(uint8_t *p, size_t n, unsigned kind)
 {
@@ -71,6 +71,7 @@ static void fill(uint8_t *p, size_t n, unsigned kind)
         case DENSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) | x >> 5 | x >> 23 | x >> 41); break;
         case ALTERNATING: p[i] = 0x55; break;
         case RUNS: p[i] = x >> (i % 8) & 1 ? 0xFF : 0; break; /* whole bytes */
+        case RARE: p[i] = test_below(40) ? 0 : (uint8_t)(1u << (x >> (8 * (i % 8)) & 7)); break;
         default: p[i] = i < n / 2 ? 0xFF : 0; break;
         }
     }
@@ -887,7 +888,7 @@ static void mask_above(void)
     unsigned kind, t;
     for (groups = 0; groups <= 33; groups++) {
         for (kind = 0; kind < SYMBOL_KINDS + 1; kind++) {
-            for (t = 0; t <= 2; t += 2) {
+            for (t = 0; t <= 15; t += t ? 13 : 2) {
                 uint8_t *list = at_end(0, 64 * groups, groups & 7), *mask = place(1, 8 * groups, kind & 1);
                 fill_symbols(list, 64 * groups, kind);
                 for (i = 0; i < 64 * groups && kind == SYMBOL_KINDS; i++) list[i] = (uint8_t)(test_below(6) * (test_below(40) ? 1 : 51));
@@ -1007,6 +1008,80 @@ static void classes(void)
         for (k = 1; k <= (bsn_exponent_of(dtype).mask ? 8u : 1u); k++)
             for (groups = 0; groups <= 9; groups++)
                 for (kind = 0; kind < 16; kind++) classes_case(dtype, k, groups == 9 ? 64 : groups, kind);
+}
+
+/* ---- words ---- */
+
+static void subtract_case(unsigned width, size_t groups, unsigned kind, int front)
+{
+    const size_t n = 64 * groups;
+    uint8_t *a = at_end(0, n * width, test_below(2) ? 0 : test_below(64)), *b = place(1, n * width, (int)test_below(2));
+    uint8_t *words = place(2, n * width, front);
+    const uint64_t all = ~UINT64_C(0) >> (64 - 8 * width);
+    uint64_t bits = 0, any;
+    size_t i;
+    fill(b, n * width, kind % KINDS);
+    test_fill(a, n * width);
+    for (i = 0; i < n; i++) {
+        const uint64_t y = bsn_element_load(b + i * width, width);
+        uint64_t d;
+        if (kind & 8 && test_below(100)) bsn_element_store(a + i * width, y + (kind & 16 ? test_below(3) - 1 : 0), width);
+        d = (bsn_element_load(a + i * width, width) - y) & all;
+        d = (d << 1 ^ (d >> (8 * width - 1) ? all : 0)) & all;
+        bsn_element_store(spare[0] + i * width, d, width);
+        bits |= d;
+    }
+    mark(words, n * width, front);
+    any = kernels->subtract(width, words, a, b, groups);
+    CHECK(any == bits, "%s: bits of words, width %u, %zu groups, kind %u", kernels->name, width, groups, kind);
+    CHECK(!memcmp(words, spare[0], n * width), "%s: subtract, width %u, %zu groups, kind %u", kernels->name, width, groups, kind);
+    CHECK(marked(words, n * width, front), "%s: subtract writes too far, width %u, %zu groups", kernels->name, width, groups);
+}
+
+/* Words of all sizes, small ones, few; exponents all over, and neighbouring ones. */
+static void census_case(unsigned dtype, size_t groups, unsigned kind, int front)
+{
+    static bsn_census got, expected;
+    const bsn_exponent e = bsn_exponent_of(dtype);
+    const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+    const size_t n = 64 * groups;
+    uint8_t *elements = at_end(0, n * width, test_below(2) ? 0 : test_below(64)), *words = place(1, n * width, (int)test_below(2));
+    uint8_t *symbols = place(2, n, front);
+    size_t i;
+    bsn_census_begin(&got, dtype);
+    for (i = 0; i < 256; i++) got.token[i][i % BSN_TOKENS] = (uint32_t)i; /* added to what is there */
+    expected = got;
+    test_fill(elements, n * width);
+    for (i = 0; i < n; i++) {
+        const uint64_t x = test_random(), v = bsn_element_load(elements + i * width, width), all = ~UINT64_C(0) >> (64 - 8 * width);
+        uint64_t word = kind & 1 ? x >> (x & 63) : (x & 31) >> (x >> 8 & 3);
+        if (kind & 2 && x >> 16 & 127) word = 0;
+        if (!(x >> 32 & 63)) word = all >> (x & 7);
+        word &= all;
+        bsn_element_store(words + i * width, word, width);
+        if (kind & 4) bsn_element_store(elements + i * width, (v & ~((uint64_t)e.mask << e.shift)) | (uint64_t)(e.mask / 2 - (x >> 40 & 3) % (e.mask / 2 + 1)) << e.shift, width);
+        spare[0][i] = (uint8_t)(bsn_element_load(elements + i * width, width) >> e.shift & e.mask);
+        if (word) expected.token[spare[0][i]][bsn_token(word)]++;
+    }
+    mark(symbols, n, front);
+    kernels->census(&got, symbols, words, elements, groups);
+    for (i = 0; i < 256; i++) got.token[i][0] = expected.token[i][0]; /* words that are 0 may be counted, or not */
+    CHECK(!memcmp(symbols, spare[0], n), "%s: symbols, dtype %u, %zu groups, kind %u", kernels->name, dtype, groups, kind);
+    CHECK(marked(symbols, n, front), "%s: census writes too far, dtype %u, %zu groups", kernels->name, dtype, groups);
+    CHECK(!memcmp(got.token, expected.token, sizeof got.token), "%s: tokens, dtype %u, %zu groups, kind %u", kernels->name, dtype, groups, kind);
+}
+
+static void words(void)
+{
+    unsigned width, dtype, kind;
+    size_t groups;
+    for (groups = 0; groups <= 9; groups++)
+        for (kind = 0; kind < 32; kind++)
+            for (width = 1; width <= 8; width *= 2) subtract_case(width, groups == 9 ? 64 : groups, kind, (int)kind & 1);
+    for (groups = 0; groups <= 9; groups++)
+        for (kind = 0; kind < 16; kind++)
+            for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
+                if (bsn_exponent_of(dtype).mask) census_case(dtype, groups == 9 ? 64 : groups, kind & 7, (int)kind >> 3);
 }
 
 /* ---- cells ---- */
@@ -1215,7 +1290,7 @@ static void tables(void)
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); quantized_frames(); }                          \
     CLASSES(name)
-#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); }
+#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); }
 
 CLASSES(scalar)
 CASES(bmi2)
