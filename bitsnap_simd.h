@@ -1484,6 +1484,35 @@ static void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const ui
     else bsn_scalar_classes_deal(t, words, elements, groups);
 }
 
+/* The lowest bytes of 32 words. Packs work on lanes of 16 bytes alone: dwords are put in order at the end. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m256i d, __m256i mask)
+{
+    const __m256i ab = _mm256_packus_epi32(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
+    const __m256i cd = _mm256_packus_epi32(_mm256_and_si256(c, mask), _mm256_and_si256(d, mask));
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+static BSN_AVX2 uint32_t bsn_avx2_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+{
+    const __m256i byte = _mm256_set1_epi32(255), mask = _mm256_set1_epi32((1 << shift % 8) - 1);
+    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
+    __m256i all = _mm256_setzero_si256();
+    size_t i;
+    for (i = 0; i + 32 <= n; i += 32) {
+        const __m256i a = BSN_LOAD256(words + 4 * i), b = BSN_LOAD256(words + 4 * i + 32);
+        const __m256i c = BSN_LOAD256(words + 4 * i + 64), d = BSN_LOAD256(words + 4 * i + 96);
+        all = _mm256_or_si256(_mm256_or_si256(all, _mm256_or_si256(a, b)), _mm256_or_si256(c, d));
+        BSN_STORE256(symbols + i, bsn_avx2_lowest(_mm256_srl_epi32(a, down), _mm256_srl_epi32(b, down), _mm256_srl_epi32(c, down),
+                                                  _mm256_srl_epi32(d, down), byte));
+        BSN_STORE256(low + i, bsn_avx2_lowest(_mm256_srl_epi32(a, whole), _mm256_srl_epi32(b, whole), _mm256_srl_epi32(c, whole),
+                                              _mm256_srl_epi32(d, whole), mask));
+    }
+    all = _mm256_or_si256(all, _mm256_srli_si256(all, 8));
+    all = _mm256_or_si256(all, _mm256_srli_si256(all, 4));
+    return (uint32_t)_mm256_extract_epi32(all, 0) | (uint32_t)_mm256_extract_epi32(all, 4) |
+           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+}
+
 /* What 8 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 {
@@ -1503,34 +1532,40 @@ BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
     return rest;
 }
 
+/* The cell of a significand's fraction z; *near: the highest bit is set where that may be the one beside it. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
+{
+    const __m256 doubt = _mm256_mul_ps(cells, _mm256_set1_ps(BSN_LOG_DOUBT));
+    __m256 y = _mm256_set1_ps(BSN_LOG_6);
+    __m256i cell;
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
+    y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), cells), doubt);
+    cell = _mm256_cvttps_epi32(y);
+    *near = _mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), _mm256_add_ps(doubt, doubt), _CMP_LT_OQ);
+    return cell;
+}
+
 static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
     const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256 scale = _mm256_set1_ps((float)x->cells), doubt = _mm256_set1_ps((float)x->cells * BSN_LOG_DOUBT);
-    const __m256 doubts = _mm256_add_ps(doubt, doubt);
+    const __m256 scale = _mm256_set1_ps((float)x->cells);
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i v = BSN_LOAD256(elements + 4 * i), m = _mm256_and_si256(v, mantissa);
         const __m256i exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special), sign = _mm256_srli_epi32(v, 31);
-        const __m256 z = _mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608));
         const __m256i zero = _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none);
-        __m256 y = _mm256_set1_ps(BSN_LOG_6);
-        __m256i cell, code;
-        unsigned rare;
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
-        y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), scale), doubt);
-        cell = _mm256_cvttps_epi32(y);
-        code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
+        __m256 near;
+        const __m256i cell = bsn_avx2_cell(_mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608)), scale, &near);
+        __m256i code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
+        unsigned rare = (unsigned)_mm256_movemask_ps(near) & ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
         code = _mm256_or_si256(_mm256_andnot_si256(zero, _mm256_add_epi32(code, code)), sign);
         BSN_STORE256(codes + i, code);
-        rare = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), doubts, _CMP_LT_OQ)) &
-               ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
         rare |= bsn_avx2_mask(_mm256_cmpeq_epi32(exponent, special)) |
                 bsn_avx2_mask(_mm256_andnot_si256(zero, _mm256_cmpeq_epi32(exponent, none)));
         for (; rare; rare &= rare - 1) {
@@ -1539,27 +1574,6 @@ static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const
         }
     }
     bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
-}
-
-static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
-{
-    const __m256i one = _mm256_set1_epi32(1), two = _mm256_set1_epi32(2);
-    const __m256i base = _mm256_set1_epi32((int)p->base), signs = _mm256_set1_epi32((int)p->signs);
-    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
-    size_t i, exact = 0;
-    bsn_row rest;
-    for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i code = BSN_LOAD256(codes + i), u = _mm256_srli_epi32(code, 1); /* below 2^31: signs do not matter */
-        const __m256i above = _mm256_sub_epi32(_mm256_sub_epi32(u, bsn_avx2_expected(p, i)), base);
-        const __m256i word = bsn_avx2_select(_mm256_cmpgt_epi32(u, one),
-                bsn_avx2_select(_mm256_cmpgt_epi32(above, one), above, one), u);
-        const __m256i stands = _mm256_cmpeq_epi32(word, one);
-        exact += bsn_x86_ones(bsn_avx2_mask(stands));
-        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(word, up), _mm256_and_si256(code, signs)));
-        BSN_STORE256(codes + i, bsn_avx2_select(stands, two, code));
-    }
-    rest = bsn_rest_of(p, i);
-    return exact + bsn_log_words(&rest, words + i, codes + i, n - i);
 }
 
 /* Entries of a table; its first one where `wanted` is not set. One by one: gathers are slow on some machines. */
@@ -1571,57 +1585,131 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i inde
                              (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
 }
 
-/* Quotients and their rests as in bsn_log_errors64; sums of 512 relative errors below 2^22 and a half fit a lane. */
-static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+/* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
+ * a square is below the power of two above bound^2 / 2^7, and a lane gets at most 2^10 of them. Few are of a lower octave.
+ * Twice the number of octaves. */
+BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
 {
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256i one = _mm256_set1_epi32(1), round = _mm256_set1_epi64x(127), no_error = _mm256_set1_epi32(BSN_NO_ERROR);
-    __m256i sum = none, relative = none, largest = no_error;
-    uint64_t squares[8], *square = squares;
-    uint32_t lane[8];
-    size_t i, j;
-    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
+    return (52 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
+}
+
+/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
+ * 2^20 elements overflows. */
+BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponent, unsigned window)
+{
+    e->squares[22 + exponent] += sum & ((UINT64_C(1) << window) - 1);
+    e->squares[22 + exponent + window / 2] += sum >> window;
+}
+
+/* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
+static unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i, int measured)
+{
+    const bsn_row row = bsn_rest_of(p, i);
+    uint32_t code = bsn_log_code(p->log, bsn_load32(elements + 4 * i), 4);
+    const size_t exact = bsn_log_words(&row, words + i, &code, 1);
+    if (measured) bsn_log_errors(e, p->log, elements + 4 * i, &code, 1, NULL);
+    return (unsigned)exact;
+}
+
+/* The largest exponent of numbers of F32: where nothing else needs registers. */
+BSN_FUNCTION BSN_AVX2 uint32_t bsn_avx2_highest(const uint8_t *elements, size_t n)
+{
+    const __m256i special = _mm256_set1_epi32(0x7F800000);
+    __m256i top = _mm256_setzero_si256();
+    uint32_t lanes[8], *lane = lanes;
+    size_t i;
+    BSN_OPAQUE("+r", lane); /* or compilers keep the lanes in memory */
     for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i v = BSN_LOAD256(elements + 4 * i), u = _mm256_srli_epi32(BSN_LOAD256(codes + i), 1);
-        const __m256i m = _mm256_and_si256(v, mantissa), exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special);
-        const __m256i coded = _mm256_cmpgt_epi32(u, one), small = _mm256_cmpeq_epi32(exponent, none),
-                usual = _mm256_andnot_si256(small, coded);
-        const __m256i nothing = _mm256_or_si256(_mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none),
-                _mm256_cmpeq_epi32(exponent, special));
-        const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(exponent, cells));
-        const __m256i center = bsn_avx2_entries(x->normal, index, usual);
-        const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))), odd = _mm256_srli_epi64(d, 32);
-        const __m256i of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
-        const __m256 distance = _mm256_cvtepi32_ps(d);
-        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_mul_ps(distance, _mm256_set1_ps(16777216.0f)),
-                _mm256_cvtepi32_ps(of)));
-        const __m256i rest = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
-        const __m256i key = _mm256_add_epi32(_mm256_castps_si256(distance),
-                _mm256_slli_epi32(_mm256_sub_epi32(exponent, special), 23));
-        unsigned rare = bsn_avx2_mask(_mm256_and_si256(coded, small));
-        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(rest, none), _mm256_cmpgt_epi32(rest, of)));
-        sum = _mm256_add_epi32(sum, r);
-        relative = _mm256_max_epi32(relative, r);
-        largest = _mm256_max_epi32(largest, bsn_avx2_select(_mm256_cmpeq_epi32(d, none), no_error, key));
-        BSN_STORE256(squares, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7));
-        BSN_STORE256(squares + 4, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round), 7));
-        e->counted += 8 - bsn_x86_ones(bsn_avx2_mask(nothing));
-        BSN_UNROLL
-        for (j = 0; j < 8; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 4 + j / 2];
-        for (; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
+        const __m256i v = _mm256_and_si256(BSN_LOAD256(elements + 4 * i), special);
+        top = _mm256_max_epi32(top, _mm256_andnot_si256(_mm256_cmpeq_epi32(v, special), v));
+    }
+    BSN_STORE256(lane, top);
+    for (i = 1; i < 8; i++)
+        if (lane[0] < lane[i]) lane[0] = lane[i];
+    return lane[0] >> 23;
+}
+
+/* Words and errors. Quotients and their rests as in bsn_log_errors32; sums of 512 relative errors below 2^22 and a half fit a
+ * lane. */
+static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p;
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), unit = _mm256_set1_epi32(0x3F800000);
+    const __m256i round = _mm256_set1_epi64x(127), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells)), base = _mm256_set1_epi32((int)row.base);
+    const __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    const __m256i signs = _mm256_set1_epi32((int)row.signs);
+    const __m128i up = _mm_cvtsi32_si128((int)row.signs);
+    const unsigned window = bsn_log_window(x);
+    __m256i sum = none, relative = none, largest = none, square = none, lowest;
+    uint32_t distances[64], *distance = distances, exponent;
+    uint64_t total[4];
+    size_t i, j, k, end, exact = 0, counted = 0;
+    BSN_OPAQUE("+r", distance); /* or compilers take registers apart */
+    exponent = bsn_avx2_highest(elements, n);
+    exponent = exponent > window / 2 ? exponent - window / 2 : 1;
+    lowest = _mm256_set1_epi32((int)(2 * exponent));
+    bsn_avx2_log_codes(x, words, elements, n); /* loops of their own: there are enough steps that wait for each other */
+    for (i = 0; i + 8 <= n; i = end) {
+        end = bsn_min(n & ~(size_t)7, i + 64);
+        for (k = i; k < end; k += 8) {
+            const __m256i v = BSN_LOAD256(elements + 4 * k), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+            const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + k), 1), power = _mm256_srli_epi32(octave, 23);
+            const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
+            const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, k)) : below);
+            const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_cmpgt_epi32(above, one));
+            const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
+            const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
+            const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center)));
+            unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
+            BSN_STORE256(words + k, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
+                    _mm256_and_si256(_mm256_srli_epi32(v, 31), signs)));
+            BSN_STORE256(distance + (k - i), d);
+            counted += 8 - bsn_x86_ones(bsn_avx2_mask(odd_one));
+            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+                const size_t at = k + bsn_lowest_bit(rare);
+                exact += bsn_log_word(&row, e, words, elements, at, (bsn_load32(elements + 4 * at) >> 23 & 255) % 255 == 0);
+            }
+        }
+        for (k = i; k < end; k += 8) {
+            const __m256i v = BSN_LOAD256(elements + 4 * k), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+            const __m256i d = BSN_LOAD256(distance + (k - i)), odd = _mm256_srli_epi64(d, 32);
+            const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
+            const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
+            const __m256 near = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
+            __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(near, near), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
+            const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
+            unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
+            r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
+            sum = _mm256_add_epi32(sum, r);
+            relative = _mm256_max_epi32(relative, r);
+            largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(near), octave)));
+            /* shifts by 2^32 and more, as those of too low an octave are, leave 0 */
+            square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round),
+                    7), _mm256_and_si256(higher, low)));
+            square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd),
+                    round), 7), _mm256_srli_epi64(higher, 32)));
+            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+                const size_t at = k + bsn_lowest_bit(rare);
+                const uint64_t far = distance[at - i];
+                e->squares[22 + (bsn_load32(elements + 4 * at) >> 23 & 255)] += (far * far + 127) >> 7;
+            }
         }
     }
-    BSN_STORE256(lane, sum);
-    for (j = 0; j < 8; j++) e->relative_sum += lane[j];
-    BSN_STORE256(lane, relative);
+    e->counted += counted;
+    BSN_STORE256(distance, sum);
+    for (j = 0; j < 8; j++) e->relative_sum += distance[j];
+    BSN_STORE256(distance, relative);
     for (j = 0; j < 8; j++)
-        if (e->relative < lane[j]) e->relative = lane[j];
-    BSN_STORE256(lane, largest);
-    for (j = 0; j < 8; j++) bsn_errors_note(e, (int32_t)lane[j]);
-    bsn_log_errors(e, x, elements + 4 * i, codes + i, n - i, NULL);
+        if (e->relative < distance[j]) e->relative = distance[j];
+    BSN_STORE256(distance, largest);
+    for (j = 0; j < 8; j++) bsn_errors_note(e, distance[j]);
+    BSN_STORE256(total, square);
+    for (j = 0; j < 4; j++) bsn_log_square_sum(e, total[j], exponent, window);
+    for (; i < n; i++) exact += bsn_log_word(&row, e, words, elements, i, 1);
+    return exact;
 }
 
 /* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
@@ -1693,9 +1781,9 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
     bsn_avx2_classes_deal,
+    bsn_avx2_words_split,
     bsn_avx2_log_codes,
     bsn_avx2_log_words,
-    bsn_avx2_log_errors,
     bsn_avx2_log_numbers
 };
 
@@ -2874,6 +2962,39 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
+/* The lowest bytes of 64 words. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
+{
+    static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
+    const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
+    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
+                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
+}
+
+static BSN_AVX512 uint32_t bsn_avx512_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+{
+    const __m512i mask = _mm512_set1_epi8((char)((1 << shift % 8) - 1));
+    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
+    __m512i all = _mm512_setzero_si512();
+    size_t i;
+    unsigned j;
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m512i x[4], y[4];
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const __m512i v = _mm512_loadu_si512(words + 4 * i + 64 * j);
+            all = _mm512_or_si512(all, v);
+            x[j] = _mm512_srl_epi32(v, down);
+            y[j] = _mm512_srl_epi32(v, whole);
+        }
+        _mm512_storeu_si512(symbols + i, bsn_avx512_lowest(x));
+        _mm512_storeu_si512(low + i, _mm512_and_si512(bsn_avx512_lowest(y), mask));
+    }
+    return (uint32_t)_mm512_reduce_or_epi32(all) |
+           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+}
+
 /* What 16 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
 {
@@ -2919,34 +3040,41 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *ta
     for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_loadu_si512(table + 16 * j);
 }
 
+/* The cell of a significand's fraction z; *near: where that may be the one beside it. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 *near)
+{
+    const __m512 doubt = _mm512_mul_ps(cells, _mm512_set1_ps(BSN_LOG_DOUBT));
+    const __m512 z2 = _mm512_mul_ps(z, z); /* two at a time: each waits for the one before */
+    __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_5), z, _mm512_set1_ps(BSN_LOG_4)), x;
+    __m512i cell;
+    x = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_3), z, _mm512_set1_ps(BSN_LOG_2));
+    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_6), z2, y);
+    x = _mm512_fmadd_ps(y, z2, x);
+    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_1), z, _mm512_set1_ps(BSN_LOG_0));
+    y = _mm512_fmadd_ps(x, z2, y);
+    y = _mm512_fmadd_ps(y, _mm512_mul_ps(z, cells), doubt);
+    cell = _mm512_cvttps_epi32(y);
+    *near = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), _mm512_add_ps(doubt, doubt));
+    return cell;
+}
+
 static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
     const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512 scale = _mm512_set1_ps((float)x->cells), doubt = _mm512_set1_ps((float)x->cells * BSN_LOG_DOUBT);
-    const __m512 doubts = _mm512_add_ps(doubt, doubt);
+    const __m512 scale = _mm512_set1_ps((float)x->cells);
     size_t i;
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
         const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), m = _mm512_and_si512(v, mantissa);
         const __m512i exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special), sign = _mm512_srli_epi32(v, 31);
-        const __m512 z = _mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608));
         const __mmask16 zero = _mm512_cmpeq_epi32_mask(_mm512_add_epi32(v, v), none);
-        __m512 y = _mm512_set1_ps(BSN_LOG_6);
-        __m512i cell, code;
-        unsigned rare;
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_5));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_4));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_3));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_2));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_1));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_0));
-        y = _mm512_fmadd_ps(_mm512_mul_ps(y, z), scale, doubt);
-        cell = _mm512_cvttps_epi32(y);
-        code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
+        __mmask16 near;
+        const __m512i cell = bsn_avx512_cell(_mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608)), scale, &near);
+        __m512i code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
+        unsigned rare = near & _mm512_test_epi32_mask(m, m);
         code = _mm512_or_si512(_mm512_maskz_add_epi32((__mmask16)~zero, code, code), sign);
         _mm512_mask_storeu_epi32(codes + i, live, code);
-        rare = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), doubts) & _mm512_test_epi32_mask(m, m);
         rare |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), _mm512_set1_epi32(254)) & (unsigned)~zero;
         for (rare &= live; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
@@ -2955,90 +3083,117 @@ static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, c
     }
 }
 
-static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+/* The largest exponent of numbers of F32. */
+BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, size_t n)
 {
-    const __m512i first = _mm512_set1_epi32(BSN_CODE_FIRST), apart = _mm512_set1_epi32(BSN_CODE_EXACT);
-    const __m512i base = _mm512_set1_epi32((int)p->base), signs = _mm512_set1_epi32((int)p->signs);
-    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
-    size_t i, exact = 0;
+    const __m512i special = _mm512_set1_epi32(0x7F800000);
+    __m512i top = _mm512_setzero_si512();
+    size_t i;
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i code = _mm512_maskz_loadu_epi32(live, codes + i), u = _mm512_srli_epi32(code, 1);
-        const __m512i above = _mm512_sub_epi32(_mm512_sub_epi32(u, bsn_avx512_expected(p, i, live)), base);
-        const __mmask16 coded = _mm512_cmpge_epu32_mask(u, first), low = _mm512_mask_cmplt_epi32_mask(coded, above, first);
-        const __m512i word = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(u, coded, above), low, apart);
-        const __mmask16 stands = _mm512_cmpeq_epi32_mask(word, apart);
-        exact += bsn_x86_ones(stands & live);
-        _mm512_mask_storeu_epi32(words + i, live, _mm512_or_si512(_mm512_sll_epi32(word, up), _mm512_and_si512(code, signs)));
-        _mm512_mask_storeu_epi32(codes + i, stands & live, _mm512_set1_epi32(BSN_CODE_EXACT << 1));
+        const __m512i v = _mm512_and_si512(_mm512_maskz_loadu_epi32(live, elements + 4 * i), special);
+        top = _mm512_mask_max_epi32(top, _mm512_cmpneq_epi32_mask(v, special), top, v);
     }
+    return (uint32_t)_mm512_reduce_max_epi32(top) >> 23;
+}
+
+/* Words and errors. Cells as above; h is the significand less than 1, exactly. A quotient of binary32 rounded up, then to the
+ * next integer, is the quotient rounded up, as it is below 2^24. Sums of 256 relative errors below 2^23 fit a lane. */
+BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                              unsigned pairs)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p;
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000), none = _mm512_setzero_si512();
+    const __m512i lowest_normal = _mm512_set1_epi32(0x800000), half = _mm512_set1_epi32(0x3F000000);
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127);
+    const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    const __m512 scale = _mm512_set1_ps((float)x->cells);
+    const __m512i up = _mm512_set1_epi32((int)row.signs);
+    const unsigned window = bsn_log_window(x);
+    __m512i t[8], below = _mm512_add_epi32(base, bsn_avx512_expected(&row, 0, (__mmask16)(n > 15 ? 0xFFFF : (1u << n) - 1))), sum = none, relative = none, largest = none, square = none, lowest;
+    uint64_t total[8];
+    uint32_t distances[64], *distance = distances, exponent, most;
+    size_t i, j, k, end, exact = 0, counted = 0;
+    BSN_OPAQUE("+r", distance); /* or compilers take registers apart */
+    exponent = bsn_avx512_highest(elements, n);
+    exponent = exponent > window / 2 ? exponent - window / 2 : 1;
+    lowest = _mm512_set1_epi32((int)(2 * exponent));
+    bsn_avx512_log_table(t, x->normal, pairs);
+    for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_or_si512(t[j], half);
+    for (i = 0; i < n; i = end) { /* two loops: there are enough steps that wait for each other in each */
+        end = bsn_min(n, i + 64);
+        for (k = i; k < end; k += 16) {
+            const __mmask16 live = (__mmask16)(n - k < 16 ? (1u << (n - k)) - 1 : 0xFFFFu);
+            const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * k), octave = _mm512_and_si512(v, special);
+            const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
+            const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
+            __mmask16 near, usual;
+            __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &near);
+            __m512i first, center;
+            unsigned rare = near & normal & _mm512_test_epi32_mask(v, mantissa);
+            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+                const unsigned lane = bsn_lowest_bit(rare);
+                const uint32_t element = bsn_load32(elements + 4 * (k + lane));
+                const uint32_t u = bsn_log_code(x, element, 4) >> 1;
+                cell = _mm512_mask_set1_epi32(cell, (__mmask16)(1u << lane),
+                        (int)(u - BSN_CODE_FIRST - x->cells * ((element >> 23 & 255) + 22)));
+            }
+            if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, k, live));
+            first = _mm512_sub_epi32(_mm512_madd_epi16(_mm512_srli_epi32(octave, 23), cells), below);
+            usual = _mm512_mask_cmpgt_epi32_mask(normal, _mm512_add_epi32(cell, first), one);
+            _mm512_mask_storeu_epi32(words + k, live, _mm512_shldv_epi32(_mm512_maskz_add_epi32(usual, cell, first), v, up));
+            center = bsn_avx512_entry(t, x->normal, cell, normal, pairs);
+            if (!pairs) center = _mm512_or_si512(center, half);
+            _mm512_storeu_si512(distance + (k - i), _mm512_maskz_abs_epi32(usual, _mm512_sub_epi32(h, center)));
+            counted += bsn_x86_ones(normal);
+            if (BSN_LIKELY(usual == 0xFFFF)) continue;
+            for (rare = _mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)); rare; rare &= rare - 1) {
+                const unsigned lane = bsn_lowest_bit(rare);
+                exact += bsn_log_word(&row, e, words, elements, k + lane, !(normal >> lane & 1));
+            }
+        }
+        for (k = i; k < end; k += 16) {
+            const __mmask16 live = (__mmask16)(n - k < 16 ? (1u << (n - k)) - 1 : 0xFFFFu);
+            const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * k), octave = _mm512_and_si512(v, special);
+            const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
+            const __m512i d = _mm512_loadu_si512(distance + (k - i)), odd = _mm512_srli_epi64(d, 32);
+            const __m512 exactly = _mm512_cvtepi32_ps(d);
+            const __m512i r = _mm512_cvt_roundps_epi32(_mm512_div_round_ps(exactly, _mm512_castsi512_ps(h),
+                    _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+            const __m512i higher = _mm512_sub_epi32(_mm512_srli_epi32(octave, 22), lowest);
+            const __mmask16 apart = _mm512_test_epi32_mask(d, d);
+            unsigned rare = _mm512_mask_cmpgt_epi32_mask(apart, none, higher);
+            sum = _mm512_add_epi32(sum, r);
+            relative = _mm512_max_epi32(relative, r);
+            largest = _mm512_mask_max_epu32(largest, apart, largest, _mm512_add_epi32(_mm512_castps_si512(exactly), octave));
+            /* shifts by 2^32 and more, as those of too low an octave are, leave 0 */
+            square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round),
+                    7), _mm512_maskz_mov_epi32(0x5555, higher)));
+            square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd),
+                    round), 7), _mm512_srli_epi64(higher, 32)));
+            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+                const size_t at = k + bsn_lowest_bit(rare);
+                const uint64_t far = distance[at - i];
+                e->squares[22 + (bsn_load32(elements + 4 * at) >> 23 & 255)] += (far * far + 127) >> 7;
+            }
+        }
+    }
+    most = (uint32_t)_mm512_reduce_max_epi32(relative);
+    e->counted += counted;
+    e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
+            _mm512_maskz_mov_epi32(0x5555, sum)));
+    if (e->relative < most) e->relative = most;
+    bsn_errors_note(e, _mm512_reduce_max_epu32(largest));
+    _mm512_storeu_si512(total, square);
+    for (j = 0; j < 8; j++) bsn_log_square_sum(e, total[j], exponent, window);
     return exact;
 }
 
-/* Quotients and their rests as in bsn_log_errors64; sums of 256 relative errors below 2^23 fit a lane. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
-                                              size_t n, unsigned pairs)
+static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n)
 {
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512i one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127), no_error = _mm512_set1_epi32(BSN_NO_ERROR);
-    __m512i t[8], sum = none, relative = none, largest = no_error;
-    uint64_t squares[16], *square = squares;
-    size_t i, j;
-    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
-    bsn_avx512_log_table(t, x->normal, pairs);
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i),
-                u = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(live, codes + i), 1);
-        const __m512i m = _mm512_and_si512(v, mantissa), exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special);
-        const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one), normal = _mm512_test_epi32_mask(exponent, exponent);
-        const __mmask16 number = _mm512_mask_cmpneq_epi32_mask(_mm512_test_epi32_mask(v, _mm512_set1_epi32(0x7FFFFFFF)),
-                exponent, special);
-        const __m512i index = _mm512_sub_epi32(_mm512_sub_epi32(u, first), _mm512_madd_epi16(exponent, cells));
-        const __m512i center = bsn_avx512_entry(t, x->normal, index, coded & normal, pairs);
-        const __m512i d = _mm512_maskz_abs_epi32(coded & normal, _mm512_sub_epi32(m, center)), odd = _mm512_srli_epi64(d, 32);
-        const __m512i of = _mm512_or_si512(m, _mm512_set1_epi32(0x800000));
-        const __m512 distance = _mm512_cvtepi32_ps(d);
-        __m512i r = _mm512_cvttps_epi32(_mm512_div_ps(_mm512_mul_ps(distance, _mm512_set1_ps(16777216.0f)),
-                _mm512_cvtepi32_ps(of)));
-        const __m512i rest = _mm512_sub_epi32(_mm512_slli_epi32(d, 24), _mm512_mullo_epi32(r, of));
-        const __m512i key = _mm512_add_epi32(_mm512_castps_si512(distance),
-                _mm512_slli_epi32(_mm512_sub_epi32(exponent, special), 23));
-        unsigned rare = coded & ~normal;
-        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, none), r, one);
-        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, of), r, one);
-        sum = _mm512_add_epi32(sum, r);
-        relative = _mm512_max_epi32(relative, r);
-        largest = _mm512_mask_max_epi32(largest, _mm512_test_epi32_mask(d, d), largest, key);
-        _mm512_storeu_si512(squares, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7));
-        _mm512_storeu_si512(squares + 8, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round), 7));
-        e->counted += bsn_x86_ones(number);
-        if (BSN_LIKELY(n - i >= 16)) {
-            BSN_UNROLL
-            for (j = 0; j < 16; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
-        } else {
-            for (j = 0; j < n - i; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
-        }
-        for (; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
-        }
-    }
-    {
-        const uint32_t most = (uint32_t)_mm512_reduce_max_epi32(relative);
-        e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
-                _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFFFFFF))));
-        if (e->relative < most) e->relative = most;
-        bsn_errors_note(e, _mm512_reduce_max_epi32(largest));
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
-        size_t n)
-{
-#define BSN_CALL(pairs) bsn_avx512_measure(e, x, elements, codes, n, pairs)
-    BSN_PAIRS_SWITCH(x->cells);
+#define BSN_CALL(pairs) return bsn_avx512_words(p, e, words, elements, n, pairs)
+    BSN_PAIRS_SWITCH(p->log->cells);
 #undef BSN_CALL
 }
 
@@ -3117,9 +3272,9 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
     bsn_avx512_classes_deal,
+    bsn_avx512_words_split,
     bsn_avx512_log_codes,
     bsn_avx512_log_words,
-    bsn_avx512_log_errors,
     bsn_avx512_log_numbers
 };
 
