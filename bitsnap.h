@@ -980,6 +980,8 @@ struct bitsnap_kernels {
     void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
     /* exact, of words of 4 bytes, n at most BSN_CHUNK; the twin is bsn_words_split, null where there is none */
     uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
+    /* the reverse, exact, of shifts below 8; the twin is bsn_words_join */
+    void (*words_join)(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift);
     /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, all three with bsn_log_words and bsn_log_errors, and
      * bsn_log_numbers; all null where there are none */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
@@ -4616,6 +4618,13 @@ BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t f
     }
 }
 
+/* Words of the first level, of which fewer than 8 bits stand apart. */
+BSN_INLINE void bsn_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) bsn_element_store(words + i * width, ((uint64_t)symbols[i] << shift) + low[i], width);
+}
+
 /* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
  * `more` others; returns how many there are then, or more than there can be where a symbol is above the limit. */
 static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
@@ -4691,16 +4700,19 @@ static void bsn_words_read(bsn_words *x, size_t n)
                 if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
                 continue;
             }
-            if (level == 0) memset(x->words + i * width, 0, m * width);
+            if (level == 0 && shift >= 8) memset(x->words + i * width, 0, m * width);
             for (k = 0; k < shift / 8; k++)
                 BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k));
-            if (mask) {
-                memset(x->low, 0, m);
-                bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
-                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
-            }
+            memset(x->low, 0, m);
+            if (mask) bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
             symbols = bsn_list_next(r, x->symbols, i, m);
-            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            if (level == 0 && shift < 8) {
+                if (width == 4 && r->kernels->words_join) r->kernels->words_join(x->words + 4 * i, symbols, x->low, m, shift);
+                else BSN_WIDTHS(width, bsn_words_join, (x->words + i * width, symbols, x->low, m, shift));
+            } else {
+                if (mask) BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
+                BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            }
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
                 r->rule = 47;
@@ -7302,17 +7314,22 @@ typedef struct bsn_exact {
     size_t left;
 } bsn_exact;
 
-/* Puts `count` of them where the words of a chunk say so; 0 where there are not so many. */
-static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, unsigned signs, size_t count, unsigned width)
+/* Puts `count` of them where the n words of a chunk say so; 0 where there are not so many. */
+static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count, unsigned width)
 {
-    size_t j;
+    size_t i, j;
     if (count > exact->left) return 0;
     exact->left -= count;
-    for (j = 0; count; j++) {
-        if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
-        bsn_copy_little_endian(to + j * width, exact->next, 1, width);
-        exact->next += width;
-        count--;
+    for (i = 0; count; i += 64) {
+        const size_t end = bsn_min(n, i + 64);
+        uint32_t some = 0; /* of most groups none */
+        for (j = i; j < end; j++) some |= (uint32_t)bsn_element_load(words + 4 * j, 4) >> signs == BSN_CODE_EXACT;
+        for (j = i; some && j < end; j++) {
+            if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(to + j * width, exact->next, 1, width);
+            exact->next += width;
+            count--;
+        }
     }
     return 1;
 }
@@ -7367,7 +7384,7 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
             some = bsn_row_set(&place, &s, i + j, m - j);
             if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, place.signs, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -7411,7 +7428,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
             apart += u == BSN_CODE_EXACT;
             bsn_element_store(to + j * width, v, width);
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, 0, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -9598,6 +9615,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    NULL,
     NULL,
     NULL,
     NULL,

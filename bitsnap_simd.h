@@ -544,6 +544,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
@@ -1513,6 +1514,16 @@ static BSN_AVX2 uint32_t bsn_avx2_words_split(uint8_t *symbols, uint8_t *low, co
            (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
 }
 
+static BSN_AVX2 void bsn_avx2_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+{
+    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8)
+        BSN_STORE256(words + 4 * i, _mm256_add_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up),
+                                                     _mm256_cvtepu8_epi32(BSN_LOAD64(low + i))));
+    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+}
+
 /* What 8 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 {
@@ -1717,11 +1728,13 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
 static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
     const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
     const __m256i one = _mm256_set1_epi32(1), below = _mm256_set1_epi32(22);
     const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)),
             limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
     const __m256i cells = _mm256_set1_epi32((int)x->cells), signs = _mm256_set1_epi32((int)p->signs);
     const __m256i base = _mm256_set1_epi32((int)(p->base - BSN_CODE_FIRST));
+    const __m256i first = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m256 part = _mm256_set1_ps(1.0f / (float)x->cells), half = _mm256_set1_ps(0.5f);
     const __m128i down = _mm_cvtsi32_si128((int)p->signs);
     size_t i, stand = 0;
@@ -1731,7 +1744,7 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
         const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
-        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(_mm256_add_epi32(u, base), bsn_avx2_expected(p, i)));
+        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : first));
         const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
         const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
         const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
@@ -1747,12 +1760,12 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
         for (; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
             size_t none = 0;
-            rest = bsn_rest_of(p, k);
+            rest = bsn_rest_of(&row, k);
             bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
-    rest = bsn_rest_of(p, i);
+    rest = bsn_rest_of(&row, i);
     return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
@@ -1782,6 +1795,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_add,
     bsn_avx2_classes_deal,
     bsn_avx2_words_split,
+    bsn_avx2_words_join,
     bsn_avx2_log_codes,
     bsn_avx2_log_words,
     bsn_avx2_log_numbers
@@ -2995,6 +3009,16 @@ static BSN_AVX512 uint32_t bsn_avx512_words_split(uint8_t *symbols, uint8_t *low
            (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
 }
 
+static BSN_AVX512 void bsn_avx512_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+{
+    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    size_t i;
+    for (i = 0; i + 16 <= n; i += 16)
+        _mm512_storeu_si512(words + 4 * i, _mm512_add_epi32(_mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i)), up),
+                                                            _mm512_cvtepu8_epi32(BSN_LOAD128(low + i))));
+    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+}
+
 /* What 16 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
 {
@@ -3203,9 +3227,11 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
                                              unsigned pairs)
 {
     const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
     const __m512i end = _mm512_set1_epi32((int)(x->cells * x->type.count)), limit = _mm512_set1_epi32((int)bsn_row_limit(p));
     const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), signs = _mm512_set1_epi32((int)p->signs);
     const __m512i base = _mm512_set1_epi32((int)(p->base - BSN_CODE_FIRST)), below = _mm512_set1_epi32(22);
+    const __m512i first = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m512 part = _mm512_set1_ps(1.0f / (float)x->cells), half = _mm512_set1_ps(0.5f);
     const __m128i down = _mm_cvtsi32_si128((int)p->signs);
     __m512i t[8];
@@ -3216,7 +3242,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
         const __m512i word = _mm512_maskz_loadu_epi32(live, words + 4 * i), u = _mm512_srl_epi32(word, down);
         const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
-        const __m512i q = _mm512_maskz_add_epi32(coded, _mm512_add_epi32(u, base), bsn_avx512_expected(p, i, live));
+        const __m512i q = _mm512_maskz_add_epi32(coded, u, row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
         const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
         const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
         const __mmask16 normal = _mm512_mask_cmpgt_epi32_mask(coded, octave, below);
@@ -3230,7 +3256,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
         _mm512_mask_storeu_epi32(elements + 4 * i, live, y);
         for (rare = coded & ~normal & ~(unsigned)lost; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            const bsn_row rest = bsn_rest_of(p, k);
+            const bsn_row rest = bsn_rest_of(&row, k);
             size_t none = 0;
             bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
@@ -3273,6 +3299,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_add,
     bsn_avx512_classes_deal,
     bsn_avx512_words_split,
+    bsn_avx512_words_join,
     bsn_avx512_log_codes,
     bsn_avx512_log_words,
     bsn_avx512_log_numbers
@@ -3994,6 +4021,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
+    NULL,
     NULL,
     NULL,
     NULL,

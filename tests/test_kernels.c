@@ -1106,7 +1106,7 @@ static void cells(void)
     }
 }
 
-/* Symbols and low bits of words, at the end of a page. */
+/* Symbols and low bits of words, at the end of a page, and back. */
 static void words_split(void)
 {
     static const size_t lengths[] = { 0, 1, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 4096 };
@@ -1128,6 +1128,11 @@ static void words_split(void)
             all = bsn_words_split(expected, expected_low, words, n, shift, 4);
             CHECK(kernels->words_split(symbols, low, words, n, shift) == all && !memcmp(symbols, expected, n) &&
                   !memcmp(low, expected_low, n), "%s: %zu words split at %u", kernels->name, n, shift);
+            if (shift >= 8) continue;
+            for (i = 0; i < n; i++) expected[i] = symbols[i] = (uint8_t)test_random();
+            bsn_words_join(expected + n, expected, expected_low, n, shift, 4);
+            kernels->words_join(words, symbols, low, n, shift);
+            CHECK(!memcmp(words, expected + n, 4 * n), "%s: %zu words joined at %u", kernels->name, n, shift);
         }
 }
 
