@@ -5859,6 +5859,36 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
     return kernels->log_numbers && bsn_log_is_usual(p->log) ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
 }
 
+/* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
+ * below this. */
+#define BSN_TABLE_MOST 8192u
+#define BSN_NO_NUMBER UINT32_C(0x7F800000)
+
+/* Of F32, of the words below `count`. BSN_NO_NUMBER: the word stands for nothing, or exactly. */
+static void bsn_log_table(const bsn_row *p, uint32_t *table, uint32_t count)
+{
+    uint32_t words[64], i, j;
+    for (i = 0; i < count; i += 64) {
+        const size_t m = bsn_min(64, count - i);
+        size_t apart = 0;
+        for (j = 0; j < m; j++) words[j] = i + j;
+        if (bsn_log_numbers(p, (uint8_t *)(table + i), (const uint8_t *)words, m, &apart) && !apart) continue;
+        for (j = 0, apart = 0; j < m; j++, apart = 0)
+            if (!bsn_log_numbers(p, (uint8_t *)(table + i + j), (const uint8_t *)(words + j), 1, &apart) || apart)
+                table[i + j] = BSN_NO_NUMBER;
+    }
+}
+
+/* Returns 0 where a word has none. */
+static int bsn_log_look_up(const uint32_t *table, uint8_t *elements, const uint8_t *words, size_t n)
+{
+    uint32_t any = 0;
+    size_t i;
+    for (i = 0; i < n; i++) bsn_element_store(elements + 4 * i, table[bsn_element_load(words + 4 * i, 4)], 4);
+    for (i = 0; i < n; i++) any |= ((uint32_t)bsn_element_load(elements + 4 * i, 4) & 0x7FFFFFFF) + 0x800000;
+    return !(any >> 31);
+}
+
 /* ================================================================================= BLOCK
  * Up to 2^20 elements, coded for themselves: a head (form, stored size), a check, raw planes, lists. */
 
@@ -7335,8 +7365,8 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
 }
 
 /* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words.
- * Returns the rule that is broken, or 0. */
-static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words)
+ * Returns the rule that is broken, or 0. `room`: n words that are free again. */
+static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words, uint32_t **room)
 {
     const unsigned width = d->context->width;
     uint8_t *memory;
@@ -7354,6 +7384,7 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     if (r.at != d->end) return 33;
     d->place = d->body;
     *words = x.words;
+    *room = x.place;
     return 0;
 }
 
@@ -7365,6 +7396,8 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
     bsn_exact exact = { p + 5, 0 };
+    uint32_t *table = NULL, all = 0;
+    int looked_up = 0;
     bsn_row place;
     bsn_scales s;
     size_t i, j, some;
@@ -7374,14 +7407,24 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     place.log = c->log;
     place.signs = *p;
     place.base = bsn_load32(p + 1);
-    rule = bsn_quantized_read(d, &exact, &s, &words);
+    rule = bsn_quantized_read(d, &exact, &s, &words, &table);
     if (rule) return rule;
+    if (!s.rows && !c->kernels->log_numbers && bsn_log_is_usual(c->log)) {
+        for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
+        looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
+        if (looked_up) {
+            place.columns = NULL;
+            place.row = 0;
+            bsn_log_table(&place, table, all + 1);
+        }
+    }
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
         for (j = 0; j < m; j += some) {
-            some = bsn_row_set(&place, &s, i + j, m - j);
+            some = bsn_row_set(&place, &s, i + j, looked_up ? bsn_min(256, m - j) : m - j);
+            if (looked_up && bsn_log_look_up(table, to + j * width, words + 4 * (i + j), some)) continue;
             if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
         }
         if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return 50;
@@ -7400,6 +7443,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
     bsn_exact exact = { NULL, 0 };
+    uint32_t *room = NULL;
     unsigned clusters, k, rule;
     size_t i, j;
     d->place = d->body;
@@ -7412,7 +7456,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
         if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
     }
     exact.next = p;
-    rule = bsn_quantized_read(d, &exact, NULL, &words);
+    rule = bsn_quantized_read(d, &exact, NULL, &words, &room);
     if (rule) return rule;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);

@@ -3234,6 +3234,13 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
     const __m512i first = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m512 part = _mm512_set1_ps(1.0f / (float)x->cells), half = _mm512_set1_ps(0.5f);
     const __m128i down = _mm_cvtsi32_si128((int)p->signs);
+    const __m512 half_part = _mm512_set1_ps(0.5f / (float)x->cells);
+    /* words of numbers with full precision: from `least` on, so many; nothing is lost in them */
+    const int64_t above = (int64_t)row.base - ((int64_t)(row.base >> 31) << 32) - BSN_CODE_FIRST + bsn_expected(row.row, x->cells);
+    const int64_t start = 23 * (int64_t)x->cells - above;
+    const int64_t stop = (int64_t)x->cells * x->type.count - above, least = start > BSN_CODE_FIRST ? start : BSN_CODE_FIRST;
+    const uint32_t numbers = row.columns || stop <= least ? 0 : (uint32_t)(stop - least);
+    const __m512i from = _mm512_set1_epi32((int)(uint32_t)least), count = _mm512_set1_epi32((int)numbers);
     __m512i t[8];
     size_t i, stand = 0;
     unsigned bad = 0, rare;
@@ -3241,6 +3248,15 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
         const __m512i word = _mm512_maskz_loadu_epi32(live, words + 4 * i), u = _mm512_srl_epi32(word, down);
+        if (BSN_LIKELY(_mm512_cmplt_epu32_mask(_mm512_sub_epi32(u, from), count) == 0xFFFF)) { /* as below, without the rest */
+            const __m512i q = _mm512_add_epi32(u, first);
+            const __m512i octave = _mm512_cvttps_epi32(_mm512_fmadd_ps(_mm512_cvtepi32_ps(q), part, half_part));
+            const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
+            const __m512i y = _mm512_add_epi32(bsn_avx512_entry(t, x->normal, cell, 0xFFFF, pairs),
+                                               _mm512_slli_epi32(_mm512_sub_epi32(octave, below), 23));
+            _mm512_storeu_si512(elements + 4 * i, _mm512_or_si512(y, _mm512_slli_epi32(_mm512_and_si512(word, signs), 31)));
+            continue;
+        }
         const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
         const __m512i q = _mm512_maskz_add_epi32(coded, u, row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
         const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
