@@ -985,7 +985,7 @@ struct bitsnap_kernels {
     /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, all three with bsn_log_words and bsn_log_errors, and
      * bsn_log_numbers; all null where there are none */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
-    size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n);
+    size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, uint8_t *room);
     int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
 };
 
@@ -4881,6 +4881,13 @@ BSN_INLINE bsn_parts bsn_parts_of(const bsn_octaves *o, uint64_t magnitude)
     return p;
 }
 
+/* of a significand of 24 bits */
+BSN_INLINE uint32_t bsn_log_cell(const bsn_log *x, uint32_t s)
+{
+    const uint32_t cell = x->start[s >> 11 & 4095];
+    return cell + (s >= x->threshold[cell + 1]);
+}
+
 BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
 {
     const uint32_t sign = (uint32_t)(v >> (8 * width - 1));
@@ -4894,8 +4901,7 @@ BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
         cell = (uint32_t)p.significand - (UINT32_C(1) << p.k);
     } else {
         s = (uint32_t)(p.k > 23 ? p.significand >> (p.k - 23) : p.significand << (23 - p.k));
-        cell = x->start[s >> 11 & 4095];
-        cell += s >= x->threshold[cell + 1];
+        cell = bsn_log_cell(x, s);
         if (p.k < 23) { /* so coarse a number may be too far from the nearest that there is */
             const uint32_t center = bsn_log_center(x, p.k, cell), exact = (uint32_t)p.significand;
             const uint64_t d = exact > center ? exact - center : center - exact;
@@ -4933,9 +4939,7 @@ BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint
         const uint64_t v = bsn_element_load(elements + i * width, width);
         const uint32_t exponent = (uint32_t)v >> 23 & 255;
         if (width == 4 && BSN_LIKELY(exponent - 1 < 254)) { /* the usual case, simplified: 24 bits */
-            const uint32_t s = ((uint32_t)v & 0x7FFFFF) | 0x800000;
-            uint32_t cell = x->start[s >> 11 & 4095];
-            cell += s >= x->threshold[cell + 1];
+            const uint32_t cell = bsn_log_cell(x, ((uint32_t)v & 0x7FFFFF) | 0x800000);
             codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->cells + cell) << 1 | (uint32_t)v >> 31;
         } else {
             codes[i] = bsn_log_code(x, v, width);
@@ -5788,12 +5792,13 @@ BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *cod
     return exact;
 }
 
-/* Words of at most BSN_CHUNK elements of one row, and their errors; kernels need no codes. `room` has some for the elements. */
+/* Words of at most BSN_CHUNK elements of one row, and their errors; kernels need no codes. `room` has some for as
+ * many elements. */
 static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *codes,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
     size_t exact;
-    if (kernels->log_words && bsn_log_is_usual(p->log)) return kernels->log_words(p, e, words, elements, n);
+    if (kernels->log_words && bsn_log_is_usual(p->log)) return kernels->log_words(p, e, words, elements, n, room);
     exact = bsn_log_words(p, words, codes, n);
     bsn_log_errors(e, p->log, elements, codes, n, room);
     return exact;

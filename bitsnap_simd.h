@@ -1613,12 +1613,16 @@ BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponen
 }
 
 /* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
-static unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i, int measured)
+BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i, int measured)
 {
     const bsn_row row = bsn_rest_of(p, i);
-    uint32_t code = bsn_log_code(p->log, bsn_load32(elements + 4 * i), 4);
+    const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+    uint32_t code = bsn_log_code(p->log, v, 4);
     const size_t exact = bsn_log_words(&row, words + i, &code, 1);
-    if (measured) bsn_log_errors(e, p->log, elements + 4 * i, &code, 1, NULL);
+    if (measured && (v & 0x7FFFFFFF) && (v >> 23 & 255) != 255) {
+        e->counted++;
+        if (code >> 1 >= BSN_CODE_FIRST) bsn_log_error(e, p->log, v, code);
+    }
     return (unsigned)exact;
 }
 
@@ -1640,86 +1644,107 @@ BSN_FUNCTION BSN_AVX2 uint32_t bsn_avx2_highest(const uint8_t *elements, size_t 
     return lane[0] >> 23;
 }
 
-/* Words and errors. Quotients and their rests as in bsn_log_errors32; sums of 512 relative errors below 2^22 and a half fit a
- * lane. */
-static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n)
+/* Words from codes, in their place, and how far significands are from what they become. n is a multiple of 8. Returns how many
+ * stand exactly. */
+BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                            const uint8_t *elements, size_t n)
 {
     const bsn_log *x = p->log;
-    const bsn_row row = *p;
+    const bsn_row row = *p; /* no store changes it */
     const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), unit = _mm256_set1_epi32(0x3F800000);
-    const __m256i round = _mm256_set1_epi64x(127), low = _mm256_set1_epi64x(0xFFFFFFFF);
     const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells)), base = _mm256_set1_epi32((int)row.base);
     const __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    const __m256i signs = _mm256_set1_epi32((int)row.signs);
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), signs = _mm256_set1_epi32((int)row.signs);
     const __m128i up = _mm_cvtsi32_si128((int)row.signs);
-    const unsigned window = bsn_log_window(x);
-    __m256i sum = none, relative = none, largest = none, square = none, lowest;
-    uint32_t distances[64], *distance = distances, exponent;
-    uint64_t total[4];
-    size_t i, j, k, end, exact = 0, counted = 0;
-    BSN_OPAQUE("+r", distance); /* or compilers take registers apart */
-    exponent = bsn_avx2_highest(elements, n);
-    exponent = exponent > window / 2 ? exponent - window / 2 : 1;
-    lowest = _mm256_set1_epi32((int)(2 * exponent));
-    bsn_avx2_log_codes(x, words, elements, n); /* loops of their own: there are enough steps that wait for each other */
-    for (i = 0; i + 8 <= n; i = end) {
-        end = bsn_min(n & ~(size_t)7, i + 64);
-        for (k = i; k < end; k += 8) {
-            const __m256i v = BSN_LOAD256(elements + 4 * k), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
-            const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + k), 1), power = _mm256_srli_epi32(octave, 23);
-            const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
-            const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, k)) : below);
-            const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_cmpgt_epi32(above, one));
-            const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
-            const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
-            const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center)));
-            unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
-            BSN_STORE256(words + k, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
-                    _mm256_and_si256(_mm256_srli_epi32(v, 31), signs)));
-            BSN_STORE256(distance + (k - i), d);
-            counted += 8 - bsn_x86_ones(bsn_avx2_mask(odd_one));
-            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-                const size_t at = k + bsn_lowest_bit(rare);
-                exact += bsn_log_word(&row, e, words, elements, at, (bsn_load32(elements + 4 * at) >> 23 & 255) % 255 == 0);
-            }
-        }
-        for (k = i; k < end; k += 8) {
-            const __m256i v = BSN_LOAD256(elements + 4 * k), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
-            const __m256i d = BSN_LOAD256(distance + (k - i)), odd = _mm256_srli_epi64(d, 32);
-            const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
-            const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
-            const __m256 near = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
-            __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(near, near), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
-            const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
-            unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
-            r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
-            sum = _mm256_add_epi32(sum, r);
-            relative = _mm256_max_epi32(relative, r);
-            largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(near), octave)));
-            /* shifts by 2^32 and more, as those of too low an octave are, leave 0 */
-            square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round),
-                    7), _mm256_and_si256(higher, low)));
-            square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd),
-                    round), 7), _mm256_srli_epi64(higher, 32)));
-            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-                const size_t at = k + bsn_lowest_bit(rare);
-                const uint64_t far = distance[at - i];
-                e->squares[22 + (bsn_load32(elements + 4 * at) >> 23 & 255)] += (far * far + 127) >> 7;
-            }
+    size_t i, exact = 0, counted = 0;
+    for (i = 0; i < n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+        const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + i), 1), power = _mm256_srli_epi32(octave, 23);
+        const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
+        const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : below);
+        const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_cmpgt_epi32(above, one));
+        const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
+        const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
+        unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
+        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
+                _mm256_and_si256(_mm256_srli_epi32(v, 31), signs)));
+        BSN_STORE256(distance + i, _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))));
+        counted += 8 - bsn_x86_ones(bsn_avx2_mask(odd_one));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            exact += bsn_log_word(&row, e, words, elements, k, (bsn_load32(elements + 4 * k) >> 23 & 255) % 255 == 0);
         }
     }
     e->counted += counted;
-    BSN_STORE256(distance, sum);
-    for (j = 0; j < 8; j++) e->relative_sum += distance[j];
-    BSN_STORE256(distance, relative);
-    for (j = 0; j < 8; j++)
-        if (e->relative < distance[j]) e->relative = distance[j];
-    BSN_STORE256(distance, largest);
-    for (j = 0; j < 8; j++) bsn_errors_note(e, distance[j]);
+    return exact;
+}
+
+/* Errors from distances. Quotients and their rests as in bsn_log_errors32; sums of 512 relative errors below 2^22 and a half fit
+ * a lane. n is a multiple of 8. */
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
+                                           size_t n)
+{
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
+    const __m256i unit = _mm256_set1_epi32(0x3F800000), round = _mm256_set1_epi64x(127), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const unsigned window = bsn_log_window(x);
+    const uint32_t highest = bsn_avx2_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
+    const __m256i lowest = _mm256_set1_epi32((int)(2 * exponent));
+    __m256i sum = none, relative = none, largest = none, square = none;
+    uint64_t totals[4], *total = totals;
+    uint32_t lanes[8], *lane = lanes;
+    size_t i;
+    BSN_OPAQUE("+r", total); /* or compilers keep the sums in memory */
+    BSN_OPAQUE("+r", lane);
+    for (i = 0; i < n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+        const __m256i d = BSN_LOAD256(distance + i), odd = _mm256_srli_epi64(d, 32);
+        const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
+        const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
+        const __m256 near = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
+        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(near, near), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
+        const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
+        unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
+        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
+        sum = _mm256_add_epi32(sum, r);
+        relative = _mm256_max_epi32(relative, r);
+        largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(near), octave)));
+        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
+        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7),
+                _mm256_and_si256(higher, low)));
+        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round),
+                7), _mm256_srli_epi64(higher, 32)));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            const uint64_t far = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
+        }
+    }
+    BSN_STORE256(lane, sum);
+    for (i = 0; i < 8; i++) e->relative_sum += lane[i];
+    BSN_STORE256(lane, relative);
+    for (i = 0; i < 8; i++)
+        if (e->relative < lane[i]) e->relative = lane[i];
+    BSN_STORE256(lane, largest);
+    for (i = 0; i < 8; i++) bsn_errors_note(e, lane[i]);
     BSN_STORE256(total, square);
-    for (j = 0; j < 4; j++) bsn_log_square_sum(e, total[j], exponent, window);
-    for (; i < n; i++) exact += bsn_log_word(&row, e, words, elements, i, 1);
+    for (i = 0; i < 4; i++) bsn_log_square_sum(e, total[i], exponent, window);
+}
+
+/* Loops of their own: in each of them there are enough steps that wait for each other. */
+static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                          uint8_t *room)
+{
+    uint32_t *distance = (uint32_t *)(void *)room;
+    const size_t whole = n & ~(size_t)7;
+    size_t i, exact = 0;
+    for (i = 0; i < whole; i += 1024) { /* while they are in the first-level cache */
+        const size_t m = bsn_min(1024, whole - i);
+        const bsn_row row = bsn_rest_of(p, i);
+        bsn_avx2_log_codes(p->log, words + i, elements + 4 * i, m);
+        exact += bsn_avx2_words(&row, e, words + i, distance, elements + 4 * i, m);
+        bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
+    }
+    for (i = whole; i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
     return exact;
 }
 
@@ -3121,104 +3146,134 @@ BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, siz
     return (uint32_t)_mm512_reduce_max_epi32(top) >> 23;
 }
 
-/* Words and errors. Cells as above; h is the significand less than 1, exactly. A quotient of binary32 rounded up, then to the
- * next integer, is the quotient rounded up, as it is below 2^24. Sums of 256 relative errors below 2^23 fit a lane. */
-BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
-                                              unsigned pairs)
+/* Words, and how far significands are from what they become. Cells as above; h is the significand, halved until it is less than
+ * 1. n is at most 1024. Returns how many stand exactly. */
+BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                              const uint8_t *elements, size_t n, unsigned pairs)
 {
     const bsn_log *x = p->log;
-    const bsn_row row = *p;
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000), none = _mm512_setzero_si512();
+    const bsn_row row = *p; /* no store changes it */
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000);
     const __m512i lowest_normal = _mm512_set1_epi32(0x800000), half = _mm512_set1_epi32(0x3F000000);
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127);
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
     const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
     const __m512 scale = _mm512_set1_ps((float)x->cells);
-    const __m512i up = _mm512_set1_epi32((int)row.signs);
-    const unsigned window = bsn_log_window(x);
-    __m512i t[8], below = _mm512_add_epi32(base, bsn_avx512_expected(&row, 0, (__mmask16)(n > 15 ? 0xFFFF : (1u << n) - 1))), sum = none, relative = none, largest = none, square = none, lowest;
-    uint64_t total[8];
-    uint32_t distances[64], *distance = distances, exponent, most;
-    size_t i, j, k, end, exact = 0, counted = 0;
-    BSN_OPAQUE("+r", distance); /* or compilers take registers apart */
-    exponent = bsn_avx512_highest(elements, n);
-    exponent = exponent > window / 2 ? exponent - window / 2 : 1;
-    lowest = _mm512_set1_epi32((int)(2 * exponent));
+    __m512i t[8], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    uint64_t odd = 0;
+    size_t i, exact = 0, counted = 0;
+    unsigned j;
     bsn_avx512_log_table(t, x->normal, pairs);
     for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_or_si512(t[j], half);
-    for (i = 0; i < n; i = end) { /* two loops: there are enough steps that wait for each other in each */
-        end = bsn_min(n, i + 64);
-        for (k = i; k < end; k += 16) {
-            const __mmask16 live = (__mmask16)(n - k < 16 ? (1u << (n - k)) - 1 : 0xFFFFu);
-            const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * k), octave = _mm512_and_si512(v, special);
-            const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
-            const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
-            __mmask16 near, usual;
-            __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &near);
-            __m512i first, center;
-            unsigned rare = near & normal & _mm512_test_epi32_mask(v, mantissa);
-            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-                const unsigned lane = bsn_lowest_bit(rare);
-                const uint32_t element = bsn_load32(elements + 4 * (k + lane));
-                const uint32_t u = bsn_log_code(x, element, 4) >> 1;
-                cell = _mm512_mask_set1_epi32(cell, (__mmask16)(1u << lane),
-                        (int)(u - BSN_CODE_FIRST - x->cells * ((element >> 23 & 255) + 22)));
-            }
-            if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, k, live));
-            first = _mm512_sub_epi32(_mm512_madd_epi16(_mm512_srli_epi32(octave, 23), cells), below);
-            usual = _mm512_mask_cmpgt_epi32_mask(normal, _mm512_add_epi32(cell, first), one);
-            _mm512_mask_storeu_epi32(words + k, live, _mm512_shldv_epi32(_mm512_maskz_add_epi32(usual, cell, first), v, up));
-            center = bsn_avx512_entry(t, x->normal, cell, normal, pairs);
-            if (!pairs) center = _mm512_or_si512(center, half);
-            _mm512_storeu_si512(distance + (k - i), _mm512_maskz_abs_epi32(usual, _mm512_sub_epi32(h, center)));
-            counted += bsn_x86_ones(normal);
-            if (BSN_LIKELY(usual == 0xFFFF)) continue;
-            for (rare = _mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)); rare; rare &= rare - 1) {
-                const unsigned lane = bsn_lowest_bit(rare);
-                exact += bsn_log_word(&row, e, words, elements, k + lane, !(normal >> lane & 1));
-            }
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
+        const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
+        const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
+        __mmask16 near, usual;
+        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &near);
+        __m512i first, center;
+        unsigned rare = near & normal & _mm512_test_epi32_mask(v, mantissa);
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const unsigned k = bsn_lowest_bit(rare);
+            const uint32_t s = (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000;
+            cell = _mm512_mask_set1_epi32(cell, (__mmask16)(1u << k), (int)bsn_log_cell(x, s));
         }
-        for (k = i; k < end; k += 16) {
-            const __mmask16 live = (__mmask16)(n - k < 16 ? (1u << (n - k)) - 1 : 0xFFFFu);
-            const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * k), octave = _mm512_and_si512(v, special);
-            const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
-            const __m512i d = _mm512_loadu_si512(distance + (k - i)), odd = _mm512_srli_epi64(d, 32);
-            const __m512 exactly = _mm512_cvtepi32_ps(d);
-            const __m512i r = _mm512_cvt_roundps_epi32(_mm512_div_round_ps(exactly, _mm512_castsi512_ps(h),
-                    _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-            const __m512i higher = _mm512_sub_epi32(_mm512_srli_epi32(octave, 22), lowest);
-            const __mmask16 apart = _mm512_test_epi32_mask(d, d);
-            unsigned rare = _mm512_mask_cmpgt_epi32_mask(apart, none, higher);
-            sum = _mm512_add_epi32(sum, r);
-            relative = _mm512_max_epi32(relative, r);
-            largest = _mm512_mask_max_epu32(largest, apart, largest, _mm512_add_epi32(_mm512_castps_si512(exactly), octave));
-            /* shifts by 2^32 and more, as those of too low an octave are, leave 0 */
-            square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round),
-                    7), _mm512_maskz_mov_epi32(0x5555, higher)));
-            square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd),
-                    round), 7), _mm512_srli_epi64(higher, 32)));
-            for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-                const size_t at = k + bsn_lowest_bit(rare);
-                const uint64_t far = distance[at - i];
-                e->squares[22 + (bsn_load32(elements + 4 * at) >> 23 & 255)] += (far * far + 127) >> 7;
-            }
+        if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live));
+        first = _mm512_sub_epi32(_mm512_madd_epi16(_mm512_srli_epi32(octave, 23), cells), below);
+        usual = _mm512_mask_cmpgt_epi32_mask(normal, _mm512_add_epi32(cell, first), one);
+        _mm512_mask_storeu_epi32(words + i, live, _mm512_shldv_epi32(_mm512_maskz_add_epi32(usual, cell, first), v, up));
+        center = bsn_avx512_entry(t, x->normal, cell, normal, pairs);
+        if (!pairs) center = _mm512_or_si512(center, half);
+        _mm512_mask_storeu_epi32(distance + i, live, _mm512_maskz_abs_epi32(usual, _mm512_sub_epi32(h, center)));
+        counted += bsn_x86_ones(normal);
+        odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16);
+    }
+    e->counted += counted;
+    for (; odd; odd &= odd - 1) { /* at the end, as a call takes all registers: those that are no zeros, but have their words */
+        const size_t first = 16 * bsn_lowest_bit(odd);
+        for (i = first; i < n && i < first + 16; i++) {
+            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+            if (v << 1 && !(words[i] >> row.signs)) exact += bsn_log_word(&row, e, words, elements, i, (v >> 23 & 255) % 255 == 0);
+        }
+    }
+    return exact;
+}
+
+/* One function for each: together they would need the stack of all. */
+#define BSN_WORDS_OF(pairs)                                                                           \
+    BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_words##pairs(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
+                                                           const uint8_t *elements, size_t n)         \
+    {                                                                                                 \
+        return bsn_avx512_words(p, e, words, distance, elements, n, pairs);                           \
+    }
+BSN_WORDS_OF(0)
+BSN_WORDS_OF(1)
+BSN_WORDS_OF(2)
+BSN_WORDS_OF(3)
+BSN_WORDS_OF(4)
+#undef BSN_WORDS_OF
+
+/* Errors from distances. A quotient of binary32 rounded up, then to the next integer, is the quotient rounded up, as it is below
+ * 2^24. Sums of 256 relative errors below 2^23 fit a lane. */
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
+                                               size_t n)
+{
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000), none = _mm512_setzero_si512();
+    const __m512i half = _mm512_set1_epi32(0x3F000000), round = _mm512_set1_epi64(127);
+    const unsigned window = bsn_log_window(x);
+    const uint32_t highest = bsn_avx512_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
+    const __m512i lowest = _mm512_set1_epi32((int)(2 * exponent));
+    __m512i sum = none, relative = none, largest = none, square = none;
+    uint64_t total[8];
+    uint32_t most;
+    size_t i;
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
+        const __m512i d = _mm512_maskz_loadu_epi32(live, distance + i), odd = _mm512_srli_epi64(d, 32);
+        const __m512 exactly = _mm512_cvtepi32_ps(d), of = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(half, v, mantissa, 0xF8));
+        const __m512i r = _mm512_cvt_roundps_epi32(_mm512_div_round_ps(exactly, of, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC),
+                                                   _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+        const __m512i higher = _mm512_sub_epi32(_mm512_srli_epi32(octave, 22), lowest);
+        const __mmask16 apart = _mm512_test_epi32_mask(d, d);
+        unsigned rare = _mm512_mask_cmpgt_epi32_mask(apart, none, higher);
+        sum = _mm512_add_epi32(sum, r);
+        relative = _mm512_max_epi32(relative, r);
+        largest = _mm512_mask_max_epu32(largest, apart, largest, _mm512_add_epi32(_mm512_castps_si512(exactly), octave));
+        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
+        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7),
+                _mm512_maskz_mov_epi32(0x5555, higher)));
+        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round),
+                7), _mm512_srli_epi64(higher, 32)));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            const uint64_t far = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
         }
     }
     most = (uint32_t)_mm512_reduce_max_epi32(relative);
-    e->counted += counted;
     e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
             _mm512_maskz_mov_epi32(0x5555, sum)));
     if (e->relative < most) e->relative = most;
     bsn_errors_note(e, _mm512_reduce_max_epu32(largest));
     _mm512_storeu_si512(total, square);
-    for (j = 0; j < 8; j++) bsn_log_square_sum(e, total[j], exponent, window);
-    return exact;
+    for (i = 0; i < 8; i++) bsn_log_square_sum(e, total[i], exponent, window);
 }
 
-static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n)
+static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                              uint8_t *room)
 {
-#define BSN_CALL(pairs) return bsn_avx512_words(p, e, words, elements, n, pairs)
-    BSN_PAIRS_SWITCH(p->log->cells);
+    uint32_t *distance = (uint32_t *)(void *)room;
+    size_t i, exact = 0;
+    for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
+        const size_t m = bsn_min(1024, n - i);
+        const bsn_row row = bsn_rest_of(p, i);
+#define BSN_CALL(pairs) exact += bsn_avx512_words##pairs(&row, e, words + i, distance, elements + 4 * i, m)
+        BSN_PAIRS_SWITCH(p->log->cells);
 #undef BSN_CALL
+        bsn_avx512_errors(e, p->log, distance, elements + 4 * i, m);
+    }
+    return exact;
 }
 
 /* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of

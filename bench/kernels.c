@@ -306,11 +306,12 @@ static void run_log_codes(task *t, unsigned at)
 
 static void run_log_words(task *t, unsigned at)
 {
+    static uint8_t room[4 * BSN_CHUNK];
     uint32_t *codes = (uint32_t *)(void *)t->area->parts.at[at], *words = (uint32_t *)(void *)t->area->planes.at[at];
     for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
         const bsn_row row = row_of(t, at);
         t->sink = bsn_log_words_by(t->kernels, &row, &cells_errors, words + i, codes + i, t->area->list.at[at] + 4 * i,
-                                   bsn_min(BSN_CHUNK, t->n - i), NULL);
+                                   bsn_min(BSN_CHUNK, t->n - i), room);
     }
 }
 

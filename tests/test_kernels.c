@@ -1043,7 +1043,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
 {
     bsn_log *x = &cells_log;
     uint8_t *elements = at_end(0, 4 * n, 0), *codes = at_end(1, 4 * n, 0), *words = at_end(2, 4 * n, 0), *columns = at_end(3, n, 0);
-    uint8_t *decoded = at_end(4, 4 * n, 0), *room = spare[4];
+    uint8_t *decoded = at_end(4, 4 * n, 0), *room = spare[4], *place_of_distances = at_end(5, 4 * n, 0);
     uint32_t *expected = (uint32_t *)(void *)spare[0], *expected_words = (uint32_t *)(void *)spare[1];
     uint32_t *a = (uint32_t *)(void *)codes, *w = (uint32_t *)(void *)words;
     size_t i, j, exact, apart = 0, expected_apart = 0;
@@ -1066,7 +1066,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     memset(errors, 0, sizeof errors);
     for (j = 0; j < 3; j++) { /* as blocks are measured: in portions, one upon the other */
         bsn_log_errors(&errors[0], x, elements, expected, n, room);
-        CHECK(kernels->log_words(&row, &errors[1], w, elements, n) == exact && !memcmp(w, expected_words, 4 * n),
+        CHECK(kernels->log_words(&row, &errors[1], w, elements, n, place_of_distances) == exact && !memcmp(w, expected_words, 4 * n),
               "%s: words of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     }
     (void)bsn_log_elements(x, room, expected, n);
