@@ -982,8 +982,8 @@ struct bitsnap_kernels {
     uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
     /* the reverse, exact, of shifts below 8; the twin is bsn_words_join */
     void (*words_join)(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift);
-    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, all three with bsn_log_words and bsn_log_errors, and
-     * bsn_log_numbers; all null where there are none */
+    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, it with bsn_log_words and bsn_log_errors, and
+     * bsn_log_numbers; all null where there are none. `room` has some for n words. */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
     size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, uint8_t *room);
     int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
@@ -5861,7 +5861,8 @@ static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *w
 static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
         size_t n, size_t *apart)
 {
-    return kernels->log_numbers && bsn_log_is_usual(p->log) ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
+    if (kernels->log_numbers && bsn_log_is_usual(p->log)) return kernels->log_numbers(p, elements, words, n, apart);
+    return bsn_log_numbers(p, elements, words, n, apart);
 }
 
 /* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
@@ -7350,7 +7351,8 @@ typedef struct bsn_exact {
 } bsn_exact;
 
 /* Puts `count` of them where the n words of a chunk say so; 0 where there are not so many. */
-static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count, unsigned width)
+static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
+                         unsigned width)
 {
     size_t i, j;
     if (count > exact->left) return 0;

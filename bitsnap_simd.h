@@ -549,7 +549,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
 };
 
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.5). So n cells have
+ * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
  * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
  * nearer is asked for again, by thresholds. ---- */
 
@@ -1597,11 +1597,11 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i inde
 }
 
 /* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
- * a square is below the power of two above bound^2 / 2^7, and a lane gets at most 2^10 of them. Few are of a lower octave.
+ * a square is below the power of two above bound^2 / 2^7, and a lane gets at most 2^8 of them. Few are of a lower octave.
  * Twice the number of octaves. */
 BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
 {
-    return (52 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
+    return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
 }
 
 /* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
@@ -1613,7 +1613,8 @@ BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponen
 }
 
 /* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
-BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i, int measured)
+BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
+                                   int measured)
 {
     const bsn_row row = bsn_rest_of(p, i);
     const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
@@ -1769,7 +1770,8 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
         const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
-        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : first));
+        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(u,
+                row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : first));
         const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
         const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
         const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
@@ -3313,7 +3315,8 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
             continue;
         }
         const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
-        const __m512i q = _mm512_maskz_add_epi32(coded, u, row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
+        const __m512i q = _mm512_maskz_add_epi32(coded, u,
+                row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
         const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
         const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
         const __mmask16 normal = _mm512_mask_cmpgt_epi32_mask(coded, octave, below);
