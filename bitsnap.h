@@ -995,11 +995,14 @@ struct bitsnap_kernels {
     uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
     void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
-    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, bsn_log_words, bsn_log_errors and
-     * bsn_log_numbers; all null where there are none */
+    /* exact, of words of 4 bytes, n at most BSN_CHUNK; the twin is bsn_words_split, null where there is none */
+    uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
+    /* the reverse, exact, of shifts below 8; the twin is bsn_words_join */
+    void (*words_join)(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift);
+    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, it with bsn_log_words and bsn_log_errors, and
+     * bsn_log_numbers; all null where there are none. `room` has some for n words. */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
-    size_t (*log_words)(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n);
-    void (*log_errors)(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n);
+    size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, uint8_t *room);
     int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
 };
 
@@ -3159,7 +3162,8 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
 
 /* How words become symbols, see DELTA. */
 typedef struct bsn_words_plan {
-    unsigned shift, limit; /* limit 0: no escapes */
+    unsigned shift, limit; /* limit 0: no escapes, */
+    int unsure;            /* unless there are larger words than the plan knows of */
     uint64_t bits;         /* that it takes, roughly */
 } bsn_words_plan;
 
@@ -4559,14 +4563,25 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
     return bits + (cost >> BSN_LOG2_ONE);
 }
 
+/* Counts of words below `end`, an even number or 1, without their lowest bits; returns how many kinds are left. */
+static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
+{
+    unsigned i;
+    for (; bits; bits--, end = (end + 1) / 2) {
+        for (i = 0; i < (end + 1) / 2; i++) count[i] = count[2 * i] + count[2 * i + 1];
+        memset(count + i, 0, end / 2 * sizeof *count);
+    }
+    return end;
+}
+
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `lengths`: how many words have so many bits, or null. */
+ * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. */
 static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size,
         unsigned used, unsigned times, const uint32_t *lengths)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
-    bsn_words_plan plan = { 0, 0, BSN_NEVER };
+    bsn_words_plan plan = { 0, 0, 0, BSN_NEVER };
     uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum = 0;
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
@@ -4589,30 +4604,28 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least || lengths) { /* again without the low bits that stand apart in any case */
+    if (least && longest <= 11 && !lengths) { /* without the low bits that stand apart in any case; log2(BSN_FINE) is 11 */
+        (void)bsn_fold(fine, BSN_FINE, least);
+    } else if (least || lengths) { /* again */
         memset(fine, 0, BSN_FINE * sizeof *fine);
         memset(beyond, 0, sizeof beyond);
-        if (size == 1)
-            for (i = 0; i < 256; i++) fine[i >> least] += x->count[i];
-        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
+        BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
     }
     for (i = 0; i < BSN_FINE && times > 1; i++) fine[i] *= times;
     for (i = 0; i < 65; i++) beyond[i] *= times;
     n *= times;
-    if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1; /* log2(BSN_FINE) is 11 */
+    if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1;
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
         uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
         unsigned at = 0, symbols = 0;
         uint64_t cost[6];
         unsigned kinds[6];
         uint32_t outside = 0;
-        memset(count, 0, 256 * sizeof *count);
+        if (j) end = bsn_fold(fine, end, 1);
         memset(escape, 0, sizeof escape);
-        for (i = 0; i < end; i++) {
-            if (!fine[i]) continue;
-            if (i >> j < 256) count[i >> j] += fine[i];
-            else escape[bsn_log2((i >> j) - 255)] += fine[i];
-        }
+        memcpy(count, fine, 256 * sizeof *count);
+        for (i = 256; i < end; i++)
+            if (fine[i]) escape[bsn_log2(i - 255)] += fine[i];
         for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
         for (i = 0; i < 65; i++) outside += escape[i];
         for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
@@ -4654,30 +4667,44 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span) { return 8 * (size_t)span + (s
 /* The same by a sample, for which `room` has n / 8 words and 64 more. */
 static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, uint8_t *room)
 {
-    uint32_t span, all = 0;
+    uint32_t span;
     bsn_words_plan plan;
     size_t i, m = 0;
     for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
             memcpy(room + m * width, words + i * width, 64 * width);
     plan = bsn_plan_words(x, room, m, width, width, 0, 8, NULL);
-    if (plan.limit) return plan;
-    for (i = 0; i < n; i++) all |= (uint32_t)(bsn_element_load(words + i * width, width) >> plan.shift); /* what the sample lacks */
-    if (all > 255) plan.limit = 255;
+    plan.unsure = !plan.limit;
     return plan;
 }
 
-/* The symbols of words, and the words that escape, one behind the other in their place. */
-BSN_INLINE void bsn_words_symbols(uint8_t *symbols, uint8_t *words, size_t n, bsn_words_plan plan, size_t *count, unsigned width)
+/* Symbols of words that do not escape, and of the bits below, which stand apart, those that fill no byte. Returns the bits that
+ * words have. */
+BSN_INLINE uint64_t bsn_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift, unsigned width)
+{
+    const unsigned whole = shift & ~7u, mask = (1u << shift % 8) - 1;
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(words + i * width, width);
+        all |= x;
+        symbols[i] = (uint8_t)(x >> shift);
+        low[i] = (uint8_t)(x >> whole & mask);
+    }
+    return all;
+}
+
+/* The symbols of words, and the words that escape, one behind the other in their place: without a branch, what has not escaped
+ * is overwritten, or behind the end. Returns how many do. */
+BSN_INLINE size_t bsn_words_escape(uint8_t *symbols, uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
 {
     size_t i, escapes = 0;
-    for (i = 0; i < n && !plan.limit; i++) symbols[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> plan.shift);
-    for (i = 0; i < n && plan.limit; i++) { /* without a branch: what has not escaped is overwritten, or behind the end */
-        const uint64_t x = bsn_element_load(words + i * width, width) >> plan.shift;
-        symbols[i] = (uint8_t)(x < plan.limit ? x : plan.limit);
-        bsn_element_store(words + escapes * width, x - plan.limit, width);
-        escapes += x >= plan.limit;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = bsn_element_load(words + i * width, width) >> shift;
+        symbols[i] = (uint8_t)(x < limit ? x : limit);
+        bsn_element_store(words + escapes * width, x - limit, width);
+        escapes += x >= limit;
     }
-    *count = escapes;
+    return escapes;
 }
 
 /* Byte k of words, its lowest bits; an array of bytes. */
@@ -4700,8 +4727,9 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0, k;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
-        const uint32_t *lengths = level ? NULL : w->lengths;
-        bsn_words_plan plan = { 0, 0, 0 };
+        const uint32_t *lengths = level || size == 1 ? NULL : w->lengths;
+        uint8_t *head, *list = symbols;
+        bsn_words_plan plan = { 0, 0, 0, 0 };
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
@@ -4727,29 +4755,33 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             return;
         }
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
-        *w->at++ = (uint8_t)plan.shift;
-        *w->at++ = (uint8_t)plan.limit;
+        head = w->at;
+        w->at += 2;
         for (k = 0; k < plan.shift / 8; k++) {
             BSN_WIDTHS(size, bsn_words_byte, (w->at, words, n, k, 0xFF));
             w->at += n;
         }
-        if (plan.shift % 8) {
+        if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
+            list = words;
+            w->counted = 1;
+        } else {
             const unsigned mask = (1u << plan.shift % 8) - 1;
+            uint64_t all = 0;
             for (i = 0; i < n; i += BSN_CHUNK) {
                 const size_t m = bsn_min(BSN_CHUNK, n - i);
-                BSN_WIDTHS(size, bsn_words_byte, (bytes, words + i * size, m, k, mask));
-                bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
+                if (size == 4 && w->kernels->words_split)
+                    all |= w->kernels->words_split(symbols + i, bytes, words + 4 * i, m, plan.shift);
+                else BSN_WIDTHS(size, all |= bsn_words_split, (symbols + i, bytes, words + i * size, m, plan.shift));
+                if (mask) bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
-            w->at += bsn_bits_size(mask, n);
+            if (mask) w->at += bsn_bits_size(mask, n);
+            if (plan.unsure && all >> plan.shift > 255) plan.limit = 255;
+            if (plan.limit) BSN_WIDTHS(size, escapes = bsn_words_escape, (symbols, words, n, plan.shift, plan.limit));
         }
+        head[0] = (uint8_t)plan.shift;
+        head[1] = (uint8_t)plan.limit;
         w->scratch = symbols + n + 64;
-        if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
-            w->counted = 1;
-            bsn_list_write(w, words, n, 8);
-        } else {
-            BSN_WIDTHS(size, bsn_words_symbols, (symbols, words, n, plan, &escapes));
-            bsn_list_write(w, symbols, n, 8);
-        }
+        bsn_list_write(w, list, n, 8);
         w->scratch = symbols;
         used += plan.shift;
         n = escapes;
@@ -4782,6 +4814,13 @@ BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t f
         uint8_t *word = x->words + x->place[first + i] * (size_t)width;
         bsn_element_store(word, bsn_element_load(word, width) + ((uint64_t)bytes[i] << up), width);
     }
+}
+
+/* Words of the first level, of which fewer than 8 bits stand apart. */
+BSN_INLINE void bsn_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) bsn_element_store(words + i * width, ((uint64_t)symbols[i] << shift) + low[i], width);
 }
 
 /* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
@@ -4859,16 +4898,19 @@ static void bsn_words_read(bsn_words *x, size_t n)
                 if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
                 continue;
             }
-            if (level == 0) memset(x->words + i * width, 0, m * width);
+            if (level == 0 && shift >= 8) memset(x->words + i * width, 0, m * width);
             for (k = 0; k < shift / 8; k++)
                 BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k));
-            if (mask) {
-                memset(x->low, 0, m);
-                bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
-                BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
-            }
+            memset(x->low, 0, m);
+            if (mask) bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
             symbols = bsn_list_next(r, x->symbols, i, m);
-            BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            if (level == 0 && shift < 8) {
+                if (width == 4 && r->kernels->words_join) r->kernels->words_join(x->words + 4 * i, symbols, x->low, m, shift);
+                else BSN_WIDTHS(width, bsn_words_join, (x->words + i * width, symbols, x->low, m, shift));
+            } else {
+                if (mask) BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
+                BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+            }
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
                 r->rule = 47;
@@ -4879,7 +4921,6 @@ static void bsn_words_read(bsn_words *x, size_t n)
         n = more;
     }
 }
-
 
 /* ================================================================================= QUANTIZE
  * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
@@ -5038,6 +5079,13 @@ BSN_INLINE bsn_parts bsn_parts_of(const bsn_octaves *o, uint64_t magnitude)
     return p;
 }
 
+/* of a significand of 24 bits */
+BSN_INLINE uint32_t bsn_log_cell(const bsn_log *x, uint32_t s)
+{
+    const uint32_t cell = x->start[s >> 11 & 4095];
+    return cell + (s >= x->threshold[cell + 1]);
+}
+
 BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
 {
     const uint32_t sign = (uint32_t)(v >> (8 * width - 1));
@@ -5051,8 +5099,7 @@ BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
         cell = (uint32_t)p.significand - (UINT32_C(1) << p.k);
     } else {
         s = (uint32_t)(p.k > 23 ? p.significand >> (p.k - 23) : p.significand << (23 - p.k));
-        cell = x->start[s >> 11 & 4095];
-        cell += s >= x->threshold[cell + 1];
+        cell = bsn_log_cell(x, s);
         if (p.k < 23) { /* so coarse a number may be too far from the nearest that there is */
             const uint32_t center = bsn_log_center(x, p.k, cell), exact = (uint32_t)p.significand;
             const uint64_t d = exact > center ? exact - center : center - exact;
@@ -5090,9 +5137,7 @@ BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint
         const uint64_t v = bsn_element_load(elements + i * width, width);
         const uint32_t exponent = (uint32_t)v >> 23 & 255;
         if (width == 4 && BSN_LIKELY(exponent - 1 < 254)) { /* the usual case, simplified: 24 bits */
-            const uint32_t s = ((uint32_t)v & 0x7FFFFF) | 0x800000;
-            uint32_t cell = x->start[s >> 11 & 4095];
-            cell += s >= x->threshold[cell + 1];
+            const uint32_t cell = bsn_log_cell(x, ((uint32_t)v & 0x7FFFFF) | 0x800000);
             codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->cells + cell) << 1 | (uint32_t)v >> 31;
         } else {
             codes[i] = bsn_log_code(x, v, width);
@@ -5109,10 +5154,13 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
     }
 }
 
+/* May kernels work on such elements? */
+BSN_INLINE int bsn_log_is_usual(const bsn_log *x) { return x->type.width == 4 && x->cells > 1; }
+
 /* The same by a kernel, where there is one; n is at most BSN_CHUNK. */
 static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
-    if (kernels->log_codes && x->type.width == 4 && x->cells > 1) kernels->log_codes(x, codes, elements, n);
+    if (kernels->log_codes && bsn_log_is_usual(x)) kernels->log_codes(x, codes, elements, n);
     else bsn_log_codes(x, codes, elements, n);
 }
 
@@ -5544,21 +5592,18 @@ struct bsn_errors {
     uint32_t relative;
     uint32_t largest[BSN_OCTAVES_MOST];
     uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
-    uint64_t banks[8][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
+    uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
 };
 
 /* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
  * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
 #define BSN_NO_ERROR (-INT32_MAX) /* not the least there is, or compilers make a branch of it */
 
-static void bsn_errors_note(bsn_errors *e, int32_t largest)
+/* `bits` as they are, 0: no error. */
+static void bsn_errors_note(bsn_errors *e, uint32_t bits)
 {
-    uint32_t bits, octave, d;
-    if (largest == BSN_NO_ERROR) return;
-    bits = (uint32_t)largest + (UINT32_C(255) << 23);
-    octave = (bits >> 23) - 128;
-    d = (bits & 0x7FFFFF) | 0x800000;
-    if (e->largest[octave] < d) e->largest[octave] = d;
+    const uint32_t octave = (bits >> 23) - 128, d = (bits & 0x7FFFFF) | 0x800000;
+    if (bits && e->largest[octave] < d) e->largest[octave] = d;
 }
 
 /* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
@@ -5636,15 +5681,15 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
 
 #define BSN_BANK(k) e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
 
-/* Where the codes are those of the elements, or BSN_CODE_EXACT: 64 of F32, of which usual ones lie in the octave of what they
+/* Where the codes are those of the elements, or BSN_CODE_EXACT: 32 of F32, of which usual ones lie in the octave of what they
  * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
  * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
-BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
 {
     const uint32_t cells = x->cells, first = BSN_CODE_FIRST + 22 * cells;
-    uint32_t v[64], sum = 0, counted = 0;
-    int32_t distance[64], key[64], relative = 0, largest = BSN_NO_ERROR;
-    float exact[64];
+    uint32_t v[32], sum = 0, counted = 0;
+    int32_t distance[32], key[32], relative = 0, largest = BSN_NO_ERROR;
+    float exact[32];
     size_t i;
     for (i = 0; i < n; i++) {
         const uint32_t u = codes[i] >> 1;
@@ -5686,7 +5731,7 @@ BSN_INLINE void bsn_log_errors64(bsn_errors *e, const bsn_log *x, const uint8_t 
     e->counted += counted;
     e->relative_sum += sum;
     if (e->relative < (uint32_t)relative) e->relative = (uint32_t)relative;
-    bsn_errors_note(e, largest);
+    if (largest != BSN_NO_ERROR) bsn_errors_note(e, (uint32_t)largest + (UINT32_C(255) << 23));
 }
 
 /* And all others; `room` has some for the elements. */
@@ -5695,8 +5740,8 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
     const unsigned width = x->type.width;
     size_t i;
     if (width == 4 && x->cells > 1) {
-        for (i = 0; i + 64 <= n; i += 64) bsn_log_errors64(e, x, elements + 4 * i, codes + i, 64);
-        if (i < n) bsn_log_errors64(e, x, elements + 4 * i, codes + i, n - i);
+        for (i = 0; i + 32 <= n; i += 32) bsn_log_errors32(e, x, elements + 4 * i, codes + i, 32);
+        if (i < n) bsn_log_errors32(e, x, elements + 4 * i, codes + i, n - i);
         return;
     }
     (void)bsn_log_elements(x, room, codes, n);
@@ -5705,14 +5750,8 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
     bsn_errors_measure(e, &x->type, elements, room, n);
 }
 
-static void bsn_log_errors_by(const bitsnap_kernels *kernels, bsn_errors *e, const bsn_log *x, const uint8_t *elements,
-                              const uint32_t *codes, size_t n, uint8_t *room)
-{
-    if (kernels->log_errors && x->type.width == 4 && x->cells > 1) kernels->log_errors(e, x, elements, codes, n);
-    else bsn_log_errors(e, x, elements, codes, n, room);
-}
-
-/* The sum of it all; going up the octaves, so that little is lost to rounding. */
+/* The sum of it all; going up the octaves, so that little is lost to rounding: nothing but below the last bit of what is
+ * stored, which is the least number that is not below the sum. So a square may also be counted, multiplied, in a lower octave. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
     bsn_certificate x;
@@ -5725,11 +5764,13 @@ static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves
     x.relative = e->relative;
     for (i = 0; i < o->count; i++) {
         const int unit = o->lowest + (int)i - 23;
-        const uint64_t largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
+        uint64_t largest;
         uint64_t sum = e->squares[i];
         if (o->width == 4 && i > 22)
-            for (k = 0; k < 8; k++) sum += e->banks[k][i - 22];
+            for (k = 0; k < 4; k++) sum += e->banks[k][i - 22];
+        if (!sum && !e->largest[i]) continue;
         squares = bsn_real_sum(squares, bsn_real_of(sum, 2 * unit + 7));
+        largest = bsn_real_store(bsn_real_of(e->largest[i], unit));
         if (x.absolute < largest) x.absolute = largest;
     }
     x.squares = bsn_real_store(squares);
@@ -5873,22 +5914,22 @@ typedef struct bsn_bins {
 static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n,
                            int sampled)
 {
-    uint32_t scale[64], span = 0;
+    uint32_t scale[64], span = 0, coded = 0;
     size_t i, j;
     memset(x, 0, sizeof *x);
-    memset(scale, 0, sizeof scale);
     x->below = 64 * (int32_t)cells;
     while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
     for (; (i = 64 * (sampled ? bsn_sample_group(span) : span)) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
+        for (j = 0; j < m; j++) scale[j] = (uint32_t)x->below - (s ? bsn_expected(scale[j], cells) : 0);
         for (j = 0; j < m; j++) {
-            const uint32_t u = codes[i + j] >> 1, bin = (u + (uint32_t)x->below - bsn_expected(scale[j], cells)) >> x->shift;
-            const uint32_t coded = u >= BSN_CODE_FIRST;
-            x->count[bin] += coded;
-            x->coded += coded;
+            const uint32_t u = codes[i + j] >> 1, is_coded = u >= BSN_CODE_FIRST;
+            x->count[(u + scale[j]) >> x->shift] += is_coded;
+            coded += is_coded;
         }
     }
+    x->coded = coded;
 }
 
 /* From which on words are counted: what is lower stands exactly, at most 1 of so many, which costs no more than a symbol more. */
@@ -5949,14 +5990,15 @@ BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *cod
     return exact;
 }
 
-static size_t bsn_log_words_by(const bitsnap_kernels *kernels, bsn_row *p, const bsn_scales *s, uint32_t *words,
-        uint32_t *codes, size_t n)
+/* Words of at most BSN_CHUNK elements of one row, and their errors; kernels need no codes. `room` has some for as
+ * many elements. */
+static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *codes,
+                               const uint8_t *elements, size_t n, uint8_t *room)
 {
-    size_t i, m, exact = 0;
-    for (i = 0; i < n; i += m) {
-        m = bsn_row_set(p, s, i, bsn_min(BSN_CHUNK, n - i));
-        exact += kernels->log_words ? kernels->log_words(p, words + i, codes + i, m) : bsn_log_words(p, words + i, codes + i, m);
-    }
+    size_t exact;
+    if (kernels->log_words && bsn_log_is_usual(p->log)) return kernels->log_words(p, e, words, elements, n, room);
+    exact = bsn_log_words(p, words, codes, n);
+    bsn_log_errors(e, p->log, elements, codes, n, room);
     return exact;
 }
 
@@ -6017,8 +6059,38 @@ static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *w
 static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
         size_t n, size_t *apart)
 {
-    const int fast = kernels->log_numbers && p->log->type.width == 4 && p->log->cells > 1;
-    return fast ? kernels->log_numbers(p, elements, words, n, apart) : bsn_log_numbers(p, elements, words, n, apart);
+    if (kernels->log_numbers && bsn_log_is_usual(p->log)) return kernels->log_numbers(p, elements, words, n, apart);
+    return bsn_log_numbers(p, elements, words, n, apart);
+}
+
+/* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
+ * below this. */
+#define BSN_TABLE_MOST 8192u
+#define BSN_NO_NUMBER UINT32_C(0x7F800000)
+
+/* Of F32, of the words below `count`. BSN_NO_NUMBER: the word stands for nothing, or exactly. */
+static void bsn_log_table(const bsn_row *p, uint32_t *table, uint32_t count)
+{
+    uint32_t words[64], i, j;
+    for (i = 0; i < count; i += 64) {
+        const size_t m = bsn_min(64, count - i);
+        size_t apart = 0;
+        for (j = 0; j < m; j++) words[j] = i + j;
+        if (bsn_log_numbers(p, (uint8_t *)(table + i), (const uint8_t *)words, m, &apart) && !apart) continue;
+        for (j = 0, apart = 0; j < m; j++, apart = 0)
+            if (!bsn_log_numbers(p, (uint8_t *)(table + i + j), (const uint8_t *)(words + j), 1, &apart) || apart)
+                table[i + j] = BSN_NO_NUMBER;
+    }
+}
+
+/* Returns 0 where a word has none. */
+static int bsn_log_look_up(const uint32_t *table, uint8_t *elements, const uint8_t *words, size_t n)
+{
+    uint32_t any = 0;
+    size_t i;
+    for (i = 0; i < n; i++) bsn_element_store(elements + 4 * i, table[bsn_element_load(words + 4 * i, 4)], 4);
+    for (i = 0; i < n; i++) any |= ((uint32_t)bsn_element_load(elements + 4 * i, 4) & 0x7FFFFFFF) + 0x800000;
+    return !(any >> 31);
 }
 
 /* ================================================================================= BLOCK
@@ -6650,9 +6722,9 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
 /* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
  * writer begins. 0 where there is no room. */
 static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, const bsn_room_for_codes *room, uint8_t *body,
-                               uint8_t *end, const uint8_t *head, size_t head_size, size_t exact)
+                               uint8_t *end, const uint8_t *head, size_t head_size)
 {
-    if ((size_t)(end - body) < BSN_CERTIFICATE_SIZE + head_size + exact * c->width) return 0;
+    if ((size_t)(end - body) < BSN_CERTIFICATE_SIZE + head_size) return 0;
     memcpy(body + BSN_CERTIFICATE_SIZE, head, head_size);
     bsn_writer_begin(wr, w, c, body + BSN_CERTIFICATE_SIZE + head_size, end, room->scratch);
     wr->thorough = 1;
@@ -6661,20 +6733,17 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     return 1;
 }
 
-/* Stores those of n elements that stand exactly, which their words say. */
-static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t n,
+/* Stores those elements that stand exactly, which their words say: so many. */
+static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t count,
         unsigned width)
 {
-    size_t i, j;
-    for (i = 0; i < n; i += 64) {
-        const size_t end = bsn_min(n, i + 64);
-        uint32_t some = 0;
-        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
-        for (j = i; some && j < end; j++) {
-            if (words[j] >> signs != BSN_CODE_EXACT) continue;
-            bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
-            wr->at += width;
-        }
+    size_t i;
+    if (!bsn_room(wr, count * width)) return;
+    for (i = 0; count; i++) {
+        if (words[i] >> signs != BSN_CODE_EXACT) continue;
+        bsn_copy_little_endian(wr->at, elements + i * width, 1, width);
+        wr->at += width;
+        count--;
     }
 }
 
@@ -6692,6 +6761,24 @@ static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *
     return (size_t)(wr->at - body);
 }
 
+BSN_INLINE uint64_t bsn_any_of(const uint8_t *elements, size_t n, unsigned width)
+{
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) all |= bsn_element_load(elements + i * width, width);
+    return all;
+}
+
+/* 1 where an element has its sign, else 0. */
+static unsigned bsn_any_sign(const uint8_t *elements, size_t n, unsigned width)
+{
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n && all <= bsn_magnitude_bits(width); i += 256)
+        BSN_WIDTHS(width, all |= bsn_any_of, (elements + i * width, bsn_min(256, n - i)));
+    return all > bsn_magnitude_bits(width);
+}
+
 /* The body of a QUANTIZED block by cells, 0 where it has no room. */
 static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                const uint8_t *elements, size_t n, uint64_t first)
@@ -6700,18 +6787,22 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     const bsn_log *x = c->log;
     const unsigned width = c->width;
     const int sampled = n >= 16384;                /* a sample is enough to weigh scales, */
+    const int few = sampled && c->kernels->log_words && bsn_log_is_usual(x) && !bsn_may_scale(c, n); /* it is all we need */
     const uint32_t of = sampled ? 16384 : 4096;    /* and to find the lowest word, which may be a little lower then */
-    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes, all = 0;
+    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes;
     uint8_t head[5];
+    uint32_t span;
     bsn_row place;
     bsn_scales s;
     bsn_writer wr;
-    size_t i, exact;
+    size_t i, m, exact = 0;
     s.rows = NULL;
-    for (i = 0; i < n; i += BSN_CHUNK) bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
-    for (i = 0; i < n; i++) all |= codes[i];
     place.log = x;
-    place.signs = all & 1;
+    place.signs = bsn_any_sign(elements, n, width);
+    for (span = 0; few && (i = 64 * bsn_sample_group(span)) < n; span++)
+        bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(64, n - i));
+    for (i = 0; !few && i < n; i += BSN_CHUNK)
+        bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
     bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, sampled);
     place.base = (uint32_t)bsn_bins_base(room.bins, of);
     if (bsn_may_scale(c, n)) {
@@ -6725,14 +6816,15 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
         else
             s.rows = NULL;
     }
-    exact = bsn_log_words_by(c->kernels, &place, &s, words, codes, n);
     head[0] = (uint8_t)place.signs;
     bsn_store32(head + 1, place.base);
-    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head, exact)) return 0;
-    if (exact) bsn_quantized_exact(&wr, words, place.signs, elements, n, width);
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        bsn_log_errors_by(c->kernels, room.errors, x, elements + i * width, codes + i, m, w->elements);
+    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head)) return 0;
+    for (i = 0; i < n; i += m) {
+        size_t stand;
+        m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
+        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, elements + i * width, m, w->elements);
+        bsn_quantized_exact(&wr, words + i, place.signs, elements + i * width, stand, width);
+        exact += stand;
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
 }
@@ -6782,8 +6874,8 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         bsn_element_store(ends + width, x[k].high, width);
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
-    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters, exact)) return 0;
-    bsn_quantized_exact(&wr, words, 0, elements, n, width);
+    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters)) return 0;
+    bsn_quantized_exact(&wr, words, 0, elements, exact, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         for (j = 0; j < m; j++) {
@@ -7578,24 +7670,30 @@ typedef struct bsn_exact {
     size_t left;
 } bsn_exact;
 
-/* Puts `count` of them where the words of a chunk say so; 0 where there are not so many. */
-static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, unsigned signs, size_t count, unsigned width)
+/* Puts `count` of them where the n words of a chunk say so; 0 where there are not so many. */
+static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
+                         unsigned width)
 {
-    size_t j;
+    size_t i, j;
     if (count > exact->left) return 0;
     exact->left -= count;
-    for (j = 0; count; j++) {
-        if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
-        bsn_copy_little_endian(to + j * width, exact->next, 1, width);
-        exact->next += width;
-        count--;
+    for (i = 0; count; i += 64) {
+        const size_t end = bsn_min(n, i + 64);
+        uint32_t some = 0; /* of most groups none */
+        for (j = i; j < end; j++) some |= (uint32_t)bsn_element_load(words + 4 * j, 4) >> signs == BSN_CODE_EXACT;
+        for (j = i; some && j < end; j++) {
+            if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(to + j * width, exact->next, 1, width);
+            exact->next += width;
+            count--;
+        }
     }
     return 1;
 }
 
 /* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words.
- * Returns the rule that is broken, or 0. */
-static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words)
+ * Returns the rule that is broken, or 0. `room`: n words that are free again. */
+static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words, uint32_t **room)
 {
     const unsigned width = d->context->width;
     uint8_t *memory;
@@ -7613,6 +7711,7 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     if (r.at != d->end) return 33;
     d->place = d->body;
     *words = x.words;
+    *room = x.place;
     return 0;
 }
 
@@ -7624,6 +7723,8 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
     bsn_exact exact = { p + 5, 0 };
+    uint32_t *table = NULL, all = 0;
+    int looked_up = 0;
     bsn_row place;
     bsn_scales s;
     size_t i, j, some;
@@ -7633,17 +7734,27 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     place.log = c->log;
     place.signs = *p;
     place.base = bsn_load32(p + 1);
-    rule = bsn_quantized_read(d, &exact, &s, &words);
+    rule = bsn_quantized_read(d, &exact, &s, &words, &table);
     if (rule) return rule;
+    if (!s.rows && !c->kernels->log_numbers && bsn_log_is_usual(c->log)) {
+        for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
+        looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
+        if (looked_up) {
+            place.columns = NULL;
+            place.row = 0;
+            bsn_log_table(&place, table, all + 1);
+        }
+    }
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
         size_t apart = 0;
         for (j = 0; j < m; j += some) {
-            some = bsn_row_set(&place, &s, i + j, m - j);
+            some = bsn_row_set(&place, &s, i + j, looked_up ? bsn_min(256, m - j) : m - j);
+            if (looked_up && bsn_log_look_up(table, to + j * width, words + 4 * (i + j), some)) continue;
             if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, place.signs, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -7659,6 +7770,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
     bsn_exact exact = { NULL, 0 };
+    uint32_t *room = NULL;
     unsigned clusters, k, rule;
     size_t i, j;
     d->place = d->body;
@@ -7671,7 +7783,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
         if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
     }
     exact.next = p;
-    rule = bsn_quantized_read(d, &exact, NULL, &words);
+    rule = bsn_quantized_read(d, &exact, NULL, &words, &room);
     if (rule) return rule;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
@@ -7687,7 +7799,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
             apart += u == BSN_CODE_EXACT;
             bsn_element_store(to + j * width, v, width);
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, 0, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return 50;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -9876,6 +9988,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

@@ -553,11 +553,12 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.5). So n cells have
+ * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
  * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
  * nearer is asked for again, by thresholds. ---- */
 
@@ -1606,6 +1607,45 @@ static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint
     }
 }
 
+/* The lowest bytes of 32 words. Packs work on lanes of 16 bytes alone: dwords are put in order at the end. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m256i d, __m256i mask)
+{
+    const __m256i ab = _mm256_packus_epi32(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
+    const __m256i cd = _mm256_packus_epi32(_mm256_and_si256(c, mask), _mm256_and_si256(d, mask));
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+static BSN_AVX2 uint32_t bsn_avx2_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+{
+    const __m256i byte = _mm256_set1_epi32(255), mask = _mm256_set1_epi32((1 << shift % 8) - 1);
+    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
+    __m256i all = _mm256_setzero_si256();
+    size_t i;
+    for (i = 0; i + 32 <= n; i += 32) {
+        const __m256i a = BSN_LOAD256(words + 4 * i), b = BSN_LOAD256(words + 4 * i + 32);
+        const __m256i c = BSN_LOAD256(words + 4 * i + 64), d = BSN_LOAD256(words + 4 * i + 96);
+        all = _mm256_or_si256(_mm256_or_si256(all, _mm256_or_si256(a, b)), _mm256_or_si256(c, d));
+        BSN_STORE256(symbols + i, bsn_avx2_lowest(_mm256_srl_epi32(a, down), _mm256_srl_epi32(b, down), _mm256_srl_epi32(c, down),
+                                                  _mm256_srl_epi32(d, down), byte));
+        BSN_STORE256(low + i, bsn_avx2_lowest(_mm256_srl_epi32(a, whole), _mm256_srl_epi32(b, whole), _mm256_srl_epi32(c, whole),
+                                              _mm256_srl_epi32(d, whole), mask));
+    }
+    all = _mm256_or_si256(all, _mm256_srli_si256(all, 8));
+    all = _mm256_or_si256(all, _mm256_srli_si256(all, 4));
+    return (uint32_t)_mm256_extract_epi32(all, 0) | (uint32_t)_mm256_extract_epi32(all, 4) |
+           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+}
+
+static BSN_AVX2 void bsn_avx2_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+{
+    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8)
+        BSN_STORE256(words + 4 * i, _mm256_add_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up),
+                                                     _mm256_cvtepu8_epi32(BSN_LOAD64(low + i))));
+    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+}
+
 /* What 8 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 {
@@ -1625,34 +1665,40 @@ BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
     return rest;
 }
 
+/* The cell of a significand's fraction z; *near: the highest bit is set where that may be the one beside it. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
+{
+    const __m256 doubt = _mm256_mul_ps(cells, _mm256_set1_ps(BSN_LOG_DOUBT));
+    __m256 y = _mm256_set1_ps(BSN_LOG_6);
+    __m256i cell;
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
+    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
+    y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), cells), doubt);
+    cell = _mm256_cvttps_epi32(y);
+    *near = _mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), _mm256_add_ps(doubt, doubt), _CMP_LT_OQ);
+    return cell;
+}
+
 static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
     const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256 scale = _mm256_set1_ps((float)x->cells), doubt = _mm256_set1_ps((float)x->cells * BSN_LOG_DOUBT);
-    const __m256 doubts = _mm256_add_ps(doubt, doubt);
+    const __m256 scale = _mm256_set1_ps((float)x->cells);
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i v = BSN_LOAD256(elements + 4 * i), m = _mm256_and_si256(v, mantissa);
         const __m256i exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special), sign = _mm256_srli_epi32(v, 31);
-        const __m256 z = _mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608));
         const __m256i zero = _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none);
-        __m256 y = _mm256_set1_ps(BSN_LOG_6);
-        __m256i cell, code;
-        unsigned rare;
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
-        y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
-        y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), scale), doubt);
-        cell = _mm256_cvttps_epi32(y);
-        code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
+        __m256 near;
+        const __m256i cell = bsn_avx2_cell(_mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608)), scale, &near);
+        __m256i code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
+        unsigned rare = (unsigned)_mm256_movemask_ps(near) & ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
         code = _mm256_or_si256(_mm256_andnot_si256(zero, _mm256_add_epi32(code, code)), sign);
         BSN_STORE256(codes + i, code);
-        rare = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), doubts, _CMP_LT_OQ)) &
-               ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
         rare |= bsn_avx2_mask(_mm256_cmpeq_epi32(exponent, special)) |
                 bsn_avx2_mask(_mm256_andnot_si256(zero, _mm256_cmpeq_epi32(exponent, none)));
         for (; rare; rare &= rare - 1) {
@@ -1661,27 +1707,6 @@ static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const
         }
     }
     bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
-}
-
-static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
-{
-    const __m256i one = _mm256_set1_epi32(1), two = _mm256_set1_epi32(2);
-    const __m256i base = _mm256_set1_epi32((int)p->base), signs = _mm256_set1_epi32((int)p->signs);
-    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
-    size_t i, exact = 0;
-    bsn_row rest;
-    for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i code = BSN_LOAD256(codes + i), u = _mm256_srli_epi32(code, 1); /* below 2^31: signs do not matter */
-        const __m256i above = _mm256_sub_epi32(_mm256_sub_epi32(u, bsn_avx2_expected(p, i)), base);
-        const __m256i word = bsn_avx2_select(_mm256_cmpgt_epi32(u, one),
-                bsn_avx2_select(_mm256_cmpgt_epi32(above, one), above, one), u);
-        const __m256i stands = _mm256_cmpeq_epi32(word, one);
-        exact += bsn_x86_ones(bsn_avx2_mask(stands));
-        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(word, up), _mm256_and_si256(code, signs)));
-        BSN_STORE256(codes + i, bsn_avx2_select(stands, two, code));
-    }
-    rest = bsn_rest_of(p, i);
-    return exact + bsn_log_words(&rest, words + i, codes + i, n - i);
 }
 
 /* Entries of a table; its first one where `wanted` is not set. One by one: gathers are slow on some machines. */
@@ -1693,57 +1718,157 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i inde
                              (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
 }
 
-/* Quotients and their rests as in bsn_log_errors64; sums of 512 relative errors below 2^22 and a half fit a lane. */
-static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
+/* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
+ * a square is below the power of two above bound^2 / 2^7, and a lane gets at most 2^8 of them. Few are of a lower octave.
+ * Twice the number of octaves. */
+BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
 {
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256i one = _mm256_set1_epi32(1), round = _mm256_set1_epi64x(127), no_error = _mm256_set1_epi32(BSN_NO_ERROR);
-    __m256i sum = none, relative = none, largest = no_error;
-    uint64_t squares[8], *square = squares;
-    uint32_t lane[8];
-    size_t i, j;
-    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
+    return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
+}
+
+/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
+ * 2^20 elements overflows. */
+BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponent, unsigned window)
+{
+    e->squares[22 + exponent] += sum & ((UINT64_C(1) << window) - 1);
+    e->squares[22 + exponent + window / 2] += sum >> window;
+}
+
+/* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
+BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
+                                   int measured)
+{
+    const bsn_row row = bsn_rest_of(p, i);
+    const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+    uint32_t code = bsn_log_code(p->log, v, 4);
+    const size_t exact = bsn_log_words(&row, words + i, &code, 1);
+    if (measured && (v & 0x7FFFFFFF) && (v >> 23 & 255) != 255) {
+        e->counted++;
+        if (code >> 1 >= BSN_CODE_FIRST) bsn_log_error(e, p->log, v, code);
+    }
+    return (unsigned)exact;
+}
+
+/* The largest exponent of numbers of F32: where nothing else needs registers. */
+BSN_FUNCTION BSN_AVX2 uint32_t bsn_avx2_highest(const uint8_t *elements, size_t n)
+{
+    const __m256i special = _mm256_set1_epi32(0x7F800000);
+    __m256i top = _mm256_setzero_si256();
+    uint32_t lanes[8], *lane = lanes;
+    size_t i;
+    BSN_OPAQUE("+r", lane); /* or compilers keep the lanes in memory */
     for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i v = BSN_LOAD256(elements + 4 * i), u = _mm256_srli_epi32(BSN_LOAD256(codes + i), 1);
-        const __m256i m = _mm256_and_si256(v, mantissa), exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special);
-        const __m256i coded = _mm256_cmpgt_epi32(u, one), small = _mm256_cmpeq_epi32(exponent, none),
-                usual = _mm256_andnot_si256(small, coded);
-        const __m256i nothing = _mm256_or_si256(_mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none),
-                _mm256_cmpeq_epi32(exponent, special));
-        const __m256i index = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(exponent, cells));
-        const __m256i center = bsn_avx2_entries(x->normal, index, usual);
-        const __m256i d = _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))), odd = _mm256_srli_epi64(d, 32);
-        const __m256i of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
-        const __m256 distance = _mm256_cvtepi32_ps(d);
-        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_mul_ps(distance, _mm256_set1_ps(16777216.0f)),
-                _mm256_cvtepi32_ps(of)));
-        const __m256i rest = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
-        const __m256i key = _mm256_add_epi32(_mm256_castps_si256(distance),
-                _mm256_slli_epi32(_mm256_sub_epi32(exponent, special), 23));
-        unsigned rare = bsn_avx2_mask(_mm256_and_si256(coded, small));
-        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(rest, none), _mm256_cmpgt_epi32(rest, of)));
+        const __m256i v = _mm256_and_si256(BSN_LOAD256(elements + 4 * i), special);
+        top = _mm256_max_epi32(top, _mm256_andnot_si256(_mm256_cmpeq_epi32(v, special), v));
+    }
+    BSN_STORE256(lane, top);
+    for (i = 1; i < 8; i++)
+        if (lane[0] < lane[i]) lane[0] = lane[i];
+    return lane[0] >> 23;
+}
+
+/* Words from codes, in their place, and how far significands are from what they become. n is a multiple of 8. Returns how many
+ * stand exactly. */
+BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                            const uint8_t *elements, size_t n)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
+    const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells)), base = _mm256_set1_epi32((int)row.base);
+    const __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), signs = _mm256_set1_epi32((int)row.signs);
+    const __m128i up = _mm_cvtsi32_si128((int)row.signs);
+    size_t i, exact = 0, counted = 0;
+    for (i = 0; i < n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+        const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + i), 1), power = _mm256_srli_epi32(octave, 23);
+        const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
+        const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : below);
+        const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_cmpgt_epi32(above, one));
+        const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
+        const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
+        unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
+        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
+                _mm256_and_si256(_mm256_srli_epi32(v, 31), signs)));
+        BSN_STORE256(distance + i, _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))));
+        counted += 8 - bsn_x86_ones(bsn_avx2_mask(odd_one));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            exact += bsn_log_word(&row, e, words, elements, k, (bsn_load32(elements + 4 * k) >> 23 & 255) % 255 == 0);
+        }
+    }
+    e->counted += counted;
+    return exact;
+}
+
+/* Errors from distances. Quotients and their rests as in bsn_log_errors32; sums of 512 relative errors below 2^22 and a half fit
+ * a lane. n is a multiple of 8. */
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
+                                           size_t n)
+{
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
+    const __m256i unit = _mm256_set1_epi32(0x3F800000), round = _mm256_set1_epi64x(127), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const unsigned window = bsn_log_window(x);
+    const uint32_t highest = bsn_avx2_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
+    const __m256i lowest = _mm256_set1_epi32((int)(2 * exponent));
+    __m256i sum = none, relative = none, largest = none, square = none;
+    uint64_t totals[4], *total = totals;
+    uint32_t lanes[8], *lane = lanes;
+    size_t i;
+    BSN_OPAQUE("+r", total); /* or compilers keep the sums in memory */
+    BSN_OPAQUE("+r", lane);
+    for (i = 0; i < n; i += 8) {
+        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
+        const __m256i d = BSN_LOAD256(distance + i), odd = _mm256_srli_epi64(d, 32);
+        const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
+        const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
+        const __m256 near = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
+        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(near, near), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
+        const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
+        unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
+        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
         sum = _mm256_add_epi32(sum, r);
         relative = _mm256_max_epi32(relative, r);
-        largest = _mm256_max_epi32(largest, bsn_avx2_select(_mm256_cmpeq_epi32(d, none), no_error, key));
-        BSN_STORE256(squares, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7));
-        BSN_STORE256(squares + 4, _mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round), 7));
-        e->counted += 8 - bsn_x86_ones(bsn_avx2_mask(nothing));
-        BSN_UNROLL
-        for (j = 0; j < 8; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 4 + j / 2];
-        for (; rare; rare &= rare - 1) {
+        largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(near), octave)));
+        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
+        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7),
+                _mm256_and_si256(higher, low)));
+        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round),
+                7), _mm256_srli_epi64(higher, 32)));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
+            const uint64_t far = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
         }
     }
     BSN_STORE256(lane, sum);
-    for (j = 0; j < 8; j++) e->relative_sum += lane[j];
+    for (i = 0; i < 8; i++) e->relative_sum += lane[i];
     BSN_STORE256(lane, relative);
-    for (j = 0; j < 8; j++)
-        if (e->relative < lane[j]) e->relative = lane[j];
+    for (i = 0; i < 8; i++)
+        if (e->relative < lane[i]) e->relative = lane[i];
     BSN_STORE256(lane, largest);
-    for (j = 0; j < 8; j++) bsn_errors_note(e, (int32_t)lane[j]);
-    bsn_log_errors(e, x, elements + 4 * i, codes + i, n - i, NULL);
+    for (i = 0; i < 8; i++) bsn_errors_note(e, lane[i]);
+    BSN_STORE256(total, square);
+    for (i = 0; i < 4; i++) bsn_log_square_sum(e, total[i], exponent, window);
+}
+
+/* Loops of their own: in each of them there are enough steps that wait for each other. */
+static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                          uint8_t *room)
+{
+    uint32_t *distance = (uint32_t *)(void *)room;
+    const size_t whole = n & ~(size_t)7;
+    size_t i, exact = 0;
+    for (i = 0; i < whole; i += 1024) { /* while they are in the first-level cache */
+        const size_t m = bsn_min(1024, whole - i);
+        const bsn_row row = bsn_rest_of(p, i);
+        bsn_avx2_log_codes(p->log, words + i, elements + 4 * i, m);
+        exact += bsn_avx2_words(&row, e, words + i, distance, elements + 4 * i, m);
+        bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
+    }
+    for (i = whole; i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
+    return exact;
 }
 
 /* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
@@ -1751,11 +1876,13 @@ static BSN_AVX2 void bsn_avx2_log_errors(bsn_errors *e, const bsn_log *x, const 
 static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
     const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
     const __m256i one = _mm256_set1_epi32(1), below = _mm256_set1_epi32(22);
     const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)),
             limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
     const __m256i cells = _mm256_set1_epi32((int)x->cells), signs = _mm256_set1_epi32((int)p->signs);
     const __m256i base = _mm256_set1_epi32((int)(p->base - BSN_CODE_FIRST));
+    const __m256i first = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m256 part = _mm256_set1_ps(1.0f / (float)x->cells), half = _mm256_set1_ps(0.5f);
     const __m128i down = _mm_cvtsi32_si128((int)p->signs);
     size_t i, stand = 0;
@@ -1765,7 +1892,8 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
         const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
-        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(_mm256_add_epi32(u, base), bsn_avx2_expected(p, i)));
+        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(u,
+                row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : first));
         const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
         const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
         const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
@@ -1781,12 +1909,12 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
         for (; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
             size_t none = 0;
-            rest = bsn_rest_of(p, k);
+            rest = bsn_rest_of(&row, k);
             bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
-    rest = bsn_rest_of(p, i);
+    rest = bsn_rest_of(&row, i);
     return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
@@ -1817,9 +1945,10 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_deal,
     bsn_avx2_subtract,
     bsn_avx2_census,
+    bsn_avx2_words_split,
+    bsn_avx2_words_join,
     bsn_avx2_log_codes,
     bsn_avx2_log_words,
-    bsn_avx2_log_errors,
     bsn_avx2_log_numbers
 };
 
@@ -3103,6 +3232,49 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
+/* The lowest bytes of 64 words. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
+{
+    static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
+    const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
+    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
+                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
+}
+
+static BSN_AVX512 uint32_t bsn_avx512_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+{
+    const __m512i mask = _mm512_set1_epi8((char)((1 << shift % 8) - 1));
+    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
+    __m512i all = _mm512_setzero_si512();
+    size_t i;
+    unsigned j;
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m512i x[4], y[4];
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const __m512i v = _mm512_loadu_si512(words + 4 * i + 64 * j);
+            all = _mm512_or_si512(all, v);
+            x[j] = _mm512_srl_epi32(v, down);
+            y[j] = _mm512_srl_epi32(v, whole);
+        }
+        _mm512_storeu_si512(symbols + i, bsn_avx512_lowest(x));
+        _mm512_storeu_si512(low + i, _mm512_and_si512(bsn_avx512_lowest(y), mask));
+    }
+    return (uint32_t)_mm512_reduce_or_epi32(all) |
+           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+}
+
+static BSN_AVX512 void bsn_avx512_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+{
+    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    size_t i;
+    for (i = 0; i + 16 <= n; i += 16)
+        _mm512_storeu_si512(words + 4 * i, _mm512_add_epi32(_mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i)), up),
+                                                            _mm512_cvtepu8_epi32(BSN_LOAD128(low + i))));
+    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+}
+
 /* What 16 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
 {
@@ -3148,34 +3320,41 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *ta
     for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_loadu_si512(table + 16 * j);
 }
 
+/* The cell of a significand's fraction z; *near: where that may be the one beside it. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 *near)
+{
+    const __m512 doubt = _mm512_mul_ps(cells, _mm512_set1_ps(BSN_LOG_DOUBT));
+    const __m512 z2 = _mm512_mul_ps(z, z); /* two at a time: each waits for the one before */
+    __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_5), z, _mm512_set1_ps(BSN_LOG_4)), x;
+    __m512i cell;
+    x = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_3), z, _mm512_set1_ps(BSN_LOG_2));
+    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_6), z2, y);
+    x = _mm512_fmadd_ps(y, z2, x);
+    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_1), z, _mm512_set1_ps(BSN_LOG_0));
+    y = _mm512_fmadd_ps(x, z2, y);
+    y = _mm512_fmadd_ps(y, _mm512_mul_ps(z, cells), doubt);
+    cell = _mm512_cvttps_epi32(y);
+    *near = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), _mm512_add_ps(doubt, doubt));
+    return cell;
+}
+
 static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
     const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512 scale = _mm512_set1_ps((float)x->cells), doubt = _mm512_set1_ps((float)x->cells * BSN_LOG_DOUBT);
-    const __m512 doubts = _mm512_add_ps(doubt, doubt);
+    const __m512 scale = _mm512_set1_ps((float)x->cells);
     size_t i;
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
         const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), m = _mm512_and_si512(v, mantissa);
         const __m512i exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special), sign = _mm512_srli_epi32(v, 31);
-        const __m512 z = _mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608));
         const __mmask16 zero = _mm512_cmpeq_epi32_mask(_mm512_add_epi32(v, v), none);
-        __m512 y = _mm512_set1_ps(BSN_LOG_6);
-        __m512i cell, code;
-        unsigned rare;
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_5));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_4));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_3));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_2));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_1));
-        y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(BSN_LOG_0));
-        y = _mm512_fmadd_ps(_mm512_mul_ps(y, z), scale, doubt);
-        cell = _mm512_cvttps_epi32(y);
-        code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
+        __mmask16 near;
+        const __m512i cell = bsn_avx512_cell(_mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608)), scale, &near);
+        __m512i code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
+        unsigned rare = near & _mm512_test_epi32_mask(m, m);
         code = _mm512_or_si512(_mm512_maskz_add_epi32((__mmask16)~zero, code, code), sign);
         _mm512_mask_storeu_epi32(codes + i, live, code);
-        rare = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), doubts) & _mm512_test_epi32_mask(m, m);
         rare |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), _mm512_set1_epi32(254)) & (unsigned)~zero;
         for (rare &= live; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
@@ -3184,91 +3363,148 @@ static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, c
     }
 }
 
-static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
+/* The largest exponent of numbers of F32. */
+BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, size_t n)
 {
-    const __m512i first = _mm512_set1_epi32(BSN_CODE_FIRST), apart = _mm512_set1_epi32(BSN_CODE_EXACT);
-    const __m512i base = _mm512_set1_epi32((int)p->base), signs = _mm512_set1_epi32((int)p->signs);
-    const __m128i up = _mm_cvtsi32_si128((int)p->signs);
-    size_t i, exact = 0;
+    const __m512i special = _mm512_set1_epi32(0x7F800000);
+    __m512i top = _mm512_setzero_si512();
+    size_t i;
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i code = _mm512_maskz_loadu_epi32(live, codes + i), u = _mm512_srli_epi32(code, 1);
-        const __m512i above = _mm512_sub_epi32(_mm512_sub_epi32(u, bsn_avx512_expected(p, i, live)), base);
-        const __mmask16 coded = _mm512_cmpge_epu32_mask(u, first), low = _mm512_mask_cmplt_epi32_mask(coded, above, first);
-        const __m512i word = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(u, coded, above), low, apart);
-        const __mmask16 stands = _mm512_cmpeq_epi32_mask(word, apart);
-        exact += bsn_x86_ones(stands & live);
-        _mm512_mask_storeu_epi32(words + i, live, _mm512_or_si512(_mm512_sll_epi32(word, up), _mm512_and_si512(code, signs)));
-        _mm512_mask_storeu_epi32(codes + i, stands & live, _mm512_set1_epi32(BSN_CODE_EXACT << 1));
+        const __m512i v = _mm512_and_si512(_mm512_maskz_loadu_epi32(live, elements + 4 * i), special);
+        top = _mm512_mask_max_epi32(top, _mm512_cmpneq_epi32_mask(v, special), top, v);
+    }
+    return (uint32_t)_mm512_reduce_max_epi32(top) >> 23;
+}
+
+/* Words, and how far significands are from what they become. Cells as above; h is the significand, halved until it is less than
+ * 1. n is at most 1024. Returns how many stand exactly. */
+BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                              const uint8_t *elements, size_t n, unsigned pairs)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000);
+    const __m512i lowest_normal = _mm512_set1_epi32(0x800000), half = _mm512_set1_epi32(0x3F000000);
+    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
+    const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    const __m512 scale = _mm512_set1_ps((float)x->cells);
+    __m512i t[8], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    uint64_t odd = 0;
+    size_t i, exact = 0, counted = 0;
+    unsigned j;
+    bsn_avx512_log_table(t, x->normal, pairs);
+    for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_or_si512(t[j], half);
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
+        const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
+        const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
+        __mmask16 near, usual;
+        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &near);
+        __m512i first, center;
+        unsigned rare = near & normal & _mm512_test_epi32_mask(v, mantissa);
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const unsigned k = bsn_lowest_bit(rare);
+            const uint32_t s = (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000;
+            cell = _mm512_mask_set1_epi32(cell, (__mmask16)(1u << k), (int)bsn_log_cell(x, s));
+        }
+        if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live));
+        first = _mm512_sub_epi32(_mm512_madd_epi16(_mm512_srli_epi32(octave, 23), cells), below);
+        usual = _mm512_mask_cmpgt_epi32_mask(normal, _mm512_add_epi32(cell, first), one);
+        _mm512_mask_storeu_epi32(words + i, live, _mm512_shldv_epi32(_mm512_maskz_add_epi32(usual, cell, first), v, up));
+        center = bsn_avx512_entry(t, x->normal, cell, normal, pairs);
+        if (!pairs) center = _mm512_or_si512(center, half);
+        _mm512_mask_storeu_epi32(distance + i, live, _mm512_maskz_abs_epi32(usual, _mm512_sub_epi32(h, center)));
+        counted += bsn_x86_ones(normal);
+        odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16);
+    }
+    e->counted += counted;
+    for (; odd; odd &= odd - 1) { /* at the end, as a call takes all registers: those that are no zeros, but have their words */
+        const size_t first = 16 * bsn_lowest_bit(odd);
+        for (i = first; i < n && i < first + 16; i++) {
+            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+            if (v << 1 && !(words[i] >> row.signs)) exact += bsn_log_word(&row, e, words, elements, i, (v >> 23 & 255) % 255 == 0);
+        }
     }
     return exact;
 }
 
-/* Quotients and their rests as in bsn_log_errors64; sums of 256 relative errors below 2^23 fit a lane. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_measure(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
-                                              size_t n, unsigned pairs)
+/* One function for each: together they would need the stack of all. */
+#define BSN_WORDS_OF(pairs)                                                                           \
+    BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_words##pairs(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
+                                                           const uint8_t *elements, size_t n)         \
+    {                                                                                                 \
+        return bsn_avx512_words(p, e, words, distance, elements, n, pairs);                           \
+    }
+BSN_WORDS_OF(0)
+BSN_WORDS_OF(1)
+BSN_WORDS_OF(2)
+BSN_WORDS_OF(3)
+BSN_WORDS_OF(4)
+#undef BSN_WORDS_OF
+
+/* Errors from distances. A quotient of binary32 rounded up, then to the next integer, is the quotient rounded up, as it is below
+ * 2^24. Sums of 256 relative errors below 2^23 fit a lane. */
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
+                                               size_t n)
 {
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512i one = _mm512_set1_epi32(1), round = _mm512_set1_epi64(127), no_error = _mm512_set1_epi32(BSN_NO_ERROR);
-    __m512i t[8], sum = none, relative = none, largest = no_error;
-    uint64_t squares[16], *square = squares;
-    size_t i, j;
-    BSN_OPAQUE("+r", square); /* loads are cheaper than taking a register apart */
-    bsn_avx512_log_table(t, x->normal, pairs);
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000), none = _mm512_setzero_si512();
+    const __m512i half = _mm512_set1_epi32(0x3F000000), round = _mm512_set1_epi64(127);
+    const unsigned window = bsn_log_window(x);
+    const uint32_t highest = bsn_avx512_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
+    const __m512i lowest = _mm512_set1_epi32((int)(2 * exponent));
+    __m512i sum = none, relative = none, largest = none, square = none;
+    uint64_t total[8];
+    uint32_t most;
+    size_t i;
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i),
-                u = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(live, codes + i), 1);
-        const __m512i m = _mm512_and_si512(v, mantissa), exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special);
-        const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one), normal = _mm512_test_epi32_mask(exponent, exponent);
-        const __mmask16 number = _mm512_mask_cmpneq_epi32_mask(_mm512_test_epi32_mask(v, _mm512_set1_epi32(0x7FFFFFFF)),
-                exponent, special);
-        const __m512i index = _mm512_sub_epi32(_mm512_sub_epi32(u, first), _mm512_madd_epi16(exponent, cells));
-        const __m512i center = bsn_avx512_entry(t, x->normal, index, coded & normal, pairs);
-        const __m512i d = _mm512_maskz_abs_epi32(coded & normal, _mm512_sub_epi32(m, center)), odd = _mm512_srli_epi64(d, 32);
-        const __m512i of = _mm512_or_si512(m, _mm512_set1_epi32(0x800000));
-        const __m512 distance = _mm512_cvtepi32_ps(d);
-        __m512i r = _mm512_cvttps_epi32(_mm512_div_ps(_mm512_mul_ps(distance, _mm512_set1_ps(16777216.0f)),
-                _mm512_cvtepi32_ps(of)));
-        const __m512i rest = _mm512_sub_epi32(_mm512_slli_epi32(d, 24), _mm512_mullo_epi32(r, of));
-        const __m512i key = _mm512_add_epi32(_mm512_castps_si512(distance),
-                _mm512_slli_epi32(_mm512_sub_epi32(exponent, special), 23));
-        unsigned rare = coded & ~normal;
-        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, none), r, one);
-        r = _mm512_mask_add_epi32(r, _mm512_cmpgt_epi32_mask(rest, of), r, one);
+        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
+        const __m512i d = _mm512_maskz_loadu_epi32(live, distance + i), odd = _mm512_srli_epi64(d, 32);
+        const __m512 exactly = _mm512_cvtepi32_ps(d), of = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(half, v, mantissa, 0xF8));
+        const __m512i r = _mm512_cvt_roundps_epi32(_mm512_div_round_ps(exactly, of, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC),
+                                                   _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+        const __m512i higher = _mm512_sub_epi32(_mm512_srli_epi32(octave, 22), lowest);
+        const __mmask16 apart = _mm512_test_epi32_mask(d, d);
+        unsigned rare = _mm512_mask_cmpgt_epi32_mask(apart, none, higher);
         sum = _mm512_add_epi32(sum, r);
         relative = _mm512_max_epi32(relative, r);
-        largest = _mm512_mask_max_epi32(largest, _mm512_test_epi32_mask(d, d), largest, key);
-        _mm512_storeu_si512(squares, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7));
-        _mm512_storeu_si512(squares + 8, _mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round), 7));
-        e->counted += bsn_x86_ones(number);
-        if (BSN_LIKELY(n - i >= 16)) {
-            BSN_UNROLL
-            for (j = 0; j < 16; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
-        } else {
-            for (j = 0; j < n - i; j++) e->banks[j & 7][bsn_load32(elements + 4 * (i + j)) >> 23 & 255] += square[(j & 1) * 8 + j / 2];
-        }
-        for (; rare; rare &= rare - 1) {
+        largest = _mm512_mask_max_epu32(largest, apart, largest, _mm512_add_epi32(_mm512_castps_si512(exactly), octave));
+        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
+        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7),
+                _mm512_maskz_mov_epi32(0x5555, higher)));
+        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round),
+                7), _mm512_srli_epi64(higher, 32)));
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            bsn_log_error(e, x, bsn_load32(elements + 4 * k), codes[k]);
+            const uint64_t far = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
         }
     }
-    {
-        const uint32_t most = (uint32_t)_mm512_reduce_max_epi32(relative);
-        e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
-                _mm512_and_si512(sum, _mm512_set1_epi64(0xFFFFFFFF))));
-        if (e->relative < most) e->relative = most;
-        bsn_errors_note(e, _mm512_reduce_max_epi32(largest));
-    }
+    most = (uint32_t)_mm512_reduce_max_epi32(relative);
+    e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
+            _mm512_maskz_mov_epi32(0x5555, sum)));
+    if (e->relative < most) e->relative = most;
+    bsn_errors_note(e, _mm512_reduce_max_epu32(largest));
+    _mm512_storeu_si512(total, square);
+    for (i = 0; i < 8; i++) bsn_log_square_sum(e, total[i], exponent, window);
 }
 
-static BSN_AVX512 void bsn_avx512_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes,
-        size_t n)
+static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                              uint8_t *room)
 {
-#define BSN_CALL(pairs) bsn_avx512_measure(e, x, elements, codes, n, pairs)
-    BSN_PAIRS_SWITCH(x->cells);
+    uint32_t *distance = (uint32_t *)(void *)room;
+    size_t i, exact = 0;
+    for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
+        const size_t m = bsn_min(1024, n - i);
+        const bsn_row row = bsn_rest_of(p, i);
+#define BSN_CALL(pairs) exact += bsn_avx512_words##pairs(&row, e, words + i, distance, elements + 4 * i, m)
+        BSN_PAIRS_SWITCH(p->log->cells);
 #undef BSN_CALL
+        bsn_avx512_errors(e, p->log, distance, elements + 4 * i, m);
+    }
+    return exact;
 }
 
 /* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
@@ -3277,11 +3513,20 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
                                              unsigned pairs)
 {
     const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
     const __m512i end = _mm512_set1_epi32((int)(x->cells * x->type.count)), limit = _mm512_set1_epi32((int)bsn_row_limit(p));
     const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), signs = _mm512_set1_epi32((int)p->signs);
     const __m512i base = _mm512_set1_epi32((int)(p->base - BSN_CODE_FIRST)), below = _mm512_set1_epi32(22);
+    const __m512i first = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m512 part = _mm512_set1_ps(1.0f / (float)x->cells), half = _mm512_set1_ps(0.5f);
     const __m128i down = _mm_cvtsi32_si128((int)p->signs);
+    const __m512 half_part = _mm512_set1_ps(0.5f / (float)x->cells);
+    /* words of numbers with full precision: from `least` on, so many; nothing is lost in them */
+    const int64_t above = (int64_t)row.base - ((int64_t)(row.base >> 31) << 32) - BSN_CODE_FIRST + bsn_expected(row.row, x->cells);
+    const int64_t start = 23 * (int64_t)x->cells - above;
+    const int64_t stop = (int64_t)x->cells * x->type.count - above, least = start > BSN_CODE_FIRST ? start : BSN_CODE_FIRST;
+    const uint32_t numbers = row.columns || stop <= least ? 0 : (uint32_t)(stop - least);
+    const __m512i from = _mm512_set1_epi32((int)(uint32_t)least), count = _mm512_set1_epi32((int)numbers);
     __m512i t[8];
     size_t i, stand = 0;
     unsigned bad = 0, rare;
@@ -3289,8 +3534,18 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
     for (i = 0; i < n; i += 16) {
         const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
         const __m512i word = _mm512_maskz_loadu_epi32(live, words + 4 * i), u = _mm512_srl_epi32(word, down);
+        if (BSN_LIKELY(_mm512_cmplt_epu32_mask(_mm512_sub_epi32(u, from), count) == 0xFFFF)) { /* as below, without the rest */
+            const __m512i q = _mm512_add_epi32(u, first);
+            const __m512i octave = _mm512_cvttps_epi32(_mm512_fmadd_ps(_mm512_cvtepi32_ps(q), part, half_part));
+            const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
+            const __m512i y = _mm512_add_epi32(bsn_avx512_entry(t, x->normal, cell, 0xFFFF, pairs),
+                                               _mm512_slli_epi32(_mm512_sub_epi32(octave, below), 23));
+            _mm512_storeu_si512(elements + 4 * i, _mm512_or_si512(y, _mm512_slli_epi32(_mm512_and_si512(word, signs), 31)));
+            continue;
+        }
         const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
-        const __m512i q = _mm512_maskz_add_epi32(coded, _mm512_add_epi32(u, base), bsn_avx512_expected(p, i, live));
+        const __m512i q = _mm512_maskz_add_epi32(coded, u,
+                row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
         const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
         const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
         const __mmask16 normal = _mm512_mask_cmpgt_epi32_mask(coded, octave, below);
@@ -3304,7 +3559,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
         _mm512_mask_storeu_epi32(elements + 4 * i, live, y);
         for (rare = coded & ~normal & ~(unsigned)lost; rare; rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            const bsn_row rest = bsn_rest_of(p, k);
+            const bsn_row rest = bsn_rest_of(&row, k);
             size_t none = 0;
             bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
@@ -3348,9 +3603,10 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_deal,
     bsn_avx512_subtract,
     bsn_avx512_census,
+    bsn_avx512_words_split,
+    bsn_avx512_words_join,
     bsn_avx512_log_codes,
     bsn_avx512_log_words,
-    bsn_avx512_log_errors,
     bsn_avx512_log_numbers
 };
 
@@ -4072,6 +4328,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

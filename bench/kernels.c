@@ -306,19 +306,24 @@ static void run_log_codes(task *t, unsigned at)
 
 static void run_log_words(task *t, unsigned at)
 {
+    static uint8_t room[4 * BSN_CHUNK];
     uint32_t *codes = (uint32_t *)(void *)t->area->parts.at[at], *words = (uint32_t *)(void *)t->area->planes.at[at];
     for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
         const bsn_row row = row_of(t, at);
-        const size_t m = bsn_min(BSN_CHUNK, t->n - i);
-        t->sink = t->kernels->log_words ? t->kernels->log_words(&row, words + i, codes + i, m) : bsn_log_words(&row, words + i, codes + i, m);
+        t->sink = bsn_log_words_by(t->kernels, &row, &cells_errors, words + i, codes + i, t->area->list.at[at] + 4 * i,
+                                   bsn_min(BSN_CHUNK, t->n - i), room);
     }
 }
 
-static void run_log_errors(task *t, unsigned at)
+static void run_words_split(task *t, unsigned at)
 {
-    const uint32_t *codes = (const uint32_t *)(void *)t->area->parts.at[at];
-    for (size_t i = 0; i < t->n; i += BSN_CHUNK)
-        bsn_log_errors_by(t->kernels, &cells_errors, &cells_log, t->area->list.at[at] + 4 * i, codes + i, bsn_min(BSN_CHUNK, t->n - i), NULL);
+    uint8_t *symbols = t->area->parts.at[at];
+    const uint8_t *words = t->area->planes.at[at];
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, t->n - i);
+        if (t->kernels->words_split) t->sink = t->kernels->words_split(symbols + i, symbols + t->n, words + 4 * i, m, 5);
+        else t->sink = (size_t)bsn_words_split(symbols + i, symbols + t->n, words + 4 * i, m, 5, 4);
+    }
 }
 
 static void run_log_numbers(task *t, unsigned at)
@@ -370,7 +375,7 @@ static const way ways[] = {
     NODES("node_counts", ITS_PATH, run_node_counts),
     CELLS("log_codes", run_log_codes),
     CELLS("log_words", run_log_words),
-    CELLS("log_errors", run_log_errors),
+    CELLS("words_split", run_words_split),
     CELLS("log_numbers", run_log_numbers),
 };
 enum { WAYS = sizeof ways / sizeof *ways };

@@ -38,7 +38,7 @@ static const char help[] =
     "  --where W       l1 (--kernels only), l2, dram; --deltas: cache, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
     "                  histogram, map, node_merge, node_fork, node_counts, log_codes, log_words,\n"
-    "                  log_errors, log_numbers\n"
+    "                  words_split, log_numbers\n"
     "\n"
     "examples:\n"
     "  bench --quick\n"

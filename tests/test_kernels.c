@@ -1118,7 +1118,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
 {
     bsn_log *x = &cells_log;
     uint8_t *elements = at_end(0, 4 * n, 0), *codes = at_end(1, 4 * n, 0), *words = at_end(2, 4 * n, 0), *columns = at_end(3, n, 0);
-    uint8_t *decoded = at_end(4, 4 * n, 0), *room = spare[4];
+    uint8_t *decoded = at_end(4, 4 * n, 0), *room = spare[4], *place_of_distances = at_end(5, 4 * n, 0);
     uint32_t *expected = (uint32_t *)(void *)spare[0], *expected_words = (uint32_t *)(void *)spare[1];
     uint32_t *a = (uint32_t *)(void *)codes, *w = (uint32_t *)(void *)words;
     size_t i, j, exact, apart = 0, expected_apart = 0;
@@ -1138,12 +1138,11 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     row.base = kind == 0 ? (uint32_t)test_below(cells * 277) : kind == 1 ? 100 * cells : 0 - (uint32_t)test_below(70 * cells);
     row.signs = kind != 3 || test_below(2);
     exact = bsn_log_words(&row, expected_words, expected, n);
-    CHECK(kernels->log_words(&row, w, a, n) == exact && !memcmp(w, expected_words, 4 * n) && !memcmp(a, expected, 4 * n),
-          "%s: words of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     memset(errors, 0, sizeof errors);
     for (j = 0; j < 3; j++) { /* as blocks are measured: in portions, one upon the other */
         bsn_log_errors(&errors[0], x, elements, expected, n, room);
-        kernels->log_errors(&errors[1], x, elements, a, n);
+        CHECK(kernels->log_words(&row, &errors[1], w, elements, n, place_of_distances) == exact && !memcmp(w, expected_words, 4 * n),
+              "%s: words of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     }
     (void)bsn_log_elements(x, room, expected, n);
     for (i = 0; i < n; i++)
@@ -1180,6 +1179,36 @@ static void cells(void)
         for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (kind = 0; kind < (lengths[i] > 1000 ? 7u : 21u); kind++) cells_case(cell_counts[c], lengths[i], kind % 7);
     }
+}
+
+/* Symbols and low bits of words, at the end of a page, and back. */
+static void words_split(void)
+{
+    static const size_t lengths[] = { 0, 1, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 4096 };
+    uint8_t *symbols, *low, *words, *expected = spare[0], *expected_low = spare[1];
+    unsigned shift;
+    size_t i, l;
+    if (!kernels->words_split) return;
+    for (l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (shift = 0; shift < 32; shift++) {
+            const size_t n = lengths[l];
+            uint64_t all;
+            symbols = at_end(0, n, 0);
+            low = at_end(1, n, 0);
+            words = at_end(2, 4 * n, 0);
+            for (i = 0; i < n; i++) {
+                const uint32_t x = (uint32_t)test_random() >> test_below(32);
+                memcpy(words + 4 * i, &x, 4);
+            }
+            all = bsn_words_split(expected, expected_low, words, n, shift, 4);
+            CHECK(kernels->words_split(symbols, low, words, n, shift) == all && !memcmp(symbols, expected, n) &&
+                  !memcmp(low, expected_low, n), "%s: %zu words split at %u", kernels->name, n, shift);
+            if (shift >= 8) continue;
+            for (i = 0; i < n; i++) expected[i] = symbols[i] = (uint8_t)test_random();
+            bsn_words_join(expected + n, expected, expected_low, n, shift, 4);
+            kernels->words_join(words, symbols, low, n, shift);
+            CHECK(!memcmp(words, expected + n, 4 * n), "%s: %zu words joined at %u", kernels->name, n, shift);
+        }
 }
 
 /* All significands of one octave: the scalar codes are right by their thresholds. */
@@ -1288,7 +1317,7 @@ static void tables(void)
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
-    static void name##_cells(void) { cells(); all_cells(); quantized_frames(); }                          \
+    static void name##_cells(void) { words_split(); cells(); all_cells(); quantized_frames(); }                          \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); }
 
