@@ -6644,7 +6644,7 @@ BSN_INLINE unsigned bsn_eighths(uint32_t *codes, const uint8_t *elements, size_t
     for (i = 0; i < n; i++) {
         const uint64_t v = bsn_element_load(elements + i * width, width), x = v & magnitude;
         const uint32_t u = BSN_CODE_FIRST + (uint32_t)(x >> shift);
-        codes[i] = (!x ? BSN_CODE_ZERO : x >= special ? BSN_CODE_EXACT : u) << 1;
+        codes[i] = (!x ? (uint32_t)BSN_CODE_ZERO : x >= special ? (uint32_t)BSN_CODE_EXACT : u) << 1;
         any |= v;
     }
     return any > magnitude;

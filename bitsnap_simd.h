@@ -3524,7 +3524,8 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
     /* words of numbers with full precision: from `least` on, so many; nothing is lost in them */
     const int64_t above = (int64_t)row.base - ((int64_t)(row.base >> 31) << 32) - BSN_CODE_FIRST + bsn_expected(row.row, x->cells);
     const int64_t start = 23 * (int64_t)x->cells - above;
-    const int64_t stop = (int64_t)x->cells * x->type.count - above, least = start > BSN_CODE_FIRST ? start : BSN_CODE_FIRST;
+    const int64_t stop = (int64_t)x->cells * x->type.count - above;
+    const int64_t least = start > (int64_t)BSN_CODE_FIRST ? start : (int64_t)BSN_CODE_FIRST;
     const uint32_t numbers = row.columns || stop <= least ? 0 : (uint32_t)(stop - least);
     const __m512i from = _mm512_set1_epi32((int)(uint32_t)least), count = _mm512_set1_epi32((int)numbers);
     __m512i t[8];
