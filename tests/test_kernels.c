@@ -105,7 +105,7 @@ static void hash_case(size_t count, size_t first, size_t misplaced)
     const size_t n = 64 * count;
     uint8_t *p = at_end(0, n, misplaced);
     test_fill(start, sizeof start);
-    fill(p, n, count % KINDS);
+    fill(p, n, (unsigned)(count % KINDS));
     memcpy(a, start, sizeof a);
     memcpy(b, start, sizeof b);
     scalar->hash(a, p, count, first);
