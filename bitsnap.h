@@ -7074,12 +7074,13 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         } else {
             t.narrow = 0;
             for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
-        }
-        for (k = 0; k < classes && !sampled; k++) {
-            uint32_t larger = 0;
-            for (s = 0; s < 256; s++)
-                for (i = BSN_TOKEN_256; i < census->tokens && t.of[s] == k && census->of_symbol[s]; i++) larger += census->token[s][i];
-            t.narrow |= (unsigned)!larger << k;
+            for (k = 0; k < classes; k++) { /* bytes where no word is larger */
+                uint32_t larger = 0;
+                for (s = 0; s < 256; s++)
+                    for (i = BSN_TOKEN_256; i < census->tokens && t.of[s] == k && census->of_symbol[s]; i++)
+                        larger += census->token[s][i];
+                t.narrow |= (unsigned)!larger << k;
+            }
         }
     }
     bsn_writer_begin(&wr, w, c, body, end, scratch);
