@@ -160,7 +160,8 @@ typedef struct bitsnap {
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16, with `columns` as many as hold 128
-                               rows (level best 512), if these are more. With a base 16..20; 0 means 19,
+                               rows, if these are more, and up to 18 where the last of a few blocks would be at
+                               most half of one. With a base 16..20; 0 means 19,
                                at level best 20, with BITSNAP_SELF_CONTAINED 18, for elements of 4 or 8 bytes 17, but
                                no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
@@ -6118,6 +6119,7 @@ enum {
 #define BSN_LOG2_DELTA_SELF 18 /* one tree for all that a block holds: smaller blocks suit it better */
 #define BSN_LOG2_DELTA_BEST 20
 #define BSN_LOG2_DELTA_WIDE 17 /* moments are often better off alone, and that in small blocks */
+#define BSN_LOG2_COLUMNS 18    /* up to here, so that no rest of a few rows is left */
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
@@ -8455,19 +8457,28 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 
 /* ---- push ---- */
 
-/* The block size where the caller names none. With a base larger ones, but none larger than the elements need; with columns
- * so large that a block has 128 rows (level best: 512), as it carries scales for all columns. */
+/* Are there fewer than four blocks, of which the last one is at most half a block? */
+static int bsn_small_rest(uint64_t count, unsigned log2)
+{
+    const uint64_t rest = count & ((UINT64_C(1) << log2) - 1);
+    return count >> log2 < 4 && rest && rest <= UINT64_C(1) << (log2 - 1);
+}
+
+/* The block size where the caller names none. With a base larger ones, but none larger than the elements need. A block with
+ * columns carries scales for all of them: so it has 128 rows, and the last one of a few no small rest. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
-    if (b->base.data)
+    if (b->base.data) {
         log2 = width > 2                           ? BSN_LOG2_DELTA_WIDE
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
-    else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST))
-        while (log2 < BSN_LOG2_MAX && b->columns > (UINT64_C(1) << log2) / (b->level == BITSNAP_BEST ? 512 : 128)) log2++;
+    } else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
+        while (log2 < BSN_LOG2_MAX && b->columns > UINT64_C(1) << (log2 - 7)) log2++;
+        while (log2 < BSN_LOG2_COLUMNS && bsn_small_rest(count, log2)) log2++;
+    }
     while (log2 > BSN_LOG2_DEFAULT && count <= UINT64_C(1) << (log2 - 1)) log2--;
     return log2;
 }

@@ -826,6 +826,33 @@ static void callers_mistakes(void)
     }
 }
 
+/* Blocks with columns have 128 rows, and the last of few blocks is no small one. */
+static void block_sizes(void)
+{
+    static const struct {
+        uint64_t rows, columns;
+        unsigned log2;
+    } shapes[] = { { 192, 768, 18 }, { 768, 192, 18 }, { 576, 192, 16 }, { 4096, 192, 16 }, { 256, 768, 18 }, { 300, 768, 17 }, { 171, 768, 18 }, { 170, 768, 17 },
+                   { 100, 16, 16 }, { 4096, 4096, 19 }, { 130, 4096, 19 }, { 4096, 65536, 20 } };
+    static uint8_t header[64];
+    unsigned i, level;
+    for (level = 0; level < 6; level++)
+        for (i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            bitsnap b = { 0 };
+            bitsnap_stream s;
+            size_t size;
+            b.workspace_size = BITSNAP_WORKSPACE_DELTA_BEST;
+            b.workspace = malloc(b.workspace_size);
+            b.level = (int)(level % 3);
+            b.columns = shapes[i].columns;
+            b.quantizer.cells = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
+            CHECK(bitsnap_push_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
+            CHECK(s.block_log2 == (level < 3 || b.level == BITSNAP_BEST ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
+                  (unsigned)b.columns, b.level, s.block_log2);
+            free(b.workspace);
+        }
+}
+
 int main(void)
 {
     test_program = "quantize";
@@ -839,6 +866,7 @@ int main(void)
     RUN(wrong_clusters);
     RUN(frames);
     RUN(every_shape);
+    RUN(block_sizes);
     RUN(workers_and_pieces);
     RUN(damage_and_capacity);
     RUN(callers_mistakes);
