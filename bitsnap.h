@@ -600,6 +600,15 @@ extern "C" {
 /* ================================================================================= PLATFORM
  * Little-endian loads and stores, bit counts, checked arithmetic; nothing below names a compiler. */
 
+/* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
+#if defined(__clang__)
+#define BSN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define BSN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define BSN_UNROLL
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_INLINE static inline __attribute__((always_inline, unused))
 #define BSN_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -2549,6 +2558,7 @@ BSN_INLINE size_t bsn_scalar_place(uint8_t *out, const uint8_t *list, uint64_t m
         if (m >> 63) *last = list[n - 1];
     } else {
         uint64_t x = 0;
+        BSN_UNROLL
         for (i = 0; i < 64; i += 8) {
             const unsigned set = (unsigned)(m >> i) & 0xFFu;
             x = bsn_expand8(bsn_load64(list), set);
@@ -2591,6 +2601,7 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
                 list[j] = held;
             }
         }
+        BSN_UNROLL
         for (j = 0; j < 64; j += 8) {
             const uint64_t m0 = bsn_spread[w0 >> j & 0xFF], m1 = k > 1 ? bsn_spread[w1 >> j & 0xFF] : 0;
             const uint64_t m2 = k > 2 ? bsn_spread[w2 >> j & 0xFF] : 0, m3 = k > 3 ? bsn_spread[w3 >> j & 0xFF] : 0;
@@ -2633,6 +2644,7 @@ BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t 
         }
 #undef BSN_PICK
     } else {
+        BSN_UNROLL
         for (i = 0; i < 64; i += 8) {
             const unsigned set = (unsigned)(m >> i) & 0xFFu;
             bsn_store64(list, bsn_compress8((bsn_load64(codes + i) << k) & (BSN_ONES * (0xFFu << k & 0xFFu)), set));
@@ -2653,6 +2665,7 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
         const size_t size = bsn_mask_bytes(bsn_min(64, end - i));
         const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
         uint64_t w[4] = { 0, 0, 0, 0 };
+        BSN_UNROLL
         for (j = 0; j < 64; j += 8) {
             const uint64_t x = bsn_load64(codes + j);
             w[0] |= (uint64_t)bsn_gather_bit(x, 7) << j;

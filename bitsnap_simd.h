@@ -73,15 +73,6 @@ extern "C" {
 /* ================================================================================= SHARED
  * What does not name a machine. */
 
-/* stands before loops whose arrays should be registers: compilers would leave some in memory */
-#if defined(__clang__)
-#define BSN_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define BSN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define BSN_UNROLL
-#endif
-
 /* hides from the compiler where x comes from */
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x))
