@@ -1014,6 +1014,10 @@ struct bitsnap_kernels {
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
     size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, uint8_t *room);
     int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
+    /* exact, words_join and log_numbers at once where bsn_log_joins says so: the elements that are zeros and normal numbers; of all
+     * others the bits of the mask are set. Returns 0 where none is; null where there is none. */
+    uint64_t (*log_join)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, const uint8_t *low, size_t n,
+                         unsigned shift);
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -4809,8 +4813,11 @@ typedef struct bsn_words {
     uint32_t *place;   /* n: of the words that go on */
     uint8_t *symbols;  /* room for a chunk, and 64 bytes */
     uint8_t *low;      /* room for a chunk of bytes */
+    const uint8_t *bits; /* of words that stand apart: their low bits, `shift` of them, below 8; their symbols come next */
+    unsigned shift;
     unsigned width;
     int narrow;        /* may the words stand as bytes, and then: do they? */
+    int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
 } bsn_words;
 
 /* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... */
@@ -4865,10 +4872,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
     const unsigned width = x->width;
-    const int narrow = x->narrow;
+    const int narrow = x->narrow, apart = x->apart;
     unsigned level, used = 0, k;
     size_t i;
-    x->narrow = 0;
+    x->narrow = x->apart = 0;
     r->rule = 0;
     for (level = 0; n; level++) {
         const uint8_t *low, *symbols;
@@ -4905,6 +4912,12 @@ static void bsn_words_read(bsn_words *x, size_t n)
         bsn_list_read(r, n, 8);
         if (r->rule) return;
         x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
+        if (apart && level == 0 && shift < 8 && limit == 0) {
+            x->bits = low;
+            x->shift = shift;
+            x->apart = 1;
+            return;
+        }
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             if (x->narrow) {
@@ -4968,6 +4981,8 @@ struct bsn_log {
     uint32_t threshold[BSN_CELLS_MOST + 1]; /* first significand of 24 bits of each cell */
     uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
     uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
+    uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
+    uint8_t steps[3][128];                  /* each 16 of these without those of the 16 before, as bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
 };
 
@@ -5070,6 +5085,11 @@ static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
         const uint32_t center = bsn_log_center(x, k, j);
         x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_CELL;
     }
+    memset(x->bytes, 0, sizeof x->bytes);
+    for (j = 0; j < cells && cells <= 128; j++)
+        for (i = 0; i < 3; i++) x->bytes[i][j] = (uint8_t)(x->normal[j] >> (8 * i));
+    for (i = 0; i < 3; i++)
+        for (j = 0; j < 128; j++) x->steps[i][j] = (uint8_t)(x->bytes[i][j] ^ (j < 16 ? 0 : x->bytes[i][j - 16]));
     for (i = j = 0; i < 4096; i++) {
         while (x->threshold[j + 1] <= (UINT32_C(1) << 23) + (i << 11)) j++;
         x->start[i] = (uint16_t)j;
@@ -6075,6 +6095,22 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
 {
     if (kernels->log_numbers && bsn_log_is_usual(p->log)) return kernels->log_numbers(p, elements, words, n, apart);
     return bsn_log_numbers(p, elements, words, n, apart);
+}
+
+/* May kernels find the numbers of words of 15 bits in 16? With n cells, x = u + expected + base - BSN_CODE_FIRST - 22n is in
+ * [n, 255n) where there is a normal number, of exponent floor(x / n); what is not must not be there modulo 2^16 either. x times
+ * the factor, which is rounded up by less than 1, has the same quotient by 2^(16 + shift), as 255n * n is not above that; larger x
+ * have no smaller ones. */
+#define BSN_JOIN_CELLS 118u
+#define BSN_JOIN_SHIFT(cells) bsn_log2((cells) - 1)
+#define BSN_JOIN_FACTOR(cells) (((UINT32_C(65536) << BSN_JOIN_SHIFT(cells)) + (cells) - 1) / (cells))
+
+static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int scaled)
+{
+    const int32_t cells = (int32_t)p->log->cells, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->cells) : 0);
+    const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * cells;
+    return kernels->log_join && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS && least > 255 * cells - 65536 &&
+           least + most < 65536 + cells;
 }
 
 /* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
@@ -7574,6 +7610,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
     x.symbols = w->plane[0];
     x.low = w->plane[1];
     x.width = width;
+    x.apart = 0;
     for (k = 0; k < t->count; k++) {
         const size_t count = (k ? above[k - 1] : n) - (k + 1 < t->count ? above[k] : 0);
         t->next[k] = x.words;
@@ -7640,7 +7677,7 @@ static void bsn_words_begin(bsn_words *x, bsn_reader *r, const bsn_decoding *d, 
     x->symbols = w->plane[0];
     x->low = w->plane[1];
     x->width = width;
-    x->narrow = 0;
+    x->narrow = x->apart = 0;
 }
 
 /* Elements less what their scales let expect. */
@@ -7707,28 +7744,74 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     return 1;
 }
 
-/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words.
- * Returns the rule that is broken, or 0. `room`: n words that are free again. */
-static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const uint8_t **words, uint32_t **room)
+/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words, which
+ * may stay apart if they are those of `place` (null: they may not). Returns the rule that is broken, or 0. Of x->words, or
+ * x->reader, and x->place all is free again. */
+static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const bsn_row *place, bsn_words *x, bsn_reader *r)
 {
     const unsigned width = d->context->width;
     uint8_t *memory;
     bsn_certificate certificate;
-    bsn_reader r;
-    bsn_words x;
     if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return 50;
     exact->left = (size_t)certificate.exact;
-    bsn_words_begin(&x, &r, d, exact->next + exact->left * width, 4, &memory);
-    r.rule = 0;
-    if (s) bsn_read_scales(&r, s, d->context, d->first, d->n, memory);
-    if (!r.rule) bsn_words_read(&x, d->n);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
+    bsn_words_begin(x, r, d, exact->next + exact->left * width, 4, &memory);
+    r->rule = 0;
+    if (s) bsn_read_scales(r, s, d->context, d->first, d->n, memory);
+    x->apart = place && !r->rule && bsn_log_joins(d->context->kernels, place, s->rows != NULL);
+    if (!r->rule) bsn_words_read(x, d->n);
+    d->place = r->at;
+    if (r->rule) return r->rule;
+    if (r->at != d->end) return 33;
     d->place = d->body;
-    *words = x.words;
-    *room = x.place;
     return 0;
+}
+
+/* The elements of a chunk that a kernel has left to us: 0 where one is none. */
+static int bsn_log_rest(const bsn_row *p, bsn_exact *exact, uint8_t *elements, const uint8_t *mask, const uint8_t *symbols,
+                        const uint8_t *low, size_t n, unsigned shift)
+{
+    size_t i;
+    for (i = 0; i < n; i += 64) {
+        uint64_t w = bsn_mask_word(mask, i, n);
+        for (; w; w &= w - 1) {
+            const size_t k = i + bsn_lowest_bit(w);
+            const uint32_t word = ((uint32_t)symbols[k] << shift) + low[k];
+            bsn_row row = *p;
+            size_t apart = 0;
+            if (p->columns) row.columns = p->columns + k;
+            if (!bsn_log_numbers(&row, elements + 4 * k, (const uint8_t *)&word, 1, &apart) || apart > exact->left) return 0;
+            if (!apart) continue;
+            bsn_copy_little_endian(elements + 4 * k, exact->next, 1, 4);
+            exact->next += 4;
+            exact->left--;
+        }
+    }
+    return 1;
+}
+
+/* Numbers of which the symbols and the low bits of their words are known. */
+static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, const bsn_scales *s, bsn_exact *exact)
+{
+    bsn_work *w = d->work;
+    const bitsnap_kernels *kernels = d->context->kernels;
+    const unsigned mask = (1u << x->shift) - 1;
+    uint8_t *rest = w->plane[2];
+    size_t i, j, some;
+    for (i = 0; i < d->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        const uint8_t *symbols = bsn_list_next(x->reader, x->symbols, i, m);
+        uint8_t *out = bsn_sink_place(w, d->sink, 4, i, m), *to = out ? out : w->elements;
+        memset(x->low, 0, m);
+        if (mask) bsn_bits_put(kernels, x->low, x->bits + bsn_bits_size(mask, i), mask, m);
+        for (j = 0; j < m; j += some) {
+            some = bsn_row_set(place, s, i + j, m - j);
+            if (kernels->log_join(place, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
+                !bsn_log_rest(place, exact, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift))
+                return 50;
+        }
+        if (out) bsn_sink_done(w, d->sink, 4, i, m, out);
+    }
+    return exact->left ? 50 : 0;
 }
 
 /* Numbers of which the cell is known. */
@@ -7737,12 +7820,14 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words;
     bsn_exact exact = { p + 5, 0 };
-    uint32_t *table = NULL, all = 0;
+    uint32_t *table, all = 0;
     int looked_up = 0;
     bsn_row place;
     bsn_scales s;
+    bsn_reader r;
+    bsn_words x;
     size_t i, j, some;
     unsigned rule;
     d->place = d->body;
@@ -7750,8 +7835,11 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     place.log = c->log;
     place.signs = *p;
     place.base = bsn_load32(p + 1);
-    rule = bsn_quantized_read(d, &exact, &s, &words, &table);
+    rule = bsn_quantized_read(d, &exact, &s, &place, &x, &r);
     if (rule) return rule;
+    if (x.apart) return bsn_decode_apart(d, &x, &place, &s, &exact);
+    words = x.words;
+    table = x.place;
     if (!s.rows && !c->kernels->log_numbers && bsn_log_is_usual(c->log)) {
         for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
         looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
@@ -7783,10 +7871,11 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     const bsn_context *c = d->context;
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words = NULL;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words;
     bsn_cluster *cluster = bsn_clusters_place(w, c);
     bsn_exact exact = { NULL, 0 };
-    uint32_t *room = NULL;
+    bsn_reader r;
+    bsn_words x;
     unsigned clusters, k, rule;
     size_t i, j;
     d->place = d->body;
@@ -7799,8 +7888,9 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
         if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
     }
     exact.next = p;
-    rule = bsn_quantized_read(d, &exact, NULL, &words, &room);
+    rule = bsn_quantized_read(d, &exact, NULL, NULL, &x, &r);
     if (rule) return rule;
+    words = x.words;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
@@ -9480,7 +9570,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     list.symbols = w->plane[0];
     list.low = w->plane[1];
     list.width = x->s.width;
-    list.narrow = 0;
+    list.narrow = list.apart = 0;
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : 33;
 }
@@ -10013,6 +10103,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

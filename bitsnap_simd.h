@@ -545,6 +545,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
@@ -1909,6 +1910,109 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
+/* What 16 elements are above, but for what all are: see bsn_row_expected. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_above(__m256i columns, __m256i row, __m256i cells, __m256i first)
+{
+    const __m256i x = _mm256_mullo_epi16(_mm256_add_epi16(columns, row), cells); /* at most 510 * 118 */
+    return _mm256_add_epi16(_mm256_srli_epi16(_mm256_add_epi16(x, _mm256_set1_epi16(4)), 3), first);
+}
+
+/* 32 elements at a time, n being a multiple of 32: words of 15 bits in 16, exponents and cells in bytes. They are taken in such an
+ * order that unpacking bytes to elements, in lanes of 16, puts these in theirs. A cell's bytes come from tables of 16: the
+ * index less 16k has no look-up where that is below 0, and else adds what makes the entry of its 16 from that of those before. */
+BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
+                                                   const uint8_t *low, size_t n, unsigned shift)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), back = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i none = _mm256_setzero_si256(), one = _mm256_set1_epi8(1), top = _mm256_set1_epi8((char)0x80);
+    const __m256i cells = _mm256_set1_epi16((short)x->cells), sixteen = _mm256_set1_epi8(16);
+    const __m256i factor = _mm256_set1_epi16((short)BSN_JOIN_FACTOR(x->cells)), of_row = _mm256_set1_epi16((short)row.row);
+    const __m256i base = _mm256_set1_epi16((short)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    const __m256i sign = row.signs ? top : none, same = bsn_avx2_above(none, of_row, cells, base);
+    const __m128i up = _mm_cvtsi32_si128((int)shift), down = _mm_cvtsi32_si128((int)row.signs);
+    const __m128i part = _mm_cvtsi32_si128((int)BSN_JOIN_SHIFT(x->cells));
+    uint64_t any = 0;
+    size_t i;
+    unsigned j, k;
+    for (i = 0; i < n; i += 32) {
+        uint32_t w;
+        const __m256i s = _mm256_permutevar8x32_epi32(BSN_LOAD256(symbols + i), order);
+        const __m256i l = _mm256_permutevar8x32_epi32(BSN_LOAD256(low + i), order);
+        __m256i u[2], e[2], t[3], index, exponent, few, odd, a, b;
+        u[0] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpacklo_epi8(s, none), up), _mm256_unpacklo_epi8(l, none));
+        u[1] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpackhi_epi8(s, none), up), _mm256_unpackhi_epi8(l, none));
+        e[0] = e[1] = same;
+        if (row.columns) {
+            const __m256i c = _mm256_permutevar8x32_epi32(BSN_LOAD256(row.columns + i), order);
+            e[0] = bsn_avx2_above(_mm256_unpacklo_epi8(c, none), of_row, cells, base);
+            e[1] = bsn_avx2_above(_mm256_unpackhi_epi8(c, none), of_row, cells, base);
+        }
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            u[j] = _mm256_srl_epi16(u[j], down);
+            a = _mm256_add_epi16(u[j], e[j]);
+            e[j] = _mm256_srl_epi16(_mm256_mulhi_epu16(a, factor), part);
+            t[j] = _mm256_sub_epi16(a, _mm256_mullo_epi16(e[j], cells));
+        }
+        few = _mm256_packus_epi16(u[0], u[1]); /* 255: or more */
+        exponent = _mm256_packus_epi16(e[0], e[1]);
+        index = _mm256_packus_epi16(t[0], t[1]);
+        /* neither a zero nor 2 and more with an exponent of 1 to 254 */
+        odd = _mm256_or_si256(_mm256_cmpeq_epi8(few, one), _mm256_cmpeq_epi8(_mm256_add_epi8(exponent, one),
+                                                                              _mm256_min_epu8(_mm256_add_epi8(exponent, one), one)));
+        few = _mm256_cmpeq_epi8(few, none);
+        odd = _mm256_andnot_si256(few, odd);
+        BSN_UNROLL
+        for (j = 0; j < 3; j++) t[j] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(x->steps[j])), index);
+        for (k = 16; k < x->cells; k += 16) {
+            index = _mm256_sub_epi8(index, sixteen);
+            BSN_UNROLL
+            for (j = 0; j < 3; j++)
+                t[j] = _mm256_xor_si256(t[j], _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(x->steps[j] + k)), index));
+        }
+        t[2] = _mm256_or_si256(t[2], _mm256_and_si256(_mm256_slli_epi16(exponent, 7), top));
+        BSN_UNROLL
+        for (j = 0; j < 3; j++) t[j] = _mm256_andnot_si256(few, t[j]);
+        exponent = _mm256_andnot_si256(_mm256_or_si256(top, few), _mm256_srli_epi16(exponent, 1));
+        exponent = _mm256_or_si256(exponent, _mm256_and_si256(_mm256_slli_epi16(shift ? l : s, 7), sign));
+        a = _mm256_unpacklo_epi8(t[0], t[1]);
+        b = _mm256_unpackhi_epi8(t[0], t[1]);
+        t[0] = _mm256_unpacklo_epi8(t[2], exponent);
+        t[1] = _mm256_unpackhi_epi8(t[2], exponent);
+        BSN_STORE256(elements + 4 * i, _mm256_unpacklo_epi16(a, t[0]));
+        BSN_STORE256(elements + 4 * i + 32, _mm256_unpackhi_epi16(a, t[0]));
+        BSN_STORE256(elements + 4 * i + 64, _mm256_unpacklo_epi16(b, t[1]));
+        BSN_STORE256(elements + 4 * i + 96, _mm256_unpackhi_epi16(b, t[1]));
+        w = (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(odd, back));
+        bsn_store32(mask + i / 8, w);
+        any |= w;
+    }
+    return any;
+}
+
+static BSN_AVX2 uint64_t bsn_avx2_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
+                                           const uint8_t *low, size_t n, unsigned shift)
+{
+    const size_t whole = n & ~(size_t)31, rest = n - whole;
+    uint8_t some[3][32], out[132];
+    uint64_t any = whole ? bsn_avx2_log_groups(p, elements, mask, symbols, low, whole, shift) : 0;
+    bsn_row row = bsn_rest_of(p, whole);
+    if (!rest) return any;
+    memset(some, 0, sizeof some);
+    memcpy(some[0], symbols + whole, rest);
+    memcpy(some[1], low + whole, rest);
+    if (p->columns) {
+        memcpy(some[2], row.columns, rest);
+        row.columns = some[2];
+    }
+    any |= bsn_avx2_log_groups(&row, out, out + 128, some[0], some[1], 32, shift) & ((1u << rest) - 1);
+    memcpy(elements + 4 * whole, out, 4 * rest);
+    memcpy(mask + whole / 8, out + 128, bsn_mask_bytes(rest));
+    return any;
+}
+
 static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
@@ -1940,7 +2044,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_words_join,
     bsn_avx2_log_codes,
     bsn_avx2_log_words,
-    bsn_avx2_log_numbers
+    bsn_avx2_log_numbers,
+    bsn_avx2_log_join
 };
 
 /* ---- avx512 ---- */
@@ -3568,6 +3673,93 @@ static BSN_AVX512 int bsn_avx512_log_numbers(const bsn_row *p, uint8_t *elements
 }
 #undef BSN_PAIRS_SWITCH
 
+/* What 32 elements are above, but for what all are: see bsn_row_expected. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_above(__m512i columns, __m512i row, __m512i cells, __m512i first)
+{
+    const __m512i x = _mm512_mullo_epi16(_mm512_add_epi16(columns, row), cells); /* at most 510 * 118 */
+    return _mm512_add_epi16(_mm512_srli_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(4)), 3), first);
+}
+
+/* 64 elements at a time: words of 15 bits in 16, exponents and cells in bytes, of which look-ups make those of the elements. They
+ * are taken in such an order that unpacking bytes to elements, in lanes of 16, puts these in theirs. */
+static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
+                                               const uint8_t *low, size_t n, unsigned shift)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* and back */
+    const __m512i none = _mm512_setzero_si512(), one = _mm512_set1_epi8(1), low7 = _mm512_set1_epi8(0x7F);
+    const __m512i cells = _mm512_set1_epi16((short)x->cells), of_row = _mm512_set1_epi16((short)row.row);
+    const __m512i factor = _mm512_set1_epi16((short)BSN_JOIN_FACTOR(x->cells));
+    const __m512i base = _mm512_set1_epi16((short)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    const __m512i sign = _mm512_set1_epi8((char)(row.signs ? 0x80 : 0)), same = bsn_avx512_above(none, of_row, cells, base);
+    const __m128i up = _mm_cvtsi32_si128((int)shift), down = _mm_cvtsi32_si128((int)row.signs);
+    const __m128i part = _mm_cvtsi32_si128((int)BSN_JOIN_SHIFT(x->cells));
+    const uint8_t *lowest = shift ? low : symbols;
+    __m512i table[3][2];
+    uint64_t any = 0;
+    size_t i;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 6; j++) table[j / 2][j % 2] = _mm512_loadu_si512(x->bytes[j / 2] + 64 * (j % 2));
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
+        const __m512i s = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, symbols + i));
+        const __m512i l = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, low + i));
+        const __m512i d = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, lowest + i));
+        __m512i u[2], e[2], c[2], y[4], few, exponent, index;
+        __mmask64 coded, odd;
+        u[0] = _mm512_or_si512(_mm512_sll_epi16(_mm512_unpacklo_epi8(s, none), up), _mm512_unpacklo_epi8(l, none));
+        u[1] = _mm512_or_si512(_mm512_sll_epi16(_mm512_unpackhi_epi8(s, none), up), _mm512_unpackhi_epi8(l, none));
+        e[0] = e[1] = same;
+        if (row.columns) {
+            const __m512i k = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, row.columns + i));
+            e[0] = bsn_avx512_above(_mm512_unpacklo_epi8(k, none), of_row, cells, base);
+            e[1] = bsn_avx512_above(_mm512_unpackhi_epi8(k, none), of_row, cells, base);
+        }
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            u[j] = _mm512_srl_epi16(u[j], down);
+            c[j] = _mm512_add_epi16(u[j], e[j]);
+            e[j] = _mm512_srl_epi16(_mm512_mulhi_epu16(c[j], factor), part);
+            c[j] = _mm512_sub_epi16(c[j], _mm512_mullo_epi16(e[j], cells));
+        }
+        few = _mm512_packus_epi16(u[0], u[1]); /* 255: or more */
+        exponent = _mm512_packus_epi16(e[0], e[1]);
+        index = _mm512_packus_epi16(c[0], c[1]);
+        coded = _mm512_test_epi8_mask(few, few);
+        /* neither a zero nor 2 and more with an exponent of 1 to 254 */
+        odd = _mm512_mask_cmpeq_epi8_mask(coded, few, one) |
+              _mm512_mask_cmpgt_epu8_mask(coded, _mm512_sub_epi8(exponent, one), _mm512_set1_epi8((char)253));
+        y[0] = _mm512_maskz_permutex2var_epi8(coded, table[0][0], index, table[0][1]);
+        y[1] = _mm512_maskz_permutex2var_epi8(coded, table[1][0], index, table[1][1]);
+        y[2] = _mm512_permutex2var_epi8(table[2][0], index, table[2][1]);
+        y[2] = _mm512_maskz_mov_epi8(coded, _mm512_ternarylogic_epi32(y[2], low7, _mm512_slli_epi16(exponent, 7), 0xF2)); /* a | (~b & c) */
+        y[3] = _mm512_maskz_mov_epi8(coded, _mm512_and_si512(_mm512_srli_epi16(exponent, 1), low7));
+        y[3] = _mm512_ternarylogic_epi32(y[3], _mm512_slli_epi16(d, 7), sign, 0xF8); /* a | (b & c) */
+        c[0] = _mm512_unpacklo_epi8(y[0], y[1]);
+        c[1] = _mm512_unpackhi_epi8(y[0], y[1]);
+        u[0] = _mm512_unpacklo_epi8(y[2], y[3]);
+        u[1] = _mm512_unpackhi_epi8(y[2], y[3]);
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            y[2 * j] = _mm512_unpacklo_epi16(c[j], u[j]);
+            y[2 * j + 1] = _mm512_unpackhi_epi16(c[j], u[j]);
+        }
+        if (BSN_LIKELY(n - i >= 64)) {
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) _mm512_storeu_si512(elements + 4 * i + 64 * j, y[j]);
+        } else {
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) _mm512_mask_storeu_epi32(elements + 4 * i + 64 * j, (__mmask16)(live >> (16 * j)), y[j]);
+        }
+        if (odd) odd = _mm512_movepi8_mask(_mm512_permutexvar_epi32(order, _mm512_movm_epi8(odd))) & live;
+        bsn_store_some(mask + i / 8, odd, bsn_mask_bytes(bsn_min(64, n - i)));
+        any |= odd;
+    }
+    return any;
+}
+
 static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
@@ -3599,7 +3791,8 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_words_join,
     bsn_avx512_log_codes,
     bsn_avx512_log_words,
-    bsn_avx512_log_numbers
+    bsn_avx512_log_numbers,
+    bsn_avx512_log_join
 };
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
@@ -4320,6 +4513,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

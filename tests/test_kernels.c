@@ -1181,6 +1181,63 @@ static void cells(void)
     }
 }
 
+/* Symbols and low bits of words, to elements: `from`, the first words in turn, or random ones. */
+static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, unsigned kind, uint32_t from)
+{
+    const bsn_log *x = &cells_log;
+    uint8_t *elements = at_end(0, 4 * n, 0), *mask = at_end(1, bsn_mask_bytes(n), 0), *symbols = at_end(2, n, 0);
+    uint8_t *low = at_end(3, n, 0), *columns = at_end(4, n, 0);
+    uint64_t any = 0, told;
+    size_t i, wrong = 0, unlike = 0;
+    bsn_row row;
+    fill(columns, n, kind % KINDS);
+    row.log = x;
+    row.signs = signs;
+    row.base = base;
+    row.columns = kind & 1 ? columns : NULL;
+    row.row = kind & 1 ? (uint32_t)test_below(256) : 0;
+    if (!bsn_log_joins(kernels, &row, row.columns != NULL)) return;
+    for (i = 0; i < n; i++) {
+        const uint32_t rare = (uint32_t)test_below(4), word = from < 32768 ? from + (uint32_t)i : (uint32_t)test_random() & (test_below(20) ? 32767 : rare);
+        symbols[i] = (uint8_t)(word >> shift);
+        low[i] = (uint8_t)(word & ((1u << shift) - 1));
+    }
+    told = kernels->log_join(&row, elements, mask, symbols, low, n, shift);
+    for (i = 0; i < n; i++) {
+        const uint32_t word = ((uint32_t)symbols[i] << shift) + low[i], u = word >> signs;
+        const uint32_t cell = u - BSN_CODE_FIRST + base + (row.columns ? bsn_expected(row.row + columns[i], x->cells) : 0);
+        const bsn_row one = { x, row.columns ? columns + i : NULL, row.row, base, signs };
+        const int odd = u == BSN_CODE_EXACT || (u && (cell - 23 * x->cells >= 254 * x->cells || u >= bsn_row_limit(&one)));
+        uint32_t number = 0;
+        size_t apart = 0;
+        any |= (uint64_t)odd;
+        wrong += (mask[i / 8] >> (i & 7) & 1) != odd && told;
+        if (odd) continue;
+        if (!bsn_log_numbers(&one, (uint8_t *)&number, (const uint8_t *)&word, 1, &apart)) unlike++;
+        unlike += memcmp(&number, elements + 4 * i, 4) != 0;
+    }
+    CHECK(!wrong && (told != 0) == (any != 0), "%s: %zu of %zu joined, %u cells, shift %u, base %u", kernels->name, wrong, n, x->cells, shift, base);
+    CHECK(!unlike, "%s: %zu of %zu joined otherwise, %u cells, shift %u, base %u", kernels->name, unlike, n, x->cells, shift, base);
+}
+
+/* All words there are, where they are all kinds of numbers; and those of random places. */
+static void log_join(void)
+{
+    static const size_t lengths[] = { 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100, 255, 256, 1000, 4096 };
+    unsigned cells, k;
+    if (!kernels->log_join) return;
+    for (cells = 1; cells <= BSN_JOIN_CELLS + 1; cells++) {
+        bsn_log_set(&cells_log, BITSNAP_F32, cells);
+        for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 0, 4096 * k);
+        for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 1, 4096 * k);
+        for (k = 0; k < 64; k++) {
+            const uint32_t end = 65536 + 23 * cells, near = test_below(40000), far = test_below(8);
+            join_case(lengths[k % 16], k % 8, (unsigned)test_below(2), k & 1 ? near : k & 2 ? end - 32768 - near / 5 + far : 0 - near,
+                      (unsigned)test_below(16), 32768);
+        }
+    }
+}
+
 /* Symbols and low bits of words, at the end of a page, and back. */
 static void words_split(void)
 {
@@ -1317,7 +1374,7 @@ static void tables(void)
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
-    static void name##_cells(void) { words_split(); cells(); all_cells(); quantized_frames(); }                          \
+    static void name##_cells(void) { words_split(); cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); }
 
