@@ -4567,6 +4567,15 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
+/* The bits that words have. */
+BSN_INLINE uint64_t bsn_words_any(const uint8_t *words, size_t n, unsigned width)
+{
+    uint64_t any = 0;
+    size_t i;
+    for (i = 0; i < n; i++) any |= bsn_element_load(words + i * width, width);
+    return any;
+}
+
 /* About so many bits take n words that escaped, counted by the lengths of what is left of them. */
 static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 {
@@ -4600,31 +4609,39 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, 0, BSN_NEVER };
-    uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum = 0;
+    uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum;
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
-    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE;
-    memset(fine, 0, BSN_FINE * sizeof *fine);
-    memset(beyond, 0, sizeof beyond);
-    memset(length, 0, sizeof length);
-    if (lengths) {
-        memcpy(length, lengths, sizeof length);
-    } else {
-        if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
-        else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
-        length[0] = fine[0];
-        for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0;
+    if (!lengths && size > 1) {
+        uint64_t any = 0;
+        BSN_WIDTHS(size, any = bsn_words_any, (words, n));
+        if (any >= BSN_FINE && any < 64 * BSN_FINE) cut = bsn_log2(any) - 10; /* most likely so many bits will stand apart */
     }
-    for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
-        sum += length[i];
-        middle = i;
+    for (;; cut = 0) {
+        memset(fine, 0, BSN_FINE * sizeof *fine);
+        memset(beyond, 0, sizeof beyond);
+        memset(length, 0, sizeof length);
+        if (lengths) {
+            memcpy(length, lengths, sizeof length);
+        } else {
+            if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
+            else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, cut));
+            length[cut] += fine[0]; /* or fewer bits */
+            for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+        }
+        for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
+            sum += length[i];
+            middle = i;
+        }
+        if (!cut || middle > cut) break;
     }
     least = middle > 6 ? middle - 6 : 0;
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least && longest <= 11 && !lengths) { /* without the low bits that stand apart in any case; log2(BSN_FINE) is 11 */
-        (void)bsn_fold(fine, BSN_FINE, least);
-    } else if (least || lengths) { /* again */
+    if (least >= cut && longest <= 11 + cut && !lengths) { /* without the low bits that stand apart in any case; log2(BSN_FINE) is 11 */
+        (void)bsn_fold(fine, BSN_FINE, least - cut);
+    } else if (least || lengths || cut) { /* again */
         memset(fine, 0, BSN_FINE * sizeof *fine);
         memset(beyond, 0, sizeof beyond);
         BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
@@ -6784,17 +6801,22 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     return 1;
 }
 
-/* Stores those elements that stand exactly, which their words say: so many. */
-static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, unsigned signs, const uint8_t *elements, size_t count,
-        unsigned width)
+/* Stores those of n elements that stand exactly, which their words say: so many. */
+static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n, unsigned signs, const uint8_t *elements,
+                                size_t count, unsigned width)
 {
-    size_t i;
+    size_t i, j, end;
     if (!bsn_room(wr, count * width)) return;
-    for (i = 0; count; i++) {
-        if (words[i] >> signs != BSN_CODE_EXACT) continue;
-        bsn_copy_little_endian(wr->at, elements + i * width, 1, width);
-        wr->at += width;
-        count--;
+    for (i = 0; count; i = end) {
+        uint32_t some = 0; /* of most groups none */
+        end = bsn_min(n, i + 64);
+        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
+        for (j = i; some && j < end; j++) {
+            if (words[j] >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
+            wr->at += width;
+            count--;
+        }
     }
 }
 
@@ -6874,7 +6896,7 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
         size_t stand;
         m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
         stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, elements + i * width, m, w->elements);
-        bsn_quantized_exact(&wr, words + i, place.signs, elements + i * width, stand, width);
+        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stand, width);
         exact += stand;
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
@@ -6926,7 +6948,7 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters)) return 0;
-    bsn_quantized_exact(&wr, words, 0, elements, exact, width);
+    bsn_quantized_exact(&wr, words, n, 0, elements, exact, width);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         for (j = 0; j < m; j++) {
