@@ -4999,7 +4999,9 @@ struct bsn_log {
     uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
     uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
     uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
-    uint8_t steps[3][128];                  /* each 16 of these without those of the 16 before, as bits */
+    uint8_t find[3][128];  /* of a significand's 7 bits below the highest: a cell, and two bytes: if the 16 bits below are not less */
+    int finds;             /* it is the next; does that find all cells? It does if these are wider than 2^16, up to 88 of them */
+    uint8_t steps[6][128]; /* of both, each 16 bytes without those of the 16 before, as bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
 };
 
@@ -5103,10 +5105,26 @@ static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
         x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_CELL;
     }
     memset(x->bytes, 0, sizeof x->bytes);
+    memset(x->find, 0, sizeof x->find);
     for (j = 0; j < cells && cells <= 128; j++)
         for (i = 0; i < 3; i++) x->bytes[i][j] = (uint8_t)(x->normal[j] >> (8 * i));
-    for (i = 0; i < 3; i++)
-        for (j = 0; j < 128; j++) x->steps[i][j] = (uint8_t)(x->bytes[i][j] ^ (j < 16 ? 0 : x->bytes[i][j - 16]));
+    x->finds = dtype == BITSNAP_F32 && cells <= 128;
+    for (i = j = 0; i < 128 && x->finds; i++) {
+        const uint32_t first = (128 + i) << 16;
+        while (x->threshold[j + 1] <= first) j++;
+        if (x->threshold[j + 1] - first < 65536) { /* it ends here: it, or the next */
+            x->find[0][i] = (uint8_t)j;
+            x->find[1][i] = (uint8_t)x->threshold[j + 1];
+            x->find[2][i] = (uint8_t)(x->threshold[j + 1] >> 8);
+            x->finds = j + 2 > cells || x->threshold[j + 2] - first >= 65536;
+        } else { /* the one before it, or rather the next: nothing is less than 0 */
+            x->find[0][i] = (uint8_t)(j - 1);
+        }
+    }
+    for (i = 0; i < 6; i++) {
+        const uint8_t *of = i < 3 ? x->bytes[i] : x->find[i - 3];
+        for (j = 0; j < 128; j++) x->steps[i][j] = (uint8_t)(of[j] ^ (j < 16 ? 0 : of[j - 16]));
+    }
     for (i = j = 0; i < 4096; i++) {
         while (x->threshold[j + 1] <= (UINT32_C(1) << 23) + (i << 11)) j++;
         x->start[i] = (uint16_t)j;
@@ -6872,8 +6890,10 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     s.rows = NULL;
     place.log = x;
     place.signs = bsn_any_sign(elements, n, width);
-    for (span = 0; few && (i = 64 * bsn_sample_group(span)) < n; span++)
+    for (span = 0; few && (i = 64 * bsn_sample_group(span)) < n; span++) {
+        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8), 64 * width);
         bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(64, n - i));
+    }
     for (i = 0; !few && i < n; i += BSN_CHUNK)
         bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
     bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, sampled);

@@ -1675,7 +1675,98 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
     return cell;
 }
 
-static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+/* Bytes for 32 indices below 16 * sixteens, from tables without the 16 before each 16: an index less 16k has no look-up where that
+ * is below 0, and else adds what makes the entry of its 16 from that of those before. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i out[3], const uint8_t steps[3][128], __m256i index, size_t end)
+{
+    size_t k;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 3; j++) out[j] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(steps[j])), index);
+    for (k = 16; k < end; k += 16) {
+        index = _mm256_sub_epi8(index, _mm256_set1_epi8(16));
+        BSN_UNROLL
+        for (j = 0; j < 3; j++)
+            out[j] = _mm256_xor_si256(out[j], _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(steps[j] + k)), index));
+    }
+}
+
+/* 32 elements of their bytes, which are in such an order that unpacking, in lanes of 16, puts elements in theirs. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_unpack(__m256i v[4], __m256i a, __m256i b, __m256i c, __m256i d)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    const __m256i above_low = _mm256_unpacklo_epi8(c, d), above_high = _mm256_unpackhi_epi8(c, d);
+    v[0] = _mm256_unpacklo_epi16(low, above_low);
+    v[1] = _mm256_unpackhi_epi16(low, above_low);
+    v[2] = _mm256_unpacklo_epi16(high, above_high);
+    v[3] = _mm256_unpackhi_epi16(high, above_high);
+}
+
+/* And back. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_bytes(__m256i bytes[4], const __m256i v[4])
+{
+    const __m256i fours = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m256i x[4], y[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) x[j] = _mm256_shuffle_epi8(v[j], fours);
+    BSN_UNROLL
+    for (j = 0; j < 4; j += 2) {
+        y[j] = _mm256_unpacklo_epi32(x[j], x[j + 1]);
+        y[j + 1] = _mm256_unpackhi_epi32(x[j], x[j + 1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) {
+        bytes[2 * j] = _mm256_unpacklo_epi64(y[j], y[j + 2]);
+        bytes[2 * j + 1] = _mm256_unpackhi_epi64(y[j], y[j + 2]);
+    }
+}
+
+/* Cells of 32 elements by x->find, as bytes, and in elements with the exponent in the upper half. odd: -1 where an exponent, as a
+ * byte, is not that of a normal number. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_find(__m256i cells[4], __m256i *odd, const __m256i v[4], const bsn_log *x)
+{
+    const __m256i none = _mm256_setzero_si256(), bits7 = _mm256_set1_epi8(0x7F);
+    __m256i b[4], found[3], next[2], border, cell, exponent;
+    bsn_avx2_bytes(b, v);
+    bsn_avx2_look_up(found, x->steps + 3, _mm256_and_si256(b[2], bits7), 128);
+    /* 16 bits are not less than a border where that is the lower of both */
+    border = _mm256_unpacklo_epi8(found[1], found[2]);
+    next[0] = _mm256_cmpeq_epi16(_mm256_min_epu16(_mm256_unpacklo_epi8(b[0], b[1]), border), border);
+    border = _mm256_unpackhi_epi8(found[1], found[2]);
+    next[1] = _mm256_cmpeq_epi16(_mm256_min_epu16(_mm256_unpackhi_epi8(b[0], b[1]), border), border);
+    cell = _mm256_sub_epi8(found[0], _mm256_packs_epi16(next[0], next[1]));
+    exponent = _mm256_or_si256(_mm256_andnot_si256(_mm256_set1_epi8(1), _mm256_slli_epi16(b[3], 1)),
+                               _mm256_andnot_si256(_mm256_set1_epi8((char)0xFE), _mm256_srli_epi16(b[2], 7)));
+    *odd = _mm256_or_si256(_mm256_cmpeq_epi8(exponent, none), _mm256_cmpeq_epi8(exponent, _mm256_set1_epi8((char)0xFF)));
+    bsn_avx2_unpack(cells, cell, none, exponent, none);
+    return cell;
+}
+
+/* Codes of 32 elements at a time, n being a multiple of 32. */
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1));
+    size_t i, k;
+    unsigned j;
+    for (i = 0; i < n; i += 32) {
+        __m256i v[4], cells[4], odd;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) v[j] = BSN_LOAD256(elements + 4 * i + 32 * j);
+        (void)bsn_avx2_find(cells, &odd, v, x);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const __m256i code = _mm256_add_epi32(_mm256_madd_epi16(cells[j], times), first);
+            BSN_STORE256(codes + i + 8 * j, _mm256_or_si256(_mm256_add_epi32(code, code), _mm256_srli_epi32(v[j], 31)));
+        }
+        if (BSN_LIKELY(!_mm256_movemask_epi8(odd))) continue;
+        for (k = i; k < i + 32; k++)
+            if ((bsn_load32(elements + 4 * k) >> 23 & 255) % 255 == 0) codes[k] = bsn_log_code(x, bsn_load32(elements + 4 * k), 4);
+    }
+}
+
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
     const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
@@ -1698,7 +1789,15 @@ static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const
             codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
         }
     }
+    _mm256_zeroupper(); /* gcc 12 forgets it before a call at the end, and SSE then is slow in all that follows */
     bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
+}
+
+static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    const size_t whole = x->finds ? n & ~(size_t)31 : 0;
+    if (whole) bsn_avx2_found_codes(x, codes, elements, whole);
+    if (n > whole) bsn_avx2_more_codes(x, codes + whole, elements + 4 * whole, n - whole);
 }
 
 /* Entries of a table; its first one where `wanted` is not set. One by one: gathers are slow on some machines. */
@@ -1757,6 +1856,56 @@ BSN_FUNCTION BSN_AVX2 uint32_t bsn_avx2_highest(const uint8_t *elements, size_t 
     for (i = 1; i < 8; i++)
         if (lane[0] < lane[i]) lane[0] = lane[i];
     return lane[0] >> 23;
+}
+
+/* Words, and how far significands are from what they become, where x->find finds cells; h is the significand, halved until it is
+ * less than 1. n is a multiple of 32. Returns how many stand exactly. */
+BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                                  const uint8_t *elements, size_t n)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), half = _mm256_set1_epi32(0x3F000000), none = _mm256_setzero_si256();
+    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1)), one = _mm256_set1_epi32(1);
+    const __m256i base = _mm256_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    const __m256i signs = _mm256_set1_epi32((int)row.signs);
+    const __m128i up = _mm_cvtsi32_si128((int)row.signs);
+    __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    size_t i, exact = 0, counted = 0;
+    unsigned j;
+    for (i = 0; i < n; i += 32) {
+        __m256i v[4], cells[4], center[4], apart[4], odd, found[3];
+        uint64_t rare = 0;
+        unsigned others;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) v[j] = BSN_LOAD256(elements + 4 * i + 32 * j);
+        bsn_avx2_look_up(found, x->steps, bsn_avx2_find(cells, &odd, v, x), x->cells);
+        bsn_avx2_unpack(center, found[0], found[1], found[2], _mm256_set1_epi8(0x3F));
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) apart[j] = none;
+        others = (unsigned)_mm256_movemask_epi8(odd);
+        counted += 32 - bsn_x86_ones(others);
+        if (BSN_UNLIKELY(others != 0)) bsn_avx2_unpack(apart, odd, odd, odd, odd);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const __m256i h = _mm256_or_si256(half, _mm256_and_si256(v[j], mantissa));
+            __m256i above, usual;
+            if (row.columns) below = _mm256_add_epi32(base, bsn_avx2_expected(&row, i + 8 * j));
+            above = _mm256_sub_epi32(_mm256_madd_epi16(cells[j], times), below);
+            usual = _mm256_andnot_si256(apart[j], _mm256_cmpgt_epi32(above, one));
+            BSN_STORE256(words + i + 8 * j, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
+                    _mm256_and_si256(_mm256_srli_epi32(v[j], 31), signs)));
+            BSN_STORE256(distance + i + 8 * j, _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(h, center[j]))));
+            rare |= (uint64_t)(~bsn_avx2_mask(usual) & 255) << (8 * j);
+        }
+        for (; BSN_UNLIKELY(rare != 0); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            const uint32_t of = bsn_load32(elements + 4 * k);
+            if (of << 1) exact += bsn_log_word(&row, e, words, elements, k, (of >> 23 & 255) % 255 == 0);
+        }
+    }
+    e->counted += counted;
+    return exact;
 }
 
 /* Words from codes, in their place, and how far significands are from what they become. n is a multiple of 8. Returns how many
@@ -1854,9 +2003,14 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
     size_t i, exact = 0;
     for (i = 0; i < whole; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, whole - i);
-        const bsn_row row = bsn_rest_of(p, i);
-        bsn_avx2_log_codes(p->log, words + i, elements + 4 * i, m);
-        exact += bsn_avx2_words(&row, e, words + i, distance, elements + 4 * i, m);
+        const size_t found = p->log->finds ? m & ~(size_t)31 : 0;
+        bsn_row row = bsn_rest_of(p, i);
+        if (found) exact += bsn_avx2_found_words(&row, e, words + i, distance, elements + 4 * i, found);
+        row = bsn_rest_of(&row, found);
+        if (m > found) {
+            bsn_avx2_more_codes(p->log, words + i + found, elements + 4 * (i + found), m - found);
+            exact += bsn_avx2_words(&row, e, words + i + found, distance + found, elements + 4 * (i + found), m - found);
+        }
         bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
     }
     for (i = whole; i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
@@ -1907,6 +2061,7 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     }
     *apart += stand;
     rest = bsn_rest_of(&row, i);
+    _mm256_zeroupper();
     return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
@@ -1917,9 +2072,8 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_above(__m256i columns, __m256i row, __m256i
     return _mm256_add_epi16(_mm256_srli_epi16(_mm256_add_epi16(x, _mm256_set1_epi16(4)), 3), first);
 }
 
-/* 32 elements at a time, n being a multiple of 32: words of 15 bits in 16, exponents and cells in bytes. They are taken in such an
- * order that unpacking bytes to elements, in lanes of 16, puts these in theirs. A cell's bytes come from tables of 16: the
- * index less 16k has no look-up where that is below 0, and else adds what makes the entry of its 16 from that of those before. */
+/* 32 elements at a time, n being a multiple of 32: words of 15 bits in 16, exponents and cells in bytes,
+ * taken in the order of bsn_avx2_unpack. */
 BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
                                                    const uint8_t *low, size_t n, unsigned shift)
 {
@@ -1927,7 +2081,7 @@ BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *el
     const bsn_row row = *p; /* no store changes it */
     const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), back = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const __m256i none = _mm256_setzero_si256(), one = _mm256_set1_epi8(1), top = _mm256_set1_epi8((char)0x80);
-    const __m256i cells = _mm256_set1_epi16((short)x->cells), sixteen = _mm256_set1_epi8(16);
+    const __m256i cells = _mm256_set1_epi16((short)x->cells);
     const __m256i factor = _mm256_set1_epi16((short)BSN_JOIN_FACTOR(x->cells)), of_row = _mm256_set1_epi16((short)row.row);
     const __m256i base = _mm256_set1_epi16((short)(row.base - BSN_CODE_FIRST - 22 * x->cells));
     const __m256i sign = row.signs ? top : none, same = bsn_avx2_above(none, of_row, cells, base);
@@ -1935,12 +2089,12 @@ BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *el
     const __m128i part = _mm_cvtsi32_si128((int)BSN_JOIN_SHIFT(x->cells));
     uint64_t any = 0;
     size_t i;
-    unsigned j, k;
+    unsigned j;
     for (i = 0; i < n; i += 32) {
         uint32_t w;
         const __m256i s = _mm256_permutevar8x32_epi32(BSN_LOAD256(symbols + i), order);
         const __m256i l = _mm256_permutevar8x32_epi32(BSN_LOAD256(low + i), order);
-        __m256i u[2], e[2], t[3], index, exponent, few, odd, a, b;
+        __m256i u[2], e[2], t[3], out[4], index, exponent, few, odd, a;
         u[0] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpacklo_epi8(s, none), up), _mm256_unpacklo_epi8(l, none));
         u[1] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpackhi_epi8(s, none), up), _mm256_unpackhi_epi8(l, none));
         e[0] = e[1] = same;
@@ -1964,27 +2118,15 @@ BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *el
                                                                               _mm256_min_epu8(_mm256_add_epi8(exponent, one), one)));
         few = _mm256_cmpeq_epi8(few, none);
         odd = _mm256_andnot_si256(few, odd);
-        BSN_UNROLL
-        for (j = 0; j < 3; j++) t[j] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(x->steps[j])), index);
-        for (k = 16; k < x->cells; k += 16) {
-            index = _mm256_sub_epi8(index, sixteen);
-            BSN_UNROLL
-            for (j = 0; j < 3; j++)
-                t[j] = _mm256_xor_si256(t[j], _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(x->steps[j] + k)), index));
-        }
+        bsn_avx2_look_up(t, x->steps, index, x->cells);
         t[2] = _mm256_or_si256(t[2], _mm256_and_si256(_mm256_slli_epi16(exponent, 7), top));
         BSN_UNROLL
         for (j = 0; j < 3; j++) t[j] = _mm256_andnot_si256(few, t[j]);
         exponent = _mm256_andnot_si256(_mm256_or_si256(top, few), _mm256_srli_epi16(exponent, 1));
         exponent = _mm256_or_si256(exponent, _mm256_and_si256(_mm256_slli_epi16(shift ? l : s, 7), sign));
-        a = _mm256_unpacklo_epi8(t[0], t[1]);
-        b = _mm256_unpackhi_epi8(t[0], t[1]);
-        t[0] = _mm256_unpacklo_epi8(t[2], exponent);
-        t[1] = _mm256_unpackhi_epi8(t[2], exponent);
-        BSN_STORE256(elements + 4 * i, _mm256_unpacklo_epi16(a, t[0]));
-        BSN_STORE256(elements + 4 * i + 32, _mm256_unpackhi_epi16(a, t[0]));
-        BSN_STORE256(elements + 4 * i + 64, _mm256_unpacklo_epi16(b, t[1]));
-        BSN_STORE256(elements + 4 * i + 96, _mm256_unpackhi_epi16(b, t[1]));
+        bsn_avx2_unpack(out, t[0], t[1], t[2], exponent);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) BSN_STORE256(elements + 4 * i + 32 * j, out[j]);
         w = (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(odd, back));
         bsn_store32(mask + i / 8, w);
         any |= w;
@@ -3434,7 +3576,125 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 
     return cell;
 }
 
-static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+/* Of 64 exponents in the order of bytes those of normal numbers; and these in that of elements. */
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_normal(__m512i exponents)
+{
+    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(exponents, _mm512_set1_epi8(1)), _mm512_set1_epi8((char)254));
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_lanes(__mmask16 lanes[4], __mmask64 bytes)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) lanes[j] = (__mmask16)_pext_u64(bytes, UINT64_C(0x000F000F000F000F) << (4 * j));
+}
+
+/* The bytes of 64 elements, in such an order that unpacking them to elements, in lanes of 16, puts these in theirs. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_bytes(__m512i bytes[4], const __m512i v[4])
+{
+    const __m512i fours = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m512i x[4], y[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) x[j] = _mm512_shuffle_epi8(v[j], fours);
+    BSN_UNROLL
+    for (j = 0; j < 4; j += 2) {
+        y[j] = _mm512_unpacklo_epi32(x[j], x[j + 1]);
+        y[j + 1] = _mm512_unpackhi_epi32(x[j], x[j + 1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) {
+        bytes[2 * j] = _mm512_unpacklo_epi64(y[j], y[j + 2]);
+        bytes[2 * j + 1] = _mm512_unpackhi_epi64(y[j], y[j + 2]);
+    }
+}
+
+/* And 64 elements of their bytes. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_unpack(__m512i v[4], __m512i a, __m512i b, __m512i c, __m512i d)
+{
+    const __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
+    const __m512i above_low = _mm512_unpacklo_epi8(c, d), above_high = _mm512_unpackhi_epi8(c, d);
+    v[0] = _mm512_unpacklo_epi16(low, above_low);
+    v[1] = _mm512_unpackhi_epi16(low, above_low);
+    v[2] = _mm512_unpacklo_epi16(high, above_high);
+    v[3] = _mm512_unpackhi_epi16(high, above_high);
+}
+
+/* 64 elements, of which some may not be there. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_load(__m512i v[4], const uint8_t *from, __mmask64 live)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) v[j] = _mm512_maskz_loadu_epi32((__mmask16)(live >> (16 * j)), from + 64 * j);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_store(void *to, const __m512i v[4], __mmask64 live)
+{
+    uint8_t *p = (uint8_t *)to;
+    unsigned j;
+    if (BSN_LIKELY(live == ~UINT64_C(0))) {
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) _mm512_storeu_si512(p + 64 * j, v[j]);
+    } else {
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) _mm512_mask_storeu_epi32(p + 64 * j, (__mmask16)(live >> (16 * j)), v[j]);
+    }
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_tables(__m512i table[3][2], const uint8_t of[3][128])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 6; j++) table[j / 2][j % 2] = _mm512_loadu_si512(of[j / 2] + 64 * (j % 2));
+}
+
+/* Cells of 64 elements by x->find, as bytes, and in elements with the exponent in the upper half; exponents, as bytes. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_find(__m512i cells[4], const __m512i v[4], __m512i find[3][2], __m512i *exponents)
+{
+    const __m512i none = _mm512_setzero_si512(), upper = _mm512_set1_epi8((char)0xFE);
+    __m512i b[4], border[2], cell;
+    __mmask64 next;
+    bsn_avx512_bytes(b, v);
+    cell = _mm512_permutex2var_epi8(find[0][0], b[2], find[0][1]);
+    border[0] = _mm512_permutex2var_epi8(find[1][0], b[2], find[1][1]);
+    border[1] = _mm512_permutex2var_epi8(find[2][0], b[2], find[2][1]);
+    next = _mm512_cmpgt_epu8_mask(b[1], border[1]) |
+           _mm512_mask_cmpge_epu8_mask(_mm512_cmpeq_epi8_mask(b[1], border[1]), b[0], border[0]);
+    cell = _mm512_mask_add_epi8(cell, next, cell, _mm512_set1_epi8(1));
+    b[2] = _mm512_and_si512(_mm512_srli_epi16(b[2], 7), _mm512_set1_epi8(1));
+    b[3] = _mm512_ternarylogic_epi32(upper, _mm512_slli_epi16(b[3], 1), b[2], 0xCA); /* a ? b : c: the exponent */
+    bsn_avx512_unpack(cells, cell, none, b[3], none);
+    *exponents = b[3];
+    return cell;
+}
+
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    const __m512i first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
+    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1)), one = _mm512_set1_epi32(1);
+    __m512i find[3][2];
+    size_t i, k;
+    unsigned j;
+    bsn_avx512_tables(find, x->find);
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
+        __m512i v[4], cells[4], exponents;
+        __mmask64 normal;
+        bsn_avx512_load(v, elements + 4 * i, live);
+        (void)bsn_avx512_find(cells, v, find, &exponents);
+        normal = bsn_avx512_normal(exponents);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++)
+            cells[j] = _mm512_shldv_epi32(_mm512_add_epi32(_mm512_madd_epi16(cells[j], times), first), v[j], one);
+        bsn_avx512_store(codes + i, cells, live);
+        if (BSN_LIKELY(normal == ~UINT64_C(0))) continue;
+        for (k = i; k < n && k < i + 64; k++)
+            if (bsn_load32(elements + 4 * k) << 1 < 0x01000000 || bsn_load32(elements + 4 * k) << 1 >= 0xFF000000)
+                codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
+    }
+}
+
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
     const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
@@ -3459,6 +3719,12 @@ static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, c
     }
 }
 
+static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
+{
+    if (x->finds) bsn_avx512_found_codes(x, codes, elements, n);
+    else bsn_avx512_more_codes(x, codes, elements, n);
+}
+
 /* The largest exponent of numbers of F32. */
 BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, size_t n)
 {
@@ -3471,6 +3737,72 @@ BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, siz
         top = _mm512_mask_max_epi32(top, _mm512_cmpneq_epi32_mask(v, special), top, v);
     }
     return (uint32_t)_mm512_reduce_max_epi32(top) >> 23;
+}
+
+/* Groups of 16, a bit each, in which are elements that are no zeros, but have their words: left to the end, as a call takes all
+ * registers. Returns how many stand exactly. */
+BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                       uint64_t groups)
+{
+    size_t i, exact = 0;
+    for (; groups; groups &= groups - 1) {
+        const size_t first = 16 * bsn_lowest_bit(groups);
+        for (i = first; i < n && i < first + 16; i++) {
+            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+            if (v << 1 && !(words[i] >> p->signs)) exact += bsn_log_word(p, e, words, elements, i, (v >> 23 & 255) % 255 == 0);
+        }
+    }
+    return exact;
+}
+
+/* Words, and how far significands are from what they become, where x->find finds cells; h is the significand, halved until it is
+ * less than 1. n is at most 1024. Returns how many stand exactly. */
+BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                                      const uint8_t *elements, size_t n)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), half = _mm512_set1_epi32(0x3F000000);
+    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1));
+    const __m512i one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
+    const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
+    __m512i find[3][2], table[3][2], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
+    uint64_t odd = 0;
+    size_t i, counted = 0;
+    unsigned j;
+    bsn_avx512_tables(find, x->find);
+    bsn_avx512_tables(table, x->bytes);
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
+        __m512i v[4], cells[4], center[4], cell, exponents;
+        __mmask16 usual[4] = { 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF };
+        __mmask64 normal;
+        bsn_avx512_load(v, elements + 4 * i, live);
+        cell = bsn_avx512_find(cells, v, find, &exponents);
+        bsn_avx512_unpack(center, _mm512_permutex2var_epi8(table[0][0], cell, table[0][1]),
+                          _mm512_permutex2var_epi8(table[1][0], cell, table[1][1]),
+                          _mm512_permutex2var_epi8(table[2][0], cell, table[2][1]), _mm512_set1_epi8(0x3F));
+        normal = bsn_avx512_normal(exponents);
+        counted += bsn_x86_ones(normal);
+        if (BSN_UNLIKELY(normal != ~UINT64_C(0))) bsn_avx512_lanes(usual, normal);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const __m512i h = _mm512_ternarylogic_epi32(half, v[j], mantissa, 0xF8);
+            __m512i above;
+            if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, i + 16 * j, (__mmask16)(live >> (16 * j))));
+            above = _mm512_sub_epi32(_mm512_madd_epi16(cells[j], times), below);
+            usual[j] = _mm512_mask_cmpgt_epi32_mask(usual[j], above, one);
+            cells[j] = _mm512_shldv_epi32(_mm512_maskz_mov_epi32(usual[j], above), v[j], up);
+            center[j] = _mm512_maskz_abs_epi32(usual[j], _mm512_sub_epi32(h, center[j]));
+        }
+        bsn_avx512_store(words + i, cells, live);
+        bsn_avx512_store(distance + i, center, live);
+        if (BSN_LIKELY((usual[0] & usual[1] & usual[2] & usual[3]) == 0xFFFF)) continue;
+        for (j = 0; j < 4; j++)
+            odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16 + j);
+    }
+    e->counted += counted;
+    return bsn_log_words_left(&row, e, words, elements, n, odd);
 }
 
 /* Words, and how far significands are from what they become. Cells as above; h is the significand, halved until it is less than
@@ -3487,7 +3819,7 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, u
     const __m512 scale = _mm512_set1_ps((float)x->cells);
     __m512i t[8], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
     uint64_t odd = 0;
-    size_t i, exact = 0, counted = 0;
+    size_t i, counted = 0;
     unsigned j;
     bsn_avx512_log_table(t, x->normal, pairs);
     for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_or_si512(t[j], half);
@@ -3516,14 +3848,7 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, u
         odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16);
     }
     e->counted += counted;
-    for (; odd; odd &= odd - 1) { /* at the end, as a call takes all registers: those that are no zeros, but have their words */
-        const size_t first = 16 * bsn_lowest_bit(odd);
-        for (i = first; i < n && i < first + 16; i++) {
-            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
-            if (v << 1 && !(words[i] >> row.signs)) exact += bsn_log_word(&row, e, words, elements, i, (v >> 23 & 255) % 255 == 0);
-        }
-    }
-    return exact;
+    return bsn_log_words_left(&row, e, words, elements, n, odd);
 }
 
 /* One function for each: together they would need the stack of all. */
@@ -3534,9 +3859,6 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, u
         return bsn_avx512_words(p, e, words, distance, elements, n, pairs);                           \
     }
 BSN_WORDS_OF(0)
-BSN_WORDS_OF(1)
-BSN_WORDS_OF(2)
-BSN_WORDS_OF(3)
 BSN_WORDS_OF(4)
 #undef BSN_WORDS_OF
 
@@ -3595,9 +3917,10 @@ static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, u
     for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, n - i);
         const bsn_row row = bsn_rest_of(p, i);
-#define BSN_CALL(pairs) exact += bsn_avx512_words##pairs(&row, e, words + i, distance, elements + 4 * i, m)
-        BSN_PAIRS_SWITCH(p->log->cells);
-#undef BSN_CALL
+        bsn_prefetch(elements + 4 * (i + 1024), 4096);
+        if (p->log->finds) exact += bsn_avx512_found_words(&row, e, words + i, distance, elements + 4 * i, m);
+        else if (p->log->cells <= 128) exact += bsn_avx512_words4(&row, e, words + i, distance, elements + 4 * i, m);
+        else exact += bsn_avx512_words0(&row, e, words + i, distance, elements + 4 * i, m);
         bsn_avx512_errors(e, p->log, distance, elements + 4 * i, m);
     }
     return exact;
@@ -3700,8 +4023,7 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
     uint64_t any = 0;
     size_t i;
     unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 6; j++) table[j / 2][j % 2] = _mm512_loadu_si512(x->bytes[j / 2] + 64 * (j % 2));
+    bsn_avx512_tables(table, x->bytes);
     for (i = 0; i < n; i += 64) {
         const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
         const __m512i s = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, symbols + i));
@@ -3737,22 +4059,8 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
         y[2] = _mm512_maskz_mov_epi8(coded, _mm512_ternarylogic_epi32(y[2], low7, _mm512_slli_epi16(exponent, 7), 0xF2)); /* a | (~b & c) */
         y[3] = _mm512_maskz_mov_epi8(coded, _mm512_and_si512(_mm512_srli_epi16(exponent, 1), low7));
         y[3] = _mm512_ternarylogic_epi32(y[3], _mm512_slli_epi16(d, 7), sign, 0xF8); /* a | (b & c) */
-        c[0] = _mm512_unpacklo_epi8(y[0], y[1]);
-        c[1] = _mm512_unpackhi_epi8(y[0], y[1]);
-        u[0] = _mm512_unpacklo_epi8(y[2], y[3]);
-        u[1] = _mm512_unpackhi_epi8(y[2], y[3]);
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            y[2 * j] = _mm512_unpacklo_epi16(c[j], u[j]);
-            y[2 * j + 1] = _mm512_unpackhi_epi16(c[j], u[j]);
-        }
-        if (BSN_LIKELY(n - i >= 64)) {
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) _mm512_storeu_si512(elements + 4 * i + 64 * j, y[j]);
-        } else {
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) _mm512_mask_storeu_epi32(elements + 4 * i + 64 * j, (__mmask16)(live >> (16 * j)), y[j]);
-        }
+        bsn_avx512_unpack(y, y[0], y[1], y[2], y[3]);
+        bsn_avx512_store(elements + 4 * i, y, live);
         if (odd) odd = _mm512_movepi8_mask(_mm512_permutexvar_epi32(order, _mm512_movm_epi8(odd))) & live;
         bsn_store_some(mask + i / 8, odd, bsn_mask_bytes(bsn_min(64, n - i)));
         any |= odd;
