@@ -5912,9 +5912,9 @@ static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mea
         size_t n)
 {
     const size_t end = bsn_min(begin + 64, s->column_count);
-    int64_t total[64];
+    int64_t total[64], mean_sum = 0; /* of rows in which all are numbers: usually all */
     int32_t sum[64];
-    uint32_t count[64];
+    uint32_t count[64], whole = 0;
     size_t row, j;
     memset(total, 0, sizeof total);
     memset(count, 0, sizeof count);
@@ -5923,18 +5923,25 @@ static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mea
         const size_t before = row * s->column_count; /* and s->begin elements less */
         const size_t first = row ? begin : begin > s->begin ? begin : s->begin, last = bsn_min(end, n + s->begin - before);
         const int32_t mean = rows[row].mean;
-        for (j = first; j < last; j++) {
-            const uint32_t u = codes[before + j - s->begin] >> 1;
-            sum[j - begin] += u >= BSN_CODE_FIRST ? (int32_t)(16 * u) - mean : 0;
-            count[j - begin] += u >= BSN_CODE_FIRST;
+        if (last - first == 64 && first < last && row && rows[row].count == s->column_count) {
+            const uint32_t *of = codes + (before + begin - s->begin);
+            for (j = 0; j < 64; j++) sum[j] += (int32_t)(of[j] >> 1 << 4);
+            mean_sum += mean;
+            whole++;
+        } else {
+            for (j = first; j < last; j++) {
+                const uint32_t u = codes[before + j - s->begin] >> 1;
+                sum[j - begin] += u >= BSN_CODE_FIRST ? (int32_t)(16 * u) - mean : 0;
+                count[j - begin] += u >= BSN_CODE_FIRST;
+            }
         }
         if (row % 16 != 15 && row + 1 < s->row_count) continue;
         for (j = 0; j < 64; j++) total[j] += sum[j];
         memset(sum, 0, sizeof sum);
     }
     for (j = begin; j < end; j++) {
-        columns[j].sum = total[j - begin];
-        columns[j].count = count[j - begin];
+        columns[j].sum = total[j - begin] - mean_sum;
+        columns[j].count = count[j - begin] + whole;
     }
 }
 
@@ -5949,11 +5956,14 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
         const size_t end = bsn_min(n, (row + 1) * s->column_count - s->begin);
         while (i < end) {
             const size_t stop = bsn_min(end, i + 256); /* 256 numbers fit 32 bits */
-            uint32_t sum = 0, count = 0;
+            uint32_t sum = 0, count = (uint32_t)(stop - i), few = 0;
             for (j = i; j < stop; j++) {
-                const uint32_t u = codes[j] >> 1;
-                sum += u >= BSN_CODE_FIRST ? u : 0;
-                count += u >= BSN_CODE_FIRST;
+                sum += codes[j] >> 1;
+                few |= codes[j] - 2 * BSN_CODE_FIRST; /* less than 2^31, but below 0 for what is no number */
+            }
+            for (j = i; few >> 31 && j < stop; j++) { /* without these */
+                sum -= codes[j] >> 1 < BSN_CODE_FIRST ? codes[j] >> 1 : 0;
+                count -= codes[j] >> 1 < BSN_CODE_FIRST;
             }
             rows[row].sum += 16 * (int64_t)sum;
             rows[row].count += count;
