@@ -4639,7 +4639,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least >= cut && longest <= 11 + cut && !lengths) { /* without the low bits that stand apart in any case; log2(BSN_FINE) is 11 */
+    if (least >= cut && longest <= 11 + cut && !lengths) { /* without what stands apart in any case; log2(BSN_FINE) is 11 */
         (void)bsn_fold(fine, BSN_FINE, least - cut);
     } else if (least || lengths || cut) { /* again */
         memset(fine, 0, BSN_FINE * sizeof *fine);
@@ -4999,8 +4999,9 @@ struct bsn_log {
     uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
     uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
     uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
-    uint8_t find[3][128];  /* of a significand's 7 bits below the highest: a cell, and two bytes: if the 16 bits below are not less */
-    int finds;             /* it is the next; does that find all cells? It does if these are wider than 2^16, up to 88 of them */
+    uint8_t find[3][128];  /* by the 7 bits below the highest of a significand: a cell, and 2 bytes: it is the next one where the 16
+                              bits below are not less */
+    int finds;             /* is that always so? Up to 88 cells, which are wider than 2^16 */
     uint8_t steps[6][128]; /* of both, each 16 bytes without those of the 16 before, as bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
 };
@@ -6901,7 +6902,7 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     place.log = x;
     place.signs = bsn_any_sign(elements, n, width);
     for (span = 0; few && (i = 64 * bsn_sample_group(span)) < n; span++) {
-        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8), 64 * width);
+        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8), 64 * width); /* no processor sees a stride in them */
         bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(64, n - i));
     }
     for (i = 0; !few && i < n; i += BSN_CHUNK)
@@ -7796,10 +7797,11 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     return 1;
 }
 
-/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words, which
- * may stay apart if they are those of `place` (null: they may not). Returns the rule that is broken, or 0. Of x->words, or
- * x->reader, and x->place all is free again. */
-static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const bsn_row *place, bsn_words *x, bsn_reader *r)
+/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words, whose
+ * symbols and low bits may stay apart if they are those of `place` (null: they may not). x->place is free again. Returns the rule
+ * that is broken, or 0. */
+static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const bsn_row *place, bsn_words *x,
+                                   bsn_reader *r)
 {
     const unsigned width = d->context->width;
     uint8_t *memory;

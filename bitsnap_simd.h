@@ -1747,25 +1747,34 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_find(__m256i cells[4], __m256i *odd, const 
 BSN_FUNCTION BSN_AVX2 void bsn_avx2_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1));
-    size_t i, k;
+    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1)), none = _mm256_setzero_si256();
+    size_t i;
     unsigned j;
     for (i = 0; i < n; i += 32) {
-        __m256i v[4], cells[4], odd;
+        __m256i v[4], cells[4], apart[4], odd;
         BSN_UNROLL
         for (j = 0; j < 4; j++) v[j] = BSN_LOAD256(elements + 4 * i + 32 * j);
         (void)bsn_avx2_find(cells, &odd, v, x);
         BSN_UNROLL
         for (j = 0; j < 4; j++) {
             const __m256i code = _mm256_add_epi32(_mm256_madd_epi16(cells[j], times), first);
-            BSN_STORE256(codes + i + 8 * j, _mm256_or_si256(_mm256_add_epi32(code, code), _mm256_srli_epi32(v[j], 31)));
+            cells[j] = _mm256_cmpeq_epi32(_mm256_add_epi32(v[j], v[j]), none); /* zeros */
+            BSN_STORE256(codes + i + 8 * j, _mm256_or_si256(_mm256_andnot_si256(cells[j], _mm256_add_epi32(code, code)),
+                                                            _mm256_srli_epi32(v[j], 31)));
         }
         if (BSN_LIKELY(!_mm256_movemask_epi8(odd))) continue;
-        for (k = i; k < i + 32; k++)
-            if ((bsn_load32(elements + 4 * k) >> 23 & 255) % 255 == 0) codes[k] = bsn_log_code(x, bsn_load32(elements + 4 * k), 4);
+        bsn_avx2_unpack(apart, odd, odd, odd, odd);
+        for (j = 0; j < 4; j++) {
+            unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(cells[j], apart[j]));
+            for (; rare; rare &= rare - 1) {
+                const size_t k = i + 8 * j + bsn_lowest_bit(rare);
+                codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
+            }
+        }
     }
 }
 
+/* And those of more cells, or fewer elements. */
 BSN_FUNCTION BSN_AVX2 void bsn_avx2_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
@@ -1789,7 +1798,7 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_more_codes(const bsn_log *x, uint32_t *codes
             codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
         }
     }
-    _mm256_zeroupper(); /* gcc 12 forgets it before a call at the end, and SSE then is slow in all that follows */
+    _mm256_zeroupper(); /* gcc 12 forgets it before such a call, and what follows is SSE, which then is up to 4 times as slow */
     bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
 }
 
@@ -2114,8 +2123,8 @@ BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *el
         exponent = _mm256_packus_epi16(e[0], e[1]);
         index = _mm256_packus_epi16(t[0], t[1]);
         /* neither a zero nor 2 and more with an exponent of 1 to 254 */
-        odd = _mm256_or_si256(_mm256_cmpeq_epi8(few, one), _mm256_cmpeq_epi8(_mm256_add_epi8(exponent, one),
-                                                                              _mm256_min_epu8(_mm256_add_epi8(exponent, one), one)));
+        a = _mm256_add_epi8(exponent, one);
+        odd = _mm256_or_si256(_mm256_cmpeq_epi8(few, one), _mm256_cmpeq_epi8(a, _mm256_min_epu8(a, one)));
         few = _mm256_cmpeq_epi8(few, none);
         odd = _mm256_andnot_si256(few, odd);
         bsn_avx2_look_up(t, x->steps, index, x->cells);
@@ -3543,14 +3552,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_
     return x;
 }
 
-/* BSN_CALL(pairs) for so many cells */
-#define BSN_PAIRS_SWITCH(cells)                                                                       \
-    if ((cells) <= 32) BSN_CALL(1);                                                                   \
-    else if ((cells) <= 64) BSN_CALL(2);                                                              \
-    else if ((cells) <= 96) BSN_CALL(3);                                                              \
-    else if ((cells) <= 128) BSN_CALL(4);                                                             \
-    else BSN_CALL(0)
-
 BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *table, unsigned pairs)
 {
     unsigned j;
@@ -3668,32 +3669,40 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_find(__m512i cells[4], const __m512i v[
     return cell;
 }
 
+/* Codes; lanes that are not there are zeros. */
 BSN_FUNCTION BSN_AVX512 void bsn_avx512_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m512i first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
     const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1)), one = _mm512_set1_epi32(1);
+    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     __m512i find[3][2];
-    size_t i, k;
-    unsigned j;
+    size_t i;
+    unsigned j, rare;
     bsn_avx512_tables(find, x->find);
     for (i = 0; i < n; i += 64) {
         const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
         __m512i v[4], cells[4], exponents;
+        __mmask16 usual[4];
         __mmask64 normal;
         bsn_avx512_load(v, elements + 4 * i, live);
         (void)bsn_avx512_find(cells, v, find, &exponents);
         normal = bsn_avx512_normal(exponents);
         BSN_UNROLL
         for (j = 0; j < 4; j++)
-            cells[j] = _mm512_shldv_epi32(_mm512_add_epi32(_mm512_madd_epi16(cells[j], times), first), v[j], one);
+            cells[j] = _mm512_shldv_epi32(_mm512_maskz_add_epi32(_mm512_test_epi32_mask(v[j], magnitude),
+                    _mm512_madd_epi16(cells[j], times), first), v[j], one);
         bsn_avx512_store(codes + i, cells, live);
         if (BSN_LIKELY(normal == ~UINT64_C(0))) continue;
-        for (k = i; k < n && k < i + 64; k++)
-            if (bsn_load32(elements + 4 * k) << 1 < 0x01000000 || bsn_load32(elements + 4 * k) << 1 >= 0xFF000000)
+        bsn_avx512_lanes(usual, normal);
+        for (j = 0; j < 4; j++)
+            for (rare = _mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude); rare; rare &= rare - 1) {
+                const size_t k = i + 16 * j + bsn_lowest_bit(rare);
                 codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
+            }
     }
 }
 
+/* And those of more cells. */
 BSN_FUNCTION BSN_AVX512 void bsn_avx512_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
@@ -3763,7 +3772,7 @@ BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_found_words(const bsn_row *p, bsn_erro
     const bsn_log *x = p->log;
     const bsn_row row = *p; /* no store changes it */
     const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), half = _mm512_set1_epi32(0x3F000000);
-    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1));
+    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1)), magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     const __m512i one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
     const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
     __m512i find[3][2], table[3][2], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
@@ -3799,7 +3808,7 @@ BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_found_words(const bsn_row *p, bsn_erro
         bsn_avx512_store(distance + i, center, live);
         if (BSN_LIKELY((usual[0] & usual[1] & usual[2] & usual[3]) == 0xFFFF)) continue;
         for (j = 0; j < 4; j++)
-            odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16 + j);
+            odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude) != 0) << (i / 16 + j);
     }
     e->counted += counted;
     return bsn_log_words_left(&row, e, words, elements, n, odd);
@@ -3917,7 +3926,7 @@ static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, u
     for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, n - i);
         const bsn_row row = bsn_rest_of(p, i);
-        bsn_prefetch(elements + 4 * (i + 1024), 4096);
+        bsn_prefetch(elements + 4 * (i + 1024), 4096); /* while errors are measured */
         if (p->log->finds) exact += bsn_avx512_found_words(&row, e, words + i, distance, elements + 4 * i, m);
         else if (p->log->cells <= 128) exact += bsn_avx512_words4(&row, e, words + i, distance, elements + 4 * i, m);
         else exact += bsn_avx512_words0(&row, e, words + i, distance, elements + 4 * i, m);
@@ -3990,11 +3999,9 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
 
 static BSN_AVX512 int bsn_avx512_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
-#define BSN_CALL(pairs) return bsn_avx512_numbers(p, elements, words, n, apart, pairs)
-    BSN_PAIRS_SWITCH(p->log->cells);
-#undef BSN_CALL
+    return p->log->cells <= 128 ? bsn_avx512_numbers(p, elements, words, n, apart, 4)
+                                : bsn_avx512_numbers(p, elements, words, n, apart, 0);
 }
-#undef BSN_PAIRS_SWITCH
 
 /* What 32 elements are above, but for what all are: see bsn_row_expected. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_above(__m512i columns, __m512i row, __m512i cells, __m512i first)
@@ -4056,7 +4063,8 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
         y[0] = _mm512_maskz_permutex2var_epi8(coded, table[0][0], index, table[0][1]);
         y[1] = _mm512_maskz_permutex2var_epi8(coded, table[1][0], index, table[1][1]);
         y[2] = _mm512_permutex2var_epi8(table[2][0], index, table[2][1]);
-        y[2] = _mm512_maskz_mov_epi8(coded, _mm512_ternarylogic_epi32(y[2], low7, _mm512_slli_epi16(exponent, 7), 0xF2)); /* a | (~b & c) */
+        y[2] = _mm512_ternarylogic_epi32(y[2], low7, _mm512_slli_epi16(exponent, 7), 0xF2); /* a | (~b & c) */
+        y[2] = _mm512_maskz_mov_epi8(coded, y[2]);
         y[3] = _mm512_maskz_mov_epi8(coded, _mm512_and_si512(_mm512_srli_epi16(exponent, 1), low7));
         y[3] = _mm512_ternarylogic_epi32(y[3], _mm512_slli_epi16(d, 7), sign, 0xF8); /* a | (b & c) */
         bsn_avx512_unpack(y, y[0], y[1], y[2], y[3]);
