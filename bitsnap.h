@@ -7797,9 +7797,9 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     return 1;
 }
 
-/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words, whose
- * symbols and low bits may stay apart if they are those of `place` (null: they may not). x->place is free again. Returns the rule
- * that is broken, or 0. */
+/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words,
+ * whose symbols and low bits may stay apart if they are those of `place` (null: they may not). x->place is free again. Returns the
+ * rule that is broken, or 0. */
 static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const bsn_row *place, bsn_words *x,
                                    bsn_reader *r)
 {

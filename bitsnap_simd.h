@@ -3765,8 +3765,8 @@ BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t
 }
 
 /* Words, and how far significands are from what they become, where x->find finds cells; h is the significand, halved until it is
- * less than 1. n is at most 1024. Returns how many stand exactly. */
-BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+ * less than 1. n is at most 1024. Returns the groups that are left to bsn_log_words_left. */
+BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
                                                       const uint8_t *elements, size_t n)
 {
     const bsn_log *x = p->log;
@@ -3811,12 +3811,12 @@ BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_found_words(const bsn_row *p, bsn_erro
             odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude) != 0) << (i / 16 + j);
     }
     e->counted += counted;
-    return bsn_log_words_left(&row, e, words, elements, n, odd);
+    return odd;
 }
 
 /* Words, and how far significands are from what they become. Cells as above; h is the significand, halved until it is less than
- * 1. n is at most 1024. Returns how many stand exactly. */
-BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+ * 1. n is at most 1024. Returns the same. */
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
                                               const uint8_t *elements, size_t n, unsigned pairs)
 {
     const bsn_log *x = p->log;
@@ -3857,12 +3857,12 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, u
         odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16);
     }
     e->counted += counted;
-    return bsn_log_words_left(&row, e, words, elements, n, odd);
+    return odd;
 }
 
 /* One function for each: together they would need the stack of all. */
 #define BSN_WORDS_OF(pairs)                                                                           \
-    BSN_FUNCTION BSN_AVX512 size_t bsn_avx512_words##pairs(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
+    BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_words##pairs(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
                                                            const uint8_t *elements, size_t n)         \
     {                                                                                                 \
         return bsn_avx512_words(p, e, words, distance, elements, n, pairs);                           \
@@ -3923,13 +3923,15 @@ static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, u
 {
     uint32_t *distance = (uint32_t *)(void *)room;
     size_t i, exact = 0;
+    uint64_t odd;
     for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, n - i);
         const bsn_row row = bsn_rest_of(p, i);
         bsn_prefetch(elements + 4 * (i + 1024), 4096); /* while errors are measured */
-        if (p->log->finds) exact += bsn_avx512_found_words(&row, e, words + i, distance, elements + 4 * i, m);
-        else if (p->log->cells <= 128) exact += bsn_avx512_words4(&row, e, words + i, distance, elements + 4 * i, m);
-        else exact += bsn_avx512_words0(&row, e, words + i, distance, elements + 4 * i, m);
+        if (p->log->finds) odd = bsn_avx512_found_words(&row, e, words + i, distance, elements + 4 * i, m);
+        else if (p->log->cells <= 128) odd = bsn_avx512_words4(&row, e, words + i, distance, elements + 4 * i, m);
+        else odd = bsn_avx512_words0(&row, e, words + i, distance, elements + 4 * i, m);
+        if (odd) exact += bsn_log_words_left(&row, e, words + i, elements + 4 * i, m, odd);
         bsn_avx512_errors(e, p->log, distance, elements + 4 * i, m);
     }
     return exact;

@@ -1233,7 +1233,7 @@ static void log_join(void)
         for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 0, 4096 * k);
         for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 1, 4096 * k);
         for (k = 0; k < 64; k++) {
-            const uint32_t near = (uint32_t)test_below(40000), last = 65536 + 23 * cells - 32768 - near / 5 + (uint32_t)test_below(8);
+            const uint32_t near = (uint32_t)test_below(40000), last = 32768 + 23 * cells - near / 5 + (uint32_t)test_below(8);
             const uint32_t base = k & 16 ? near : k & 32 ? last : 0 - near;
             join_case(lengths[k % 16], (unsigned)test_below(8), (unsigned)test_below(2), base, (unsigned)test_below(16), 32768);
         }
