@@ -2235,16 +2235,14 @@ BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned
     *last = b;
 }
 
+/* By insertion: keys are nearly in order, or few. */
 static void bsn_sort(uint64_t *key, size_t n)
 {
-    static const uint8_t gaps[] = { 109, 41, 19, 5, 1 };
-    size_t g, i, j;
-    for (g = 0; g < sizeof gaps; g++) {
-        for (i = gaps[g]; i < n; i++) {
-            uint64_t x = key[i];
-            for (j = i; j >= gaps[g] && key[j - gaps[g]] > x; j -= gaps[g]) key[j] = key[j - gaps[g]];
-            key[j] = x;
-        }
+    size_t i, j;
+    for (i = 1; i < n; i++) {
+        const uint64_t x = key[i];
+        for (j = i; j && key[j - 1] > x; j--) key[j] = key[j - 1];
+        key[j] = x;
     }
 }
 
@@ -2292,14 +2290,48 @@ BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i
     return length;
 }
 
-/* The counts that are not 0 as keys in ascending order; returns how many. */
+/* Counts below 16 themselves, larger ones by their length and 3 more bits: 8 * 28 + 16 of them. */
+BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
+{
+    const unsigned bits = bsn_log2(x | 16);
+    return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
+}
+
+/* The counts that are not 0 as keys in ascending order; returns how many. Where there may be many they are dealt to their places by
+ * digits, which ascend with them, the last symbol first, so that only what shares a digit remains to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
+    uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
     size_t m = 0;
-    unsigned s, end;
-    for (bsn_counted(count, &s, &end); s < end; s++)
-        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    unsigned s, first, end, digit = 0, most = 0;
+    bsn_counted(count, &first, &end);
     if (escapes) p->key[m++] = (uint64_t)escapes << 9;
+    if (end - first <= 32) {
+        for (s = end; s-- > first;)
+            if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    } else {
+        memset(place, 0, 240 * sizeof *place);
+        for (s = first; s < end; s++) {
+            digit = bsn_weight_digit(count[s]);
+            place[digit]++;
+            if (digit > most) most = digit;
+        }
+        if (escapes) {
+            digit = bsn_weight_digit(escapes);
+            place[digit]++;
+            if (digit > most) most = digit;
+        }
+        place[0] = 0; /* zeros are passed over */
+        for (s = 1; s <= most; s++) {
+            const uint32_t some = place[s];
+            place[s] = sum;
+            sum += some;
+        }
+        m = sum;
+        if (escapes) p->key[place[digit]++] = (uint64_t)escapes << 9;
+        for (s = end; s-- > first;)
+            if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
+    }
     bsn_sort(p->key, m);
     return m;
 }
@@ -2415,24 +2447,28 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
 };
 
-/* The symbol behind s in the order of (bits set, value); *bits: how many s has (Gosper). */
-static unsigned bsn_next_by_bits(unsigned s, unsigned *bits)
-{
-    const unsigned low = s & (0u - s), sum = s + low;
-    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (s ^ sum) >> (2 + bsn_lowest_bit(low));
-}
+/* Bytes in the order of (bits set, value). */
+static const uint8_t bsn_by_bits[256] = {
+    0, 1, 2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 9, 10, 12, 17, 18, 20, 24, 33, 34, 36, 40, 48, 65, 66, 68, 72, 80, 96,
+    129, 130, 132, 136, 144, 160, 192, 7, 11, 13, 14, 19, 21, 22, 25, 26, 28, 35, 37, 38, 41, 42, 44, 49, 50, 52, 56,
+    67, 69, 70, 73, 74, 76, 81, 82, 84, 88, 97, 98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146, 148, 152,
+    161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15, 23, 27, 29, 30, 39, 43, 45, 46, 51, 53, 54, 57, 58, 60,
+    71, 75, 77, 78, 83, 85, 86, 89, 90, 92, 99, 101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
+    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210,
+    212, 216, 225, 226, 228, 232, 240, 31, 47, 55, 59, 61, 62, 79, 87, 91, 93, 94, 103, 107, 109, 110, 115, 117, 118,
+    121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211,
+    213, 214, 217, 218, 220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63, 95, 111, 119, 123, 125, 126, 159,
+    175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252, 127, 191, 223,
+    239, 247, 251, 253, 254, 255
+};
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned symbol = j < 7 ? 0 : 1, bits = symbol, length, i;
+    unsigned at = j < 7 ? 0 : 1, length, i;
     memset(t->length, 0, sizeof t->length);
-    for (length = 1; length <= BSN_LIMIT; length++) {
-        for (i = 0; i < row[length - 1]; i++) {
-            t->length[symbol] = (uint8_t)length;
-            symbol = j < 16 ? bsn_next_by_bits(symbol, &bits) : symbol + 1;
-        }
-    }
+    for (length = 1; length <= BSN_LIMIT; length++)
+        for (i = 0; i < row[length - 1]; i++, at++) t->length[j < 16 ? bsn_by_bits[at] : at] = (uint8_t)length;
     t->length[256] = row[8];
     t->escape_kind = row[8] ? BSN_ESCAPE_LIST : BSN_ESCAPE_NONE;
     (void)bsn_tree_order(t, 0, 255);
@@ -3510,12 +3546,11 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
     uint32_t *by_bits = x->tables, *by_value = x->tables + 257; /* of the first symbols in each order, the sum of counts */
-    unsigned s = 0, bits = 0, i, j, length;
+    unsigned i, j, length;
     by_bits[0] = by_value[0] = 0;
     for (i = 0; i < 256; i++) {
-        by_bits[i + 1] = by_bits[i] + count[s];
+        by_bits[i + 1] = by_bits[i] + count[bsn_by_bits[i]];
         by_value[i + 1] = by_value[i] + count[i];
-        s = bsn_next_by_bits(s, &bits);
     }
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
@@ -3524,10 +3559,11 @@ static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint6
         uint64_t cost = 8;
         unsigned at = first;
         uint32_t escapes;
-        for (length = 1; length <= BSN_LIMIT; length++) {
-            cost += (uint64_t)(sum[at + row[length - 1]] - sum[at]) * length;
+        for (length = 1; length <= BSN_LIMIT; length++) { /* those of this length or longer ones have one bit more */
+            cost -= sum[at];
             at += row[length - 1];
         }
+        cost += (uint64_t)sum[at] * BSN_LIMIT;
         escapes = sum[256] - (sum[at] - sum[first]);
         if (escapes && !row[8]) continue;
         cost += (uint64_t)escapes * (row[8] + 8u);
