@@ -2883,6 +2883,9 @@ typedef struct bsn_lists { /* scratch of both directions */
     bsn_node node[BSN_MAX_NODES];
     uint32_t count[257];     /* of the list being planned */
     uint32_t weight[257];    /* of the codes being weighed */
+    uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
+    unsigned mask_above;     /* that of the symbols above this one, */
+    uint32_t mask_ones;      /* which are so many */
     uint8_t length[257], inner[257];
     bsn_package package;
     uint32_t tables[8 * 256];
@@ -3603,7 +3606,8 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
 }
 
 /* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
- * and the sides as trees; but zeros among symbols up to 2 may be split off once more. */
+ * and the sides as trees; but zeros among symbols up to 2 may be split off once more. The mask stays in the item's scratch memory,
+ * and its counts in lists->mask_count. */
 static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256], unsigned t)
 {
     const uint32_t n = item->count;
@@ -3612,10 +3616,12 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     const int built_in = item->level == 0 && item->depth + 1 < BSN_MAX_DEPTH;
     uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
     uint64_t bits;
-    memset(h, 0, 257 * sizeof *h);
     bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
-    w->kernels->histogram(h, item->scratch, size, w->lists->tables);
-    bits = bsn_entropy_bits(h, (uint32_t)size);
+    memset(w->lists->mask_count, 0, sizeof w->lists->mask_count);
+    w->kernels->histogram(w->lists->mask_count, item->scratch, size, w->lists->tables);
+    w->lists->mask_above = t;
+    w->lists->mask_ones = ones;
+    bits = bsn_entropy_bits(w->lists->mask_count, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
     bits += bits / 32 + 64;
     memset(h, 0, 257 * sizeof *h);
@@ -3654,6 +3660,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     size_t i;
 
     h[256] = 0;
+    x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
     if (w->counted) {
         w->counted = 0;
@@ -3858,11 +3865,19 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         if (bsn_room(w, 1)) *w->at++ = item->data[0];
     } else { /* on the stack: the mask on top, the lower side (of SPLIT2), the upper side */
         const size_t n = item->count, mask_size = bsn_mask_bytes(n);
+        const unsigned t = kind == BSN_LIST_SPLIT2 ? 2 : 0;
         uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
         bsn_item like = *item;
+        bsn_lists *x = w->lists;
         size_t set;
-        bsn_mask_above(w->kernels, mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
-        set = w->kernels->count(mask, n);
+        if (x->mask_above == t) { /* as it has been weighed; and it comes next */
+            set = x->mask_ones;
+            memcpy(x->count, x->mask_count, sizeof x->mask_count);
+            w->counted = 1;
+        } else {
+            bsn_mask_above(w->kernels, mask, item->data, n, t);
+            set = w->kernels->count(mask, n);
+        }
         like.depth++;
         like.scratch = ones + set + 64 + (kind == BSN_LIST_SPLIT2 ? n - set + 64 : 0);
         w->kernels->partition(1, item->data, n, mask, kind == BSN_LIST_SPLIT2 ? ones + set + 64 : NULL, ones);
@@ -4644,7 +4659,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
         if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
         else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, 0));
         length[0] = fine[0];
-        for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1] += fine[i];
+        for (i = 1; i < (size == 1 ? 256 : BSN_FINE); i++) length[bsn_log2(i) + 1] += fine[i];
     }
     for (i = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
         sum += length[i];
@@ -4679,7 +4694,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
         for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
         for (i = 0; i < 65; i++) outside += escape[i];
         for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
-            for (; at < (limits[i] ? limits[i] : 256u); at++) {
+            for (; at < end && at < (limits[i] ? limits[i] : 256u); at++) {
                 inside += bsn_symbol_cost(count[at], log2_n);
                 symbols += count[at] > 0;
             }
@@ -4690,7 +4705,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
             const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
             uint64_t bits = (uint64_t)(least + j) * n;
             if (limit) {
-                for (s = limit; s < above; s++) { /* a smaller limit lets more escape */
+                for (s = limit; s < above && s < end; s++) { /* a smaller limit lets more escape */
                     escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
                     outside += count[s];
                 }
