@@ -2880,17 +2880,6 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 #undef BSN_CALL
 }
 
-/* The lanes of 64 bytes whose magnitude reaches the border. */
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_reach(unsigned width, __m512i magnitude, __m512i border)
-{
-    switch (width) {
-    case 1: return _mm512_cmpge_epu8_mask(magnitude, border);
-    case 2: return _mm512_cmpge_epu16_mask(magnitude, border);
-    case 4: return _mm512_cmpge_epu32_mask(magnitude, border);
-    default: return _mm512_cmpge_epu64_mask(magnitude, border);
-    }
-}
-
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
 {
     switch (width) {
@@ -2901,47 +2890,66 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
     }
 }
 
-/* Reach of 64 elements: bit i of m[k] where element i is of a class above class k. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
-                                              unsigned width, unsigned count)
+/* The highest bytes of 64 elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
+ * classes. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *elements)
 {
-    unsigned i, k;
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) m[k] = 0;
+    static const uint8_t last[2][64] = {
+        { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
+          65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119,
+          121, 123, 125, 127 },
+        { 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119,
+          123, 127, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111,
+          115, 119, 123, 127 }
+    };
+    uint8_t part[8][8];
+    __m512i x[8];
+    unsigned i;
     BSN_UNROLL
     for (i = 0; i < width; i++) {
-        const __m512i x = _mm512_and_si512(_mm512_loadu_si512(elements + 64 * i), low);
-        BSN_UNROLL
-        for (k = 0; k + 1 < count; k++) m[k] |= bsn_avx512_reach(width, x, border[k]) << (64 / width * i);
+        x[i] = _mm512_loadu_si512(elements + 64 * i);
+        if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
+        else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
+        else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
+        else _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
     }
+    if (width == 1) return x[0];
+    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
+    if (width == 4)
+        return _mm512_mask_blend_epi64(0xF0, _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[1]), x[1]),
+                                       _mm512_permutex2var_epi8(x[2], _mm512_loadu_si512(last[1]), x[3]));
+    return _mm512_loadu_si512(part);
 }
 
-/* bit i of m[k] where element i is of class k */
-BSN_INLINE BSN_AVX512 void bsn_avx512_of64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
-                                           unsigned width, unsigned count)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_border(const bsn_classes *t, unsigned k, unsigned width)
+{
+    return _mm512_set1_epi8((char)(t->border[k] << 1 >> (8 * width - 8)));
+}
+
+/* bit i of m[k] where element i is of class k, by their keys */
+BSN_INLINE BSN_AVX512 void bsn_avx512_of64(__mmask64 m[8], __m512i keys, const __m512i border[7], unsigned count)
 {
     unsigned k;
-    bsn_avx512_above64(m, elements, border, low, width, count);
-    m[count - 1] = 0;
+    m[count - 1] = ~UINT64_C(0);
     BSN_UNROLL
-    for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k];
-    m[0] = ~m[0];
+    for (k = 0; k + 1 < count; k++) m[k + 1] = _mm512_cmpge_epu8_mask(keys, border[k]);
+    if (count > 1) m[0] = _knot_mask64(m[1]);
+    BSN_UNROLL
+    for (k = 1; k + 1 < count; k++) m[k] = _kandn_mask64(m[k + 1], m[k]);
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
                                                   size_t groups, unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     __m512i border[7];
-    uint64_t m[8];
     size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
     unsigned k;
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, elements += 64 * width) {
-        bsn_avx512_above64(m, elements, border, low, width, count);
+        const __m512i keys = bsn_avx512_keys(width, elements);
         BSN_UNROLL
-        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(m[k]);
+        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(_mm512_cmpge_epu8_mask(keys, border[k]));
     }
     BSN_UNROLL
     for (k = 0; k + 1 < count; k++) above[k] += sum[k];
@@ -3005,7 +3013,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unzigzag_add(unsigned width, __m512i a,
 BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups,
                                                 unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     const unsigned narrow = width == 1 ? 0xFF : t->narrow;
     const uint8_t *next[8];
     __m512i border[7];
@@ -3013,11 +3020,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
     BSN_UNROLL
     for (k = 0; k < count; k++) next[k] = t->next[k];
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, out += 64 * width, elements += 64 * width) {
         __m512i z = _mm512_setzero_si512();
-        uint64_t m[8];
-        bsn_avx512_of64(m, elements, border, low, width, count);
+        __mmask64 m[8];
+        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (!(narrow >> k & 1)) continue;
@@ -3075,7 +3082,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p
 BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
                                                  unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     const unsigned narrow = width == 1 ? 0xFF : t->narrow;
     uint8_t *list[8];
     __m512i border[7];
@@ -3083,11 +3089,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *
     BSN_UNROLL
     for (k = 0; k < count; k++) list[k] = t->list[k];
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, words += 64 * width, elements += 64 * width) {
         const __m512i bytes = bsn_avx512_narrow(width, words);
-        uint64_t m[8];
-        bsn_avx512_of64(m, elements, border, low, width, count);
+        __mmask64 m[8];
+        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (narrow >> k & 1) {
