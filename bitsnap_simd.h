@@ -3155,61 +3155,86 @@ static BSN_AVX512 uint64_t bsn_avx512_subtract(unsigned width, uint8_t *words, c
     }
 }
 
-/* 16 words and their symbols, as numbers of 32 bits */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_dwords(unsigned width, const uint8_t *p)
-{
-    return width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(p)) : _mm512_loadu_si512(p);
-}
-
-/* Counts n words. Their places, found 16 at a time as in bsn_avx2_token_places, replace the symbols: what has just been stored
- * is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *symbols, const uint8_t *words, size_t n, unsigned width)
+/* Counts n words of these symbols. Their places, found 16 at a time as in bsn_avx2_token_places, replace the words: what has just
+ * been stored is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
     size_t i;
     for (i = 0; i < n; i += 16) {
-        const __m512i s = bsn_avx512_dwords(width, symbols + i * width), x = bsn_avx512_dwords(width, words + i * width);
+        const __m512i s = _mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i));
+        const __m512i x = width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(words + 2 * i)) : _mm512_loadu_si512(words + 4 * i);
         const __m512 f = _mm512_cvt_roundepu32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f), 22);
         const __m512i token = _mm512_mask_sub_epi32(x, _mm512_cmpgt_epu32_mask(x, _mm512_set1_epi32(15)), bits,
                                                     _mm512_set1_epi32(2 * 127 - 8));
         const __m512i place = _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3)));
-        if (width == 2) BSN_STORE256(symbols + 2 * i, _mm512_cvtepi32_epi16(place));
-        else _mm512_storeu_si512(symbols + 4 * i, place);
+        if (width == 2) BSN_STORE256(words + 2 * i, _mm512_cvtepi32_epi16(place));
+        else _mm512_storeu_si512(words + 4 * i, place);
     }
-    for (i = 0; i < n; i++) count[bsn_element_load(symbols + i * width, width)]++;
+    for (i = 0; i < n; i++) count[bsn_element_load(words + i * width, width)]++;
 }
 
-/* Words that are not 0 are collected, with their symbols, before they are counted. */
+/* The symbols of some groups; their words that are not 0 are collected, with their symbols, behind n others. */
+BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of, size_t n, uint8_t *symbols, const uint8_t *words,
+                                                      const uint8_t *elements, unsigned width, unsigned down, unsigned groups)
+{
+    const unsigned lanes = 64 / width;
+    const __m512i mask = _mm512_set1_epi8((char)(0xFF >> down));
+    __m512i x[8], s[4];
+    uint64_t set[4], any = 0;
+    unsigned i, g;
+    BSN_UNROLL
+    for (g = 0; g < groups; g++) {
+        s[g] = bsn_avx512_keys(width, elements + 64 * width * g);
+        if (down) s[g] = _mm512_and_si512(_mm512_srl_epi16(s[g], _mm_cvtsi32_si128((int)down)), mask);
+        _mm512_storeu_si512(symbols + 64 * g, s[g]);
+        set[g] = 0;
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            const __m512i y = x[g * width + i] = _mm512_loadu_si512(words + 64 * (g * width + i));
+            set[g] |= (uint64_t)(width == 2 ? _mm512_test_epi16_mask(y, y) : _mm512_test_epi32_mask(y, y)) << lanes * i;
+        }
+        any |= set[g];
+    }
+    if (!any) return n;
+    BSN_UNROLL
+    for (g = 0; g < groups; g++) {
+        _mm512_storeu_si512(of + n, bsn_avx512_compress(1, set[g], s[g]));
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            const uint64_t part = (set[g] >> lanes * i) & (~UINT64_C(0) >> (64 - lanes));
+            _mm512_storeu_si512(some + n * width, bsn_avx512_compress(width, part, x[g * width + i]));
+            n += bsn_x86_ones(part);
+        }
+    }
+    return n;
+}
+
+/* Those that are collected are counted where there are enough. Eight vectors of words, if all are 0, are passed over at once: fewer
+ * would be a matter of chance too often. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
                                                    size_t groups, unsigned width)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
-    const __m128i shift = _mm_cvtsi32_si128((int)x->exponent.shift);
-    const size_t lanes = 64 / width, enough = 512 / width - 64;
+    const unsigned down = x->exponent.shift - (8 * width - 9), once = 8 / width;
     uint32_t *count = (uint32_t *)(void *)x->token;
-    uint8_t some[2][512 + 64]; /* words, symbols */
+    uint8_t some[(128 + 256) * 2 + 64 * 4 + 64], of[128 + 256 + 64]; /* words, symbols */
     size_t n = 0, whole;
-    unsigned i;
-    for (; groups; groups--) {
-        BSN_UNROLL
-        for (i = 0; i < width; i++, symbols += lanes, words += 64, elements += 64) {
-            const __m512i y = _mm512_loadu_si512(words), e = _mm512_and_si512(_mm512_loadu_si512(elements), low);
-            const __m512i s = width == 2 ? _mm512_srl_epi16(e, shift) : _mm512_srl_epi32(e, shift);
-            const uint64_t w = width == 2 ? _mm512_test_epi16_mask(y, y) : _mm512_test_epi32_mask(y, y);
-            if (width == 2) BSN_STORE256(symbols, _mm512_cvtepi16_epi8(s));
-            else BSN_STORE128(symbols, _mm512_cvtepi32_epi8(s));
-            _mm512_storeu_si512(some[0] + n * width, bsn_avx512_compress(width, w, y));
-            _mm512_storeu_si512(some[1] + n * width, bsn_avx512_compress(width, w, s));
-            n += bsn_x86_ones(w);
-        }
-        if (n <= enough) continue;
+    while (groups) {
+        const unsigned m = groups < once ? 1 : once;
+        n = m > 1 ? bsn_avx512_census_groups(some, of, n, symbols, words, elements, width, down, once)
+                  : bsn_avx512_census_groups(some, of, n, symbols, words, elements, width, down, 1);
+        groups -= m;
+        symbols += 64 * m;
+        words += 64 * m * width;
+        elements += 64 * m * width;
+        if (n <= 128) continue;
         whole = n & ~(size_t)15;
-        bsn_avx512_count_tokens(count, some[1], some[0], whole, width);
-        _mm512_storeu_si512(some[0], _mm512_loadu_si512(some[0] + whole * width)); /* fewer than 16 */
-        _mm512_storeu_si512(some[1], _mm512_loadu_si512(some[1] + whole * width));
+        bsn_avx512_count_tokens(count, some, of, whole, width);
+        _mm512_storeu_si512(some, _mm512_loadu_si512(some + whole * width)); /* fewer than 16 */
+        BSN_STORE128(of, BSN_LOAD128(of + whole));
         n -= whole;
     }
-    bsn_avx512_count_tokens(count, some[1], some[0], n, width);
+    bsn_avx512_count_tokens(count, some, of, n, width);
 }
 
 static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
