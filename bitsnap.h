@@ -1384,9 +1384,30 @@ static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
     return ones;
 }
 
+/* 64 bits of a mask of n from element i on, as many as there are: no byte behind them is touched. */
+BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
+{
+    if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
+    return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
+}
+
+/* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
+BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
+{
+    size_t i;
+    uint64_t w;
+    for (i = 0; i < n; i += 64, list += 64 * width)
+        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1, ones += width)
+            memcpy(ones, list + bsn_lowest_bit(w) * width, width);
+}
+
 static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
     size_t ones_left = bsn_scalar_count(mask, n), zeros_left = n - ones_left, i;
+    if (!zeros && ones && ones_left < n / 8) {
+        bsn_pick_any(1, ones, list, n, mask);
+        return;
+    }
     for (i = 0; i < n; i += 8) {
         size_t m = bsn_min(8, n - i);
         uint64_t x = bsn_load_some(list + i, m);
@@ -1427,23 +1448,6 @@ static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const 
         }
         bsn_store_some(list + i, x, m);
     }
-}
-
-/* 64 bits of a mask of n from element i on, as many as there are: no byte behind them is touched. */
-BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
-{
-    if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
-    return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
-}
-
-/* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
-BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
-{
-    size_t i;
-    uint64_t w;
-    for (i = 0; i < n; i += 64, list += 64 * width)
-        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1, ones += width)
-            memcpy(ones, list + bsn_lowest_bit(w) * width, width);
 }
 
 /* And back to their places; the elements between come from `base`, or are left alone where that is null. */

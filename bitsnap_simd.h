@@ -336,6 +336,10 @@ static BSN_BMI2 void bsn_bmi2_partition(unsigned width, const uint8_t *list, siz
     }
     ones_left = bsn_bmi2_count(mask, n);
     zeros_left = n - ones_left;
+    if (!zeros && ones && ones_left < n / 16) {
+        bsn_pick_any(1, ones, list, n, mask);
+        return;
+    }
     for (i = 0; i < n; i += 8) {
         const size_t m = bsn_min(8, n - i);
         const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
@@ -692,21 +696,15 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_pick(unsigned width, uint8_t *to, __m128i x, u
 
 /* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                                  uint8_t *zeros, uint8_t *ones)
+                                                  uint8_t *zeros, uint8_t *ones, size_t set_bits)
 {
     const size_t step = width == 1 ? 8 : 16, elements = step / width;
     const unsigned all = (1u << elements) - 1;
-    size_t ones_left = bsn_bmi2_count(mask, n) * width, zeros_left = n * width - ones_left, i;
-    const int sparse = !zeros && ones_left < n * width / 128; /* most of 64 are then passed over at once */
+    size_t ones_left = set_bits * width, zeros_left = n * width - ones_left, i;
     for (i = 0; i + elements <= n; i += elements, list += step) {
         const unsigned set = mask[i / 8] >> (i & 7) & all;
         const size_t c = bsn_x86_ones(set) * width;
         const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
-        if (sparse && i % 64 == 0 && n - i > 64 && !bsn_load64(mask + i / 8)) { /* none of these are wanted */
-            i += 64 - elements;
-            list += 64 * width - step;
-            continue;
-        }
         if (ones) {
             bsn_avx2_pick(width, ones, x, set, step, ones_left);
             ones += c;
@@ -728,10 +726,19 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
 static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
                                         uint8_t *zeros, uint8_t *ones)
 {
+    const size_t set = bsn_bmi2_count(mask, n);
+    if (!zeros && ones && set < n / 24) {
+        switch (width) {
+        case 1: bsn_pick_any(1, ones, list, n, mask); return;
+        case 2: bsn_pick_any(2, ones, list, n, mask); return;
+        case 4: bsn_pick_any(4, ones, list, n, mask); return;
+        default: break;
+        }
+    }
     switch (width) {
-    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones); break;
-    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones); break;
+    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones, set); break;
+    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones, set); break;
+    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones, set); break;
     default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
     }
 }
@@ -3097,7 +3104,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (narrow >> k & 1) {
-                _mm512_storeu_si512(list[k], _mm512_mask_compress_epi8(bytes, m[k], bytes));
+                _mm512_storeu_si512(list[k], count == 1 ? bytes : _mm512_mask_compress_epi8(bytes, m[k], bytes));
                 list[k] += bsn_x86_ones(m[k]);
                 continue;
             }
