@@ -7109,12 +7109,12 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
+/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
  * 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *base, size_t n, uint64_t any)
+                                 const uint8_t *elements, const uint8_t *base, size_t n, uint64_t any)
 {
-    const unsigned width = c->width, most = bsn_most_classes(c, n);
+    const unsigned width = c->width, most = bsn_most_classes(c, n), base_width = bsn_dtypes[c->base_dtype].width;
     const int sampled = bsn_census_step(c, n) > BSN_CHUNK;
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
@@ -7165,6 +7165,10 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         }
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
+            if (c->large && w->next) { /* the next cell is asked for while this one is in the caches */
+                bsn_prefetch(elements + (n + i) * width, m * width);
+                bsn_prefetch(base + (n + i) * base_width, m * base_width);
+            }
             bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
         }
         words = dealt;
@@ -7261,7 +7265,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
@@ -7287,7 +7291,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
             record = begun;
             form = BSN_FORM_CLASSED;
             (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
-            size = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
         }
     }
     if (!size) {
