@@ -7109,8 +7109,8 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
- * 0 where it has no room. */
+/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but
+ * `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                  const uint8_t *elements, const uint8_t *base, size_t n, uint64_t any)
 {

@@ -2918,7 +2918,8 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *ele
         if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
         else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
         else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
-        else _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
+        else _mm_storel_epi64((__m128i *)(void *)part[i],
+                              _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
     }
     if (width == 1) return x[0];
     if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
@@ -3164,7 +3165,8 @@ static BSN_AVX512 uint64_t bsn_avx512_subtract(unsigned width, uint8_t *words, c
 
 /* Counts n words of these symbols. Their places, found 16 at a time as in bsn_avx2_token_places, replace the words: what has just
  * been stored is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *words, const uint8_t *symbols, size_t n,
+                                                   unsigned width)
 {
     size_t i;
     for (i = 0; i < n; i += 16) {
@@ -3224,7 +3226,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbo
 {
     const unsigned down = x->exponent.shift - (8 * width - 9), once = 8 / width;
     uint32_t *count = (uint32_t *)(void *)x->token;
-    uint8_t some[(128 + 256) * 2 + 64 * 4 + 64], of[128 + 256 + 64]; /* words, symbols */
+    uint8_t some[(64 + 128) * 4 + 64], of[64 + 256 + 64]; /* words, symbols */
     size_t n = 0, whole;
     while (groups) {
         const unsigned m = groups < once ? 1 : once;
@@ -3234,7 +3236,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbo
         symbols += 64 * m;
         words += 64 * m * width;
         elements += 64 * m * width;
-        if (n <= 128) continue;
+        if (n <= 64) continue;
         whole = n & ~(size_t)15;
         bsn_avx512_count_tokens(count, some, of, whole, width);
         _mm512_storeu_si512(some, _mm512_loadu_si512(some + whole * width)); /* fewer than 16 */
@@ -3244,10 +3246,17 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbo
     bsn_avx512_count_tokens(count, some, of, n, width);
 }
 
-static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+/* (a function of its own, as bsn_avx2_add_some_classes) */
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_census_some(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
+                                                    size_t groups)
 {
     if (x->width == 2) bsn_avx512_census_width(x, symbols, words, elements, groups, 2);
-    else if (x->width == 4) bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
+    else bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
+}
+
+static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    if (x->width == 2 || x->width == 4) bsn_avx512_census_some(x, symbols, words, elements, groups);
     else bsn_scalar_census(x, symbols, words, elements, groups);
 }
 
