@@ -1388,9 +1388,30 @@ static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
     return ones;
 }
 
+/* 64 bits of a mask of n from element i on, as many as there are: no byte behind them is touched. */
+BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
+{
+    if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
+    return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
+}
+
+/* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
+BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
+{
+    size_t i;
+    uint64_t w;
+    for (i = 0; i < n; i += 64, list += 64 * width)
+        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1, ones += width)
+            memcpy(ones, list + bsn_lowest_bit(w) * width, width);
+}
+
 static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
     size_t ones_left = bsn_scalar_count(mask, n), zeros_left = n - ones_left, i;
+    if (!zeros && ones && ones_left < n / 8) {
+        bsn_pick_any(1, ones, list, n, mask);
+        return;
+    }
     for (i = 0; i < n; i += 8) {
         size_t m = bsn_min(8, n - i);
         uint64_t x = bsn_load_some(list + i, m);
@@ -1431,23 +1452,6 @@ static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const 
         }
         bsn_store_some(list + i, x, m);
     }
-}
-
-/* 64 bits of a mask of n from element i on, as many as there are: no byte behind them is touched. */
-BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
-{
-    if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
-    return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
-}
-
-/* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
-BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
-{
-    size_t i;
-    uint64_t w;
-    for (i = 0; i < n; i += 64, list += 64 * width)
-        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1, ones += width)
-            memcpy(ones, list + bsn_lowest_bit(w) * width, width);
 }
 
 /* And back to their places; the elements between come from `base`, or are left alone where that is null. */
@@ -2239,16 +2243,14 @@ BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned
     *last = b;
 }
 
+/* By insertion: keys are nearly in order, or few. */
 static void bsn_sort(uint64_t *key, size_t n)
 {
-    static const uint8_t gaps[] = { 109, 41, 19, 5, 1 };
-    size_t g, i, j;
-    for (g = 0; g < sizeof gaps; g++) {
-        for (i = gaps[g]; i < n; i++) {
-            uint64_t x = key[i];
-            for (j = i; j >= gaps[g] && key[j - gaps[g]] > x; j -= gaps[g]) key[j] = key[j - gaps[g]];
-            key[j] = x;
-        }
+    size_t i, j;
+    for (i = 1; i < n; i++) {
+        const uint64_t x = key[i];
+        for (j = i; j && key[j - 1] > x; j--) key[j] = key[j - 1];
+        key[j] = x;
     }
 }
 
@@ -2296,14 +2298,48 @@ BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i
     return length;
 }
 
-/* The counts that are not 0 as keys in ascending order; returns how many. */
+/* Counts below 16 themselves, larger ones by their length and 3 more bits: 8 * 28 + 16 of them. */
+BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
+{
+    const unsigned bits = bsn_log2(x | 16);
+    return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
+}
+
+/* The counts that are not 0 as keys in ascending order; returns how many. Where there may be many they are dealt to their places by
+ * digits, which ascend with them, the last symbol first, so that only what shares a digit remains to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
+    uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
     size_t m = 0;
-    unsigned s, end;
-    for (bsn_counted(count, &s, &end); s < end; s++)
-        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    unsigned s, first, end, digit = 0, most = 0;
+    bsn_counted(count, &first, &end);
     if (escapes) p->key[m++] = (uint64_t)escapes << 9;
+    if (end - first <= 32) {
+        for (s = end; s-- > first;)
+            if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    } else {
+        memset(place, 0, 240 * sizeof *place);
+        for (s = first; s < end; s++) {
+            digit = bsn_weight_digit(count[s]);
+            place[digit]++;
+            if (digit > most) most = digit;
+        }
+        if (escapes) {
+            digit = bsn_weight_digit(escapes);
+            place[digit]++;
+            if (digit > most) most = digit;
+        }
+        place[0] = 0; /* zeros are passed over */
+        for (s = 1; s <= most; s++) {
+            const uint32_t some = place[s];
+            place[s] = sum;
+            sum += some;
+        }
+        m = sum;
+        if (escapes) p->key[place[digit]++] = (uint64_t)escapes << 9;
+        for (s = end; s-- > first;)
+            if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
+    }
     bsn_sort(p->key, m);
     return m;
 }
@@ -2419,24 +2455,28 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
 };
 
-/* The symbol behind s in the order of (bits set, value); *bits: how many s has (Gosper). */
-static unsigned bsn_next_by_bits(unsigned s, unsigned *bits)
-{
-    const unsigned low = s & (0u - s), sum = s + low;
-    return s == 0 || sum > 255 ? (1u << ++*bits) - 1 : sum | (s ^ sum) >> (2 + bsn_lowest_bit(low));
-}
+/* Bytes in the order of (bits set, value). */
+static const uint8_t bsn_by_bits[256] = {
+    0, 1, 2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 9, 10, 12, 17, 18, 20, 24, 33, 34, 36, 40, 48, 65, 66, 68, 72, 80, 96,
+    129, 130, 132, 136, 144, 160, 192, 7, 11, 13, 14, 19, 21, 22, 25, 26, 28, 35, 37, 38, 41, 42, 44, 49, 50, 52, 56,
+    67, 69, 70, 73, 74, 76, 81, 82, 84, 88, 97, 98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146, 148, 152,
+    161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15, 23, 27, 29, 30, 39, 43, 45, 46, 51, 53, 54, 57, 58, 60,
+    71, 75, 77, 78, 83, 85, 86, 89, 90, 92, 99, 101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
+    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210,
+    212, 216, 225, 226, 228, 232, 240, 31, 47, 55, 59, 61, 62, 79, 87, 91, 93, 94, 103, 107, 109, 110, 115, 117, 118,
+    121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211,
+    213, 214, 217, 218, 220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63, 95, 111, 119, 123, 125, 126, 159,
+    175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252, 127, 191, 223,
+    239, 247, 251, 253, 254, 255
+};
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned symbol = j < 7 ? 0 : 1, bits = symbol, length, i;
+    unsigned at = j < 7 ? 0 : 1, length, i;
     memset(t->length, 0, sizeof t->length);
-    for (length = 1; length <= BSN_LIMIT; length++) {
-        for (i = 0; i < row[length - 1]; i++) {
-            t->length[symbol] = (uint8_t)length;
-            symbol = j < 16 ? bsn_next_by_bits(symbol, &bits) : symbol + 1;
-        }
-    }
+    for (length = 1; length <= BSN_LIMIT; length++)
+        for (i = 0; i < row[length - 1]; i++, at++) t->length[j < 16 ? bsn_by_bits[at] : at] = (uint8_t)length;
     t->length[256] = row[8];
     t->escape_kind = row[8] ? BSN_ESCAPE_LIST : BSN_ESCAPE_NONE;
     (void)bsn_tree_order(t, 0, 255);
@@ -2851,6 +2891,9 @@ typedef struct bsn_lists { /* scratch of both directions */
     bsn_node node[BSN_MAX_NODES];
     uint32_t count[257];     /* of the list being planned */
     uint32_t weight[257];    /* of the codes being weighed */
+    uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
+    unsigned mask_above;     /* that of the symbols above this one, */
+    uint32_t mask_ones;      /* which are so many */
     uint8_t length[257], inner[257];
     bsn_package package;
     uint32_t tables[8 * 256];
@@ -3514,12 +3557,11 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
     uint32_t *by_bits = x->tables, *by_value = x->tables + 257; /* of the first symbols in each order, the sum of counts */
-    unsigned s = 0, bits = 0, i, j, length;
+    unsigned i, j, length;
     by_bits[0] = by_value[0] = 0;
     for (i = 0; i < 256; i++) {
-        by_bits[i + 1] = by_bits[i] + count[s];
+        by_bits[i + 1] = by_bits[i] + count[bsn_by_bits[i]];
         by_value[i + 1] = by_value[i] + count[i];
-        s = bsn_next_by_bits(s, &bits);
     }
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
@@ -3528,10 +3570,11 @@ static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint6
         uint64_t cost = 8;
         unsigned at = first;
         uint32_t escapes;
-        for (length = 1; length <= BSN_LIMIT; length++) {
-            cost += (uint64_t)(sum[at + row[length - 1]] - sum[at]) * length;
+        for (length = 1; length <= BSN_LIMIT; length++) { /* those of this length or longer ones have one bit more */
+            cost -= sum[at];
             at += row[length - 1];
         }
+        cost += (uint64_t)sum[at] * BSN_LIMIT;
         escapes = sum[256] - (sum[at] - sum[first]);
         if (escapes && !row[8]) continue;
         cost += (uint64_t)escapes * (row[8] + 8u);
@@ -3571,7 +3614,8 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
 }
 
 /* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
- * and the sides as trees; but zeros among symbols up to 2 may be split off once more. */
+ * and the sides as trees; but zeros among symbols up to 2 may be split off once more. The mask stays in the item's scratch memory,
+ * and its counts in lists->mask_count. */
 static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256], unsigned t)
 {
     const uint32_t n = item->count;
@@ -3580,10 +3624,12 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     const int built_in = item->level == 0 && item->depth + 1 < BSN_MAX_DEPTH;
     uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
     uint64_t bits;
-    memset(h, 0, 257 * sizeof *h);
     bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
-    w->kernels->histogram(h, item->scratch, size, w->lists->tables);
-    bits = bsn_entropy_bits(h, (uint32_t)size);
+    memset(w->lists->mask_count, 0, sizeof w->lists->mask_count);
+    w->kernels->histogram(w->lists->mask_count, item->scratch, size, w->lists->tables);
+    w->lists->mask_above = t;
+    w->lists->mask_ones = ones;
+    bits = bsn_entropy_bits(w->lists->mask_count, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
     bits += bits / 32 + 64;
     memset(h, 0, 257 * sizeof *h);
@@ -3622,6 +3668,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     size_t i;
 
     h[256] = 0;
+    x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
     if (w->counted) {
         w->counted = 0;
@@ -3826,11 +3873,19 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         if (bsn_room(w, 1)) *w->at++ = item->data[0];
     } else { /* on the stack: the mask on top, the lower side (of SPLIT2), the upper side */
         const size_t n = item->count, mask_size = bsn_mask_bytes(n);
+        const unsigned t = kind == BSN_LIST_SPLIT2 ? 2 : 0;
         uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
         bsn_item like = *item;
+        bsn_lists *x = w->lists;
         size_t set;
-        bsn_mask_above(w->kernels, mask, item->data, n, kind == BSN_LIST_SPLIT2 ? 2 : 0);
-        set = w->kernels->count(mask, n);
+        if (x->mask_above == t) { /* as it has been weighed; and it comes next */
+            set = x->mask_ones;
+            memcpy(x->count, x->mask_count, sizeof x->mask_count);
+            w->counted = 1;
+        } else {
+            bsn_mask_above(w->kernels, mask, item->data, n, t);
+            set = w->kernels->count(mask, n);
+        }
         like.depth++;
         like.scratch = ones + set + 64 + (kind == BSN_LIST_SPLIT2 ? n - set + 64 : 0);
         w->kernels->partition(1, item->data, n, mask, kind == BSN_LIST_SPLIT2 ? ones + set + 64 : NULL, ones);
@@ -4627,7 +4682,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
             if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
             else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, cut));
             length[cut] += fine[0]; /* or fewer bits */
-            for (i = 1; i < BSN_FINE; i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+            for (i = 1; i < (size == 1 ? 256 : BSN_FINE); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         }
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];
@@ -4664,7 +4719,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
         for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
         for (i = 0; i < 65; i++) outside += escape[i];
         for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
-            for (; at < (limits[i] ? limits[i] : 256u); at++) {
+            for (; at < end && at < (limits[i] ? limits[i] : 256u); at++) {
                 inside += bsn_symbol_cost(count[at], log2_n);
                 symbols += count[at] > 0;
             }
@@ -4675,7 +4730,7 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
             const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
             uint64_t bits = (uint64_t)(least + j) * n;
             if (limit) {
-                for (s = limit; s < above; s++) { /* a smaller limit lets more escape */
+                for (s = limit; s < above && s < end; s++) { /* a smaller limit lets more escape */
                     escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
                     outside += count[s];
                 }
@@ -7143,12 +7198,12 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The body of a CLASSED block from the cell's words, which stand at the beginning of our memory and have no bits but `any`;
- * 0 where it has no room. */
+/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but
+ * `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *base, size_t n, uint64_t any)
+                                 const uint8_t *elements, const uint8_t *base, size_t n, uint64_t any)
 {
-    const unsigned width = c->width, most = bsn_most_classes(c, n);
+    const unsigned width = c->width, most = bsn_most_classes(c, n), base_width = bsn_dtypes[c->base_dtype].width;
     const int sampled = bsn_census_step(c, n) > BSN_CHUNK;
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
@@ -7199,6 +7254,10 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         }
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
+            if (c->large && w->next) { /* the next cell is asked for while this one is in the caches */
+                bsn_prefetch(elements + (n + i) * width, m * width);
+                bsn_prefetch(base + (n + i) * base_width, m * base_width);
+            }
             bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
         }
         words = dealt;
@@ -7295,7 +7354,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
@@ -7321,7 +7380,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
             record = begun;
             form = BSN_FORM_CLASSED;
             (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
-            size = bsn_encode_classed(w, c, &record, body, end, ids->cell, n, any);
+            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
         }
     }
     if (!size) {

@@ -336,6 +336,10 @@ static BSN_BMI2 void bsn_bmi2_partition(unsigned width, const uint8_t *list, siz
     }
     ones_left = bsn_bmi2_count(mask, n);
     zeros_left = n - ones_left;
+    if (!zeros && ones && ones_left < n / 16) {
+        bsn_pick_any(1, ones, list, n, mask);
+        return;
+    }
     for (i = 0; i < n; i += 8) {
         const size_t m = bsn_min(8, n - i);
         const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
@@ -693,21 +697,15 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_pick(unsigned width, uint8_t *to, __m128i x, u
 
 /* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                                  uint8_t *zeros, uint8_t *ones)
+                                                  uint8_t *zeros, uint8_t *ones, size_t set_bits)
 {
     const size_t step = width == 1 ? 8 : 16, elements = step / width;
     const unsigned all = (1u << elements) - 1;
-    size_t ones_left = bsn_bmi2_count(mask, n) * width, zeros_left = n * width - ones_left, i;
-    const int sparse = !zeros && ones_left < n * width / 128; /* most of 64 are then passed over at once */
+    size_t ones_left = set_bits * width, zeros_left = n * width - ones_left, i;
     for (i = 0; i + elements <= n; i += elements, list += step) {
         const unsigned set = mask[i / 8] >> (i & 7) & all;
         const size_t c = bsn_x86_ones(set) * width;
         const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
-        if (sparse && i % 64 == 0 && n - i > 64 && !bsn_load64(mask + i / 8)) { /* none of these are wanted */
-            i += 64 - elements;
-            list += 64 * width - step;
-            continue;
-        }
         if (ones) {
             bsn_avx2_pick(width, ones, x, set, step, ones_left);
             ones += c;
@@ -729,10 +727,19 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
 static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
                                         uint8_t *zeros, uint8_t *ones)
 {
+    const size_t set = bsn_bmi2_count(mask, n);
+    if (!zeros && ones && set < n / 24) {
+        switch (width) {
+        case 1: bsn_pick_any(1, ones, list, n, mask); return;
+        case 2: bsn_pick_any(2, ones, list, n, mask); return;
+        case 4: bsn_pick_any(4, ones, list, n, mask); return;
+        default: break;
+        }
+    }
     switch (width) {
-    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones); break;
-    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones); break;
+    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones, set); break;
+    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones, set); break;
+    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones, set); break;
     default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
     }
 }
@@ -3136,17 +3143,6 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 #undef BSN_CALL
 }
 
-/* The lanes of 64 bytes whose magnitude reaches the border. */
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_reach(unsigned width, __m512i magnitude, __m512i border)
-{
-    switch (width) {
-    case 1: return _mm512_cmpge_epu8_mask(magnitude, border);
-    case 2: return _mm512_cmpge_epu16_mask(magnitude, border);
-    case 4: return _mm512_cmpge_epu32_mask(magnitude, border);
-    default: return _mm512_cmpge_epu64_mask(magnitude, border);
-    }
-}
-
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
 {
     switch (width) {
@@ -3157,47 +3153,67 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
     }
 }
 
-/* Reach of 64 elements: bit i of m[k] where element i is of a class above class k. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_above64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
-                                              unsigned width, unsigned count)
+/* The highest bytes of 64 elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
+ * classes. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *elements)
 {
-    unsigned i, k;
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) m[k] = 0;
+    static const uint8_t last[2][64] = {
+        { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
+          65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119,
+          121, 123, 125, 127 },
+        { 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119,
+          123, 127, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111,
+          115, 119, 123, 127 }
+    };
+    uint8_t part[8][8];
+    __m512i x[8];
+    unsigned i;
     BSN_UNROLL
     for (i = 0; i < width; i++) {
-        const __m512i x = _mm512_and_si512(_mm512_loadu_si512(elements + 64 * i), low);
-        BSN_UNROLL
-        for (k = 0; k + 1 < count; k++) m[k] |= bsn_avx512_reach(width, x, border[k]) << (64 / width * i);
+        x[i] = _mm512_loadu_si512(elements + 64 * i);
+        if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
+        else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
+        else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
+        else _mm_storel_epi64((__m128i *)(void *)part[i],
+                              _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
     }
+    if (width == 1) return x[0];
+    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
+    if (width == 4)
+        return _mm512_mask_blend_epi64(0xF0, _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[1]), x[1]),
+                                       _mm512_permutex2var_epi8(x[2], _mm512_loadu_si512(last[1]), x[3]));
+    return _mm512_loadu_si512(part);
 }
 
-/* bit i of m[k] where element i is of class k */
-BSN_INLINE BSN_AVX512 void bsn_avx512_of64(uint64_t m[8], const uint8_t *elements, const __m512i border[7], __m512i low,
-                                           unsigned width, unsigned count)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_border(const bsn_classes *t, unsigned k, unsigned width)
+{
+    return _mm512_set1_epi8((char)(t->border[k] << 1 >> (8 * width - 8)));
+}
+
+/* bit i of m[k] where element i is of class k, by their keys */
+BSN_INLINE BSN_AVX512 void bsn_avx512_of64(__mmask64 m[8], __m512i keys, const __m512i border[7], unsigned count)
 {
     unsigned k;
-    bsn_avx512_above64(m, elements, border, low, width, count);
-    m[count - 1] = 0;
+    m[count - 1] = ~UINT64_C(0);
     BSN_UNROLL
-    for (k = count - 1; k; k--) m[k] = m[k - 1] & ~m[k];
-    m[0] = ~m[0];
+    for (k = 0; k + 1 < count; k++) m[k + 1] = _mm512_cmpge_epu8_mask(keys, border[k]);
+    if (count > 1) m[0] = _knot_mask64(m[1]);
+    BSN_UNROLL
+    for (k = 1; k + 1 < count; k++) m[k] = _kandn_mask64(m[k + 1], m[k]);
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
                                                   size_t groups, unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     __m512i border[7];
-    uint64_t m[8];
     size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
     unsigned k;
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, elements += 64 * width) {
-        bsn_avx512_above64(m, elements, border, low, width, count);
+        const __m512i keys = bsn_avx512_keys(width, elements);
         BSN_UNROLL
-        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(m[k]);
+        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(_mm512_cmpge_epu8_mask(keys, border[k]));
     }
     BSN_UNROLL
     for (k = 0; k + 1 < count; k++) above[k] += sum[k];
@@ -3261,7 +3277,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unzigzag_add(unsigned width, __m512i a,
 BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups,
                                                 unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     const unsigned narrow = width == 1 ? 0xFF : t->narrow;
     const uint8_t *next[8];
     __m512i border[7];
@@ -3269,11 +3284,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
     BSN_UNROLL
     for (k = 0; k < count; k++) next[k] = t->next[k];
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, out += 64 * width, elements += 64 * width) {
         __m512i z = _mm512_setzero_si512();
-        uint64_t m[8];
-        bsn_avx512_of64(m, elements, border, low, width, count);
+        __mmask64 m[8];
+        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (!(narrow >> k & 1)) continue;
@@ -3331,7 +3346,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p
 BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
                                                  unsigned width, unsigned count)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
     const unsigned narrow = width == 1 ? 0xFF : t->narrow;
     uint8_t *list[8];
     __m512i border[7];
@@ -3339,15 +3353,15 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *
     BSN_UNROLL
     for (k = 0; k < count; k++) list[k] = t->list[k];
     BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_all(width, t->border[k]);
+    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
     for (; groups; groups--, words += 64 * width, elements += 64 * width) {
         const __m512i bytes = bsn_avx512_narrow(width, words);
-        uint64_t m[8];
-        bsn_avx512_of64(m, elements, border, low, width, count);
+        __mmask64 m[8];
+        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
         BSN_UNROLL
         for (k = 0; k < count; k++) {
             if (narrow >> k & 1) {
-                _mm512_storeu_si512(list[k], _mm512_mask_compress_epi8(bytes, m[k], bytes));
+                _mm512_storeu_si512(list[k], count == 1 ? bytes : _mm512_mask_compress_epi8(bytes, m[k], bytes));
                 list[k] += bsn_x86_ones(m[k]);
                 continue;
             }
@@ -3405,67 +3419,100 @@ static BSN_AVX512 uint64_t bsn_avx512_subtract(unsigned width, uint8_t *words, c
     }
 }
 
-/* 16 words and their symbols, as numbers of 32 bits */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_dwords(unsigned width, const uint8_t *p)
-{
-    return width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(p)) : _mm512_loadu_si512(p);
-}
-
-/* Counts n words. Their places, found 16 at a time as in bsn_avx2_token_places, replace the symbols: what has just been stored
- * is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *symbols, const uint8_t *words, size_t n, unsigned width)
+/* Counts n words of these symbols. Their places, found 16 at a time as in bsn_avx2_token_places, replace the words: what has just
+ * been stored is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *words, const uint8_t *symbols, size_t n,
+                                                   unsigned width)
 {
     size_t i;
     for (i = 0; i < n; i += 16) {
-        const __m512i s = bsn_avx512_dwords(width, symbols + i * width), x = bsn_avx512_dwords(width, words + i * width);
+        const __m512i s = _mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i));
+        const __m512i x = width == 2 ? _mm512_cvtepu16_epi32(BSN_LOAD256(words + 2 * i)) : _mm512_loadu_si512(words + 4 * i);
         const __m512 f = _mm512_cvt_roundepu32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f), 22);
         const __m512i token = _mm512_mask_sub_epi32(x, _mm512_cmpgt_epu32_mask(x, _mm512_set1_epi32(15)), bits,
                                                     _mm512_set1_epi32(2 * 127 - 8));
         const __m512i place = _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3)));
-        if (width == 2) BSN_STORE256(symbols + 2 * i, _mm512_cvtepi32_epi16(place));
-        else _mm512_storeu_si512(symbols + 4 * i, place);
+        if (width == 2) BSN_STORE256(words + 2 * i, _mm512_cvtepi32_epi16(place));
+        else _mm512_storeu_si512(words + 4 * i, place);
     }
-    for (i = 0; i < n; i++) count[bsn_element_load(symbols + i * width, width)]++;
+    for (i = 0; i < n; i++) count[bsn_element_load(words + i * width, width)]++;
 }
 
-/* Words that are not 0 are collected, with their symbols, before they are counted. */
+/* The symbols of some groups; their words that are not 0 are collected, with their symbols, behind n others. */
+BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of, size_t n, uint8_t *symbols, const uint8_t *words,
+                                                      const uint8_t *elements, unsigned width, unsigned down, unsigned groups)
+{
+    const unsigned lanes = 64 / width;
+    const __m512i mask = _mm512_set1_epi8((char)(0xFF >> down));
+    __m512i x[8], s[4];
+    uint64_t set[4], any = 0;
+    unsigned i, g;
+    BSN_UNROLL
+    for (g = 0; g < groups; g++) {
+        s[g] = bsn_avx512_keys(width, elements + 64 * width * g);
+        if (down) s[g] = _mm512_and_si512(_mm512_srl_epi16(s[g], _mm_cvtsi32_si128((int)down)), mask);
+        _mm512_storeu_si512(symbols + 64 * g, s[g]);
+        set[g] = 0;
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            const __m512i y = x[g * width + i] = _mm512_loadu_si512(words + 64 * (g * width + i));
+            set[g] |= (uint64_t)(width == 2 ? _mm512_test_epi16_mask(y, y) : _mm512_test_epi32_mask(y, y)) << lanes * i;
+        }
+        any |= set[g];
+    }
+    if (!any) return n;
+    BSN_UNROLL
+    for (g = 0; g < groups; g++) {
+        _mm512_storeu_si512(of + n, bsn_avx512_compress(1, set[g], s[g]));
+        BSN_UNROLL
+        for (i = 0; i < width; i++) {
+            const uint64_t part = (set[g] >> lanes * i) & (~UINT64_C(0) >> (64 - lanes));
+            _mm512_storeu_si512(some + n * width, bsn_avx512_compress(width, part, x[g * width + i]));
+            n += bsn_x86_ones(part);
+        }
+    }
+    return n;
+}
+
+/* Those that are collected are counted where there are enough. Eight vectors of words, if all are 0, are passed over at once: fewer
+ * would be a matter of chance too often. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
                                                    size_t groups, unsigned width)
 {
-    const __m512i low = bsn_avx512_all(width, (UINT64_C(1) << (8 * width - 1)) - 1);
-    const __m128i shift = _mm_cvtsi32_si128((int)x->exponent.shift);
-    const size_t lanes = 64 / width, enough = 512 / width - 64;
+    const unsigned down = x->exponent.shift - (8 * width - 9), once = 8 / width;
     uint32_t *count = (uint32_t *)(void *)x->token;
-    uint8_t some[2][512 + 64]; /* words, symbols */
+    uint8_t some[(64 + 128) * 4 + 64], of[64 + 256 + 64]; /* words, symbols */
     size_t n = 0, whole;
-    unsigned i;
-    for (; groups; groups--) {
-        BSN_UNROLL
-        for (i = 0; i < width; i++, symbols += lanes, words += 64, elements += 64) {
-            const __m512i y = _mm512_loadu_si512(words), e = _mm512_and_si512(_mm512_loadu_si512(elements), low);
-            const __m512i s = width == 2 ? _mm512_srl_epi16(e, shift) : _mm512_srl_epi32(e, shift);
-            const uint64_t w = width == 2 ? _mm512_test_epi16_mask(y, y) : _mm512_test_epi32_mask(y, y);
-            if (width == 2) BSN_STORE256(symbols, _mm512_cvtepi16_epi8(s));
-            else BSN_STORE128(symbols, _mm512_cvtepi32_epi8(s));
-            _mm512_storeu_si512(some[0] + n * width, bsn_avx512_compress(width, w, y));
-            _mm512_storeu_si512(some[1] + n * width, bsn_avx512_compress(width, w, s));
-            n += bsn_x86_ones(w);
-        }
-        if (n <= enough) continue;
+    while (groups) {
+        const unsigned m = groups < once ? 1 : once;
+        n = m > 1 ? bsn_avx512_census_groups(some, of, n, symbols, words, elements, width, down, once)
+                  : bsn_avx512_census_groups(some, of, n, symbols, words, elements, width, down, 1);
+        groups -= m;
+        symbols += 64 * m;
+        words += 64 * m * width;
+        elements += 64 * m * width;
+        if (n <= 64) continue;
         whole = n & ~(size_t)15;
-        bsn_avx512_count_tokens(count, some[1], some[0], whole, width);
-        _mm512_storeu_si512(some[0], _mm512_loadu_si512(some[0] + whole * width)); /* fewer than 16 */
-        _mm512_storeu_si512(some[1], _mm512_loadu_si512(some[1] + whole * width));
+        bsn_avx512_count_tokens(count, some, of, whole, width);
+        _mm512_storeu_si512(some, _mm512_loadu_si512(some + whole * width)); /* fewer than 16 */
+        BSN_STORE128(of, BSN_LOAD128(of + whole));
         n -= whole;
     }
-    bsn_avx512_count_tokens(count, some[1], some[0], n, width);
+    bsn_avx512_count_tokens(count, some, of, n, width);
+}
+
+/* (a function of its own, as bsn_avx2_add_some_classes) */
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_census_some(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
+                                                    size_t groups)
+{
+    if (x->width == 2) bsn_avx512_census_width(x, symbols, words, elements, groups, 2);
+    else bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
 }
 
 static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
-    if (x->width == 2) bsn_avx512_census_width(x, symbols, words, elements, groups, 2);
-    else if (x->width == 4) bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
+    if (x->width == 2 || x->width == 4) bsn_avx512_census_some(x, symbols, words, elements, groups);
     else bsn_scalar_census(x, symbols, words, elements, groups);
 }
 
