@@ -336,6 +336,38 @@ static void run_log_numbers(task *t, unsigned at)
     t->sink = apart;
 }
 
+/* Symbols and low bits of the words, and what is made of both. */
+static unsigned joined_shift;
+
+static void fill_joined(task *t, unsigned at)
+{
+    const uint8_t *words = t->area->planes.at[at];
+    uint8_t *symbols = t->area->parts.at[at];
+    fill_cells(t, at);
+    const uint64_t any = bsn_words_any(words, t->n, 4);
+    joined_shift = any > 255 ? bsn_log2((uint32_t)any) - 7 : 0;
+    bsn_words_split(symbols, symbols + t->n, words, t->n, joined_shift, 4);
+}
+
+static void run_log_join(task *t, unsigned at)
+{
+    static uint8_t mask[BSN_CHUNK / 8];
+    const uint8_t *symbols = t->area->parts.at[at], *low = symbols + t->n;
+    size_t apart = 0;
+    for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
+        const bsn_row row = row_of(t, at);
+        const size_t m = bsn_min(BSN_CHUNK, t->n - i);
+        uint8_t *elements = t->area->list.at[at] + 4 * i, *words = t->area->planes.at[at] + 4 * i;
+        if (bsn_log_joins(t->kernels, &row, 1)) {
+            apart += t->kernels->log_join(&row, elements, mask, symbols + i, low + i, m, joined_shift) != 0;
+        } else {
+            bsn_words_join(words, symbols + i, low + i, m, joined_shift, 4);
+            bsn_log_numbers_by(t->kernels, &row, elements, words, m, &apart);
+        }
+    }
+    t->sink = apart;
+}
+
 /* ---- the plan ---- */
 
 /* A node's variant: slots, and how many of them are lists; the others are leaves. */
@@ -377,6 +409,8 @@ static const way ways[] = {
     CELLS("log_words", run_log_words),
     CELLS("words_split", run_words_split),
     CELLS("log_numbers", run_log_numbers),
+    {"log_join", "8 cells", 32, 8, 0, fill_joined, run_log_join},
+    {"log_join", "70 cells", 32, 70, 0, fill_joined, run_log_join},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
