@@ -160,7 +160,7 @@ typedef struct bitsnap {
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16, with `columns` as many as hold 128
-                               rows, if these are more, and up to 18 where the last of a few blocks would be at
+                               rows (level best 512), if these are more, and up to 18 where the last of a few blocks would be at
                                most half of one. With a base 16..20; 0 means 19,
                                at level best 20, with BITSNAP_SELF_CONTAINED 18, for elements of 4 or 8 bytes 17, but
                                no more than the elements need */
@@ -8681,7 +8681,7 @@ static int bsn_small_rest(uint64_t count, unsigned log2)
 }
 
 /* The block size where the caller names none. With a base larger ones, but none larger than the elements need. A block with
- * columns carries scales for all of them: so it has 128 rows, and the last one of a few no small rest. */
+ * columns carries scales for all of them: so it has 128 rows (level best: 512), and the last one of a few no small rest. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
@@ -8692,7 +8692,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
     } else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
-        while (log2 < BSN_LOG2_MAX && b->columns > UINT64_C(1) << (log2 - 7)) log2++;
+        while (log2 < BSN_LOG2_MAX && b->columns > UINT64_C(1) << (log2 - (b->level == BITSNAP_BEST ? 9 : 7))) log2++;
         while (log2 < BSN_LOG2_COLUMNS && bsn_small_rest(count, log2)) log2++;
     }
     while (log2 > BSN_LOG2_DEFAULT && count <= UINT64_C(1) << (log2 - 1)) log2--;

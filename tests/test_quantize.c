@@ -826,14 +826,15 @@ static void callers_mistakes(void)
     }
 }
 
-/* Blocks with columns have 128 rows, and the last of few blocks is no small one. */
+/* Blocks with columns have 128 rows (level best: 512), and the last of few blocks is no small one. */
 static void block_sizes(void)
 {
     static const struct {
         uint64_t rows, columns;
-        unsigned log2;
-    } shapes[] = { { 192, 768, 18 }, { 768, 192, 18 }, { 576, 192, 16 }, { 4096, 192, 16 }, { 256, 768, 18 }, { 300, 768, 17 }, { 171, 768, 18 }, { 170, 768, 17 },
-                   { 100, 16, 16 }, { 4096, 4096, 19 }, { 130, 4096, 19 }, { 4096, 65536, 20 } };
+        unsigned log2, best;
+    } shapes[] = { { 192, 768, 18, 18 }, { 768, 192, 18, 18 }, { 576, 192, 16, 17 }, { 4096, 192, 16, 17 }, { 256, 768, 18, 18 }, { 300, 768, 17, 18 },
+                   { 171, 768, 18, 18 }, { 170, 768, 17, 17 }, { 100, 16, 16, 16 }, { 4096, 4096, 19, 20 }, { 130, 4096, 19, 20 },
+                   { 4096, 65536, 20, 20 } };
     static uint8_t header[64];
     unsigned i, level;
     for (level = 0; level < 6; level++)
@@ -847,7 +848,7 @@ static void block_sizes(void)
             b.columns = shapes[i].columns;
             b.quantizer.cells = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
             CHECK(bitsnap_push_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
-            CHECK(s.block_log2 == (level < 3 || b.level == BITSNAP_BEST ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
+            CHECK(s.block_log2 == (b.level == BITSNAP_BEST ? shapes[i].best : level < 3 ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
                   (unsigned)b.columns, b.level, s.block_log2);
             free(b.workspace);
         }
