@@ -1682,7 +1682,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
     return cell;
 }
 
-/* Bytes for 32 indices below 16 * sixteens, from tables without the 16 before each 16: an index less 16k has no look-up where that
+/* Bytes for 32 indices below `end`, from tables without the 16 before each 16: an index less 16k has no look-up where that
  * is below 0, and else adds what makes the entry of its 16 from that of those before. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i out[3], const uint8_t steps[3][128], __m256i index, size_t end)
 {
