@@ -6463,10 +6463,19 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
     return lowest > *base;
 }
 
-/* Level best weighs how many bits the symbol should have, by the exact counts of the bytes below the sign. */
+/* The most bits that a symbol of a float can have at this level; 0 for integers. Where the byte below the sign holds mantissa
+ * bits, too, their first one is worth its coding: within an octave small weights are more than large ones. */
+static unsigned bsn_most_symbol_bits(const bsn_context *c)
+{
+    const unsigned usual = bsn_symbol_bits(c->dtype);
+    if (!usual || usual == 8 || c->level == BITSNAP_FAST) return usual;
+    return c->level == BITSNAP_DEFAULT ? usual + 1 : c->width == 1 ? 7 : 8;
+}
+
+/* How many it should have: level best weighs all numbers by exact counts. */
 static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
-    const unsigned usual = bsn_symbol_bits(c->dtype), most = c->width == 1 ? 7 : 8;
+    const unsigned usual = bsn_symbol_bits(c->dtype), most = bsn_most_symbol_bits(c);
     bsn_lists *x = &w->lists;
     uint8_t *plane[8];
     uint32_t *count = x->count, folded[256];
@@ -6474,7 +6483,7 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     unsigned bits, chosen = usual, s, k, top = c->width - 1;
     bsn_field field;
     size_t i;
-    if (c->level != BITSNAP_BEST || usual == 8) return usual;
+    if (c->level != BITSNAP_BEST || usual == most) return most;
     memset(count, 0, 256 * sizeof *count);
     bsn_field_set(&field, c->dtype, most, 0);
     for (k = 0; k < 8; k++) plane[k] = w->plane[k];
@@ -6689,7 +6698,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 /* Do the elements take so many bits in a block without a base, by a lower bound: bits that vary, and order-0 entropies? */
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
-    const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_symbol_bits(c->dtype), top = c->width - 1;
+    const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;

@@ -2994,7 +2994,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
     switch (8 * t->node->bits + t->node->lists) { /* the roots that there are of floats */
 #define BSN_CASE(k, lists)                                                                            \
     case 8 * k + lists: bsn_avx512_finish_node(t, elements, first, n, k, lists, width, kind); return 1;
-        BSN_CASE(1, 1) BSN_CASE(1, 2) BSN_CASE(2, 1) BSN_CASE(2, 2) BSN_CASE(2, 3) BSN_CASE(2, 4)
+        BSN_CASE(1, 1) BSN_CASE(1, 2) BSN_CASE(2, 1) BSN_CASE(2, 2) BSN_CASE(2, 3) BSN_CASE(2, 4) BSN_CASE(3, 3)
 #undef BSN_CASE
     default: return 0;
     }

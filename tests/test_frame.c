@@ -746,6 +746,20 @@ static void sizes(void)
     for (i = 0; i < N; i++) v[i] &= 0x7FFFFFFF; /* and neither does a constant sign */
     CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, v, N, BITSNAP_F32) == BITSNAP_OK);
     CHECK(size < usual * 1.001 - N / 8, "positive %zu", size);
+    for (i = 0; i < N; i++) { /* sums of uniform numbers: large ones are rarer, within an octave, too */
+        const uint64_t r = test_random();
+        const int64_t sum = (int64_t)((r & 0xFFFF) + (r >> 16 & 0xFFFF) + (r >> 32 & 0xFFFF) + (r >> 48)) - 0x1FFFE;
+        uint32_t x = (uint32_t)(sum < 0 ? -sum : sum) * 2 + 1, e = 0;
+        while (x >> e > 1) e++;
+        a[i] = (uint16_t)((sum < 0) << 15 | e << 10 | (x << (31 - e) >> 21 & 0x3FF));
+    }
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &usual, a, N, BITSNAP_F16) == BITSNAP_OK);
+    b.level = BITSNAP_FAST;
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &fast, a, N, BITSNAP_F16) == BITSNAP_OK);
+    b.level = BITSNAP_BEST;
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, a, N, BITSNAP_F16) == BITSNAP_OK);
+    CHECK(size < usual && (double)usual < (double)fast * 0.997, "F16: fast %zu, default %zu, best %zu", fast, usual, size);
+    b.level = BITSNAP_DEFAULT;
     memset(a, 0, 2 * N);
     CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size < 600, "zeros: %zu", size);
     data_fill(a, N, BITSNAP_I16, DATA_NOISE);
