@@ -992,14 +992,14 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
-    /* exact: bit i of the mask is set where byte i of the list is above t, t = 0, 2 or 15 */
+    /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
     void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
     /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
      * `out` may be `elements` */
     void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
-    /* each word to the list of the class of its element, as a byte where the class is narrow */
+    /* each word to the list of the class of its element, as a byte where the class is narrow: 255 where it is larger */
     void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
     /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */
     uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
@@ -3529,18 +3529,18 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
     return bsn_window_of(h);
 }
 
-/* Eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t. */
+/* Eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t, or, from 128 on, t's. */
 static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {
-    const uint64_t carry = BSN_ONES * (127 - t), high = BSN_ONES << 7;
+    const uint64_t carry = BSN_ONES * (127 - (t & 127)), high = BSN_ONES << 7;
     size_t i;
     for (i = 0; i < 64 * groups; i += 8) {
-        const uint64_t x = bsn_load64(list + i);
-        mask[i / 8] = (uint8_t)bsn_gather_bit(((x & ~high) + carry) | x, 7);
+        const uint64_t x = bsn_load64(list + i), y = (x & ~high) + carry;
+        mask[i / 8] = (uint8_t)bsn_gather_bit(t < 128 ? y | x : y & x, 7);
     }
 }
 
-/* The mask [symbol > t], t = 0, 2 or 15. */
+/* The mask [symbol > t], t below 255. */
 static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const uint8_t *list, size_t n, unsigned t)
 {
     uint8_t last[64], bits[8];
@@ -4435,7 +4435,7 @@ BSN_INLINE void bsn_deal_lanes(bsn_classes *t, const uint8_t *words, const uint8
                 const unsigned c = t->of[bsn_element_load(elements + at, width) >> shift & mask];
                 const uint64_t word = bsn_element_load(words + at, width);
                 uint8_t *to = list[lane][c];
-                if (size[c] == 1) *to = (uint8_t)word;
+                if (size[c] == 1) *to = (uint8_t)(word < 255 ? word : 255);
                 else bsn_element_store(to, word, width);
                 list[lane][c] = to + size[c];
             }
@@ -4448,7 +4448,10 @@ BSN_INLINE void bsn_classes_deal_loop(bsn_classes *t, const uint8_t *words, cons
     const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
     size_t i;
     if (t->count == 1 && (t->narrow & 1)) {
-        for (i = 0; i < 64 * groups; i++) t->list[0][i] = (uint8_t)bsn_element_load(words + i * width, width);
+        for (i = 0; i < 64 * groups; i++) {
+            const uint64_t word = bsn_element_load(words + i * width, width);
+            t->list[0][i] = (uint8_t)(word < 255 ? word : 255);
+        }
         t->list[0] += i;
     } else {
         bsn_deal_lanes(t, words, elements, quads, width, 4);
@@ -4471,7 +4474,8 @@ static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, con
     for (i = n & ~(size_t)63; i < n; i++) {
         const unsigned k = t->of[bsn_element_load(elements + i * width, width) >> t->shift & t->mask];
         const unsigned size = (unsigned)bsn_classes_size(t, k);
-        bsn_element_store(t->list[k], bsn_element_load(words + i * width, width), size);
+        const uint64_t word = bsn_element_load(words + i * width, width);
+        bsn_element_store(t->list[k], size == 1 && word > 255 ? 255 : word, size);
         t->list[k] += size;
     }
 }
@@ -4622,6 +4626,68 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
+/* symbols[i] = the lesser of words[i] >> shift and limit, 64 at a time in memory of their own, so that compilers make vectors */
+#define BSN_LEAST(T)                                                                                  \
+    {                                                                                                 \
+        T x[64];                                                                                      \
+        memcpy(x, words + i * sizeof(T), m * sizeof(T));                                              \
+        for (j = 0; j < 64; j++) {                                                                    \
+            const T y = (T)(x[j] >> shift);                                                           \
+            least[j] = (uint8_t)(y < limit ? y : limit);                                              \
+        }                                                                                             \
+    }
+
+BSN_INLINE void bsn_words_least(uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
+{
+    uint8_t least[64];
+    size_t i, j;
+    for (i = 0; i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        if (width == 1) BSN_LEAST(uint8_t)
+        else if (width == 2) BSN_LEAST(uint16_t)
+        else if (width == 4) BSN_LEAST(uint32_t)
+        else BSN_LEAST(uint64_t)
+        memcpy(symbols + i, least, m);
+    }
+}
+#undef BSN_LEAST
+
+/* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64: most words are below 255. */
+static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
+                            const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
+{
+    uint32_t *fine = x->tables;
+    uint8_t mask[BSN_CHUNK / 8];
+    size_t i, j, m;
+    memset(beyond, 0, 65 * sizeof *beyond);
+    if (!room) {
+        memset(fine, 0, BSN_FINE * sizeof *fine);
+        BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
+        return;
+    }
+    BSN_WIDTHS(width, bsn_words_least, (room, words, n, shift, 255));
+    memset(x->count, 0, 256 * sizeof *x->count);
+    kernels->histogram(x->count, room, n, x->tables);
+    memcpy(fine, x->count, 255 * sizeof *fine);
+    memset(fine + 255, 0, (BSN_FINE - 255) * sizeof *fine);
+    for (i = 0; i < n && x->count[255]; i += m) {
+        m = bsn_min(BSN_CHUNK, n - i);
+        bsn_mask_above(kernels, mask, room + i, m, 254);
+        for (j = 0; j < m; j += 64) {
+            uint64_t some = bsn_mask_word(mask, j, m);
+            for (; some; some &= some - 1) {
+                const uint64_t y = bsn_element_load(words + (i + j + bsn_lowest_bit(some)) * width, width) >> shift;
+                if (y < BSN_FINE) {
+                    fine[y]++;
+                } else {
+                    beyond[bsn_log2(y - (BSN_FINE - 1))]++;
+                    length[bsn_log2(y) + 1]++;
+                }
+            }
+        }
+    }
+}
+
 /* The bits that words have. */
 BSN_INLINE uint64_t bsn_words_any(const uint8_t *words, size_t n, unsigned width)
 {
@@ -4658,29 +4724,32 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. */
-static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, unsigned size,
-        unsigned used, unsigned times, const uint32_t *lengths)
+ * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. `room`: null, or n + 64 bytes. */
+static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
+        unsigned size, unsigned used, unsigned times, const uint32_t *lengths, uint8_t *room)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, 0, BSN_NEVER };
     uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum;
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0;
-    if (!lengths && size > 1) {
+    if (!lengths && size > 1 && !room) {
         uint64_t any = 0;
         BSN_WIDTHS(size, any = bsn_words_any, (words, n));
         if (any >= BSN_FINE && any < 64 * BSN_FINE) cut = bsn_log2(any) - 10; /* most likely so many bits will stand apart */
     }
     for (;; cut = 0) {
-        memset(fine, 0, BSN_FINE * sizeof *fine);
-        memset(beyond, 0, sizeof beyond);
         memset(length, 0, sizeof length);
+        if (size == 1) {
+            memset(fine, 0, BSN_FINE * sizeof *fine);
+            memset(beyond, 0, sizeof beyond);
+            memcpy(fine, x->count, 256 * sizeof *fine);
+        } else if (!lengths) {
+            bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
+        }
         if (lengths) {
             memcpy(length, lengths, sizeof length);
         } else {
-            if (size == 1) memcpy(fine, x->count, 256 * sizeof *fine);
-            else BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, cut));
             length[cut] += fine[0]; /* or fewer bits */
             for (i = 1; i < (size == 1 ? 256 : BSN_FINE); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         }
@@ -4694,12 +4763,10 @@ static bsn_words_plan bsn_plan_words(bsn_lists *x, const uint8_t *words, size_t 
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (least >= cut && longest <= 11 + cut && !lengths) { /* without what stands apart in any case; log2(BSN_FINE) is 11 */
-        (void)bsn_fold(fine, BSN_FINE, least - cut);
+    if (size == 1 || (least >= cut && longest <= 11 + cut && !lengths)) { /* without what stands apart in any case; log2(BSN_FINE) is 11 */
+        (void)bsn_fold(fine, size == 1 ? 256 : BSN_FINE, least - cut);
     } else if (least || lengths || cut) { /* again */
-        memset(fine, 0, BSN_FINE * sizeof *fine);
-        memset(beyond, 0, sizeof beyond);
-        BSN_WIDTHS(size, bsn_words_count, (fine, beyond, length, words, n, least));
+        bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
     }
     for (i = 0; i < BSN_FINE && times > 1; i++) fine[i] *= times;
     for (i = 0; i < 65; i++) beyond[i] *= times;
@@ -4762,7 +4829,7 @@ static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_
     size_t i, m = 0;
     for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
             memcpy(room + m * width, words + i * width, 64 * width);
-    plan = bsn_plan_words(x, room, m, width, width, 0, 8, NULL);
+    plan = bsn_plan_words(NULL, x, room, m, width, width, 0, 8, NULL, NULL);
     plan.unsure = !plan.limit;
     return plan;
 }
@@ -4783,17 +4850,31 @@ BSN_INLINE uint64_t bsn_words_split(uint8_t *symbols, uint8_t *low, const uint8_
     return all;
 }
 
-/* The symbols of words, and the words that escape, one behind the other in their place: without a branch, what has not escaped
- * is overwritten, or behind the end. Returns how many do. */
-BSN_INLINE size_t bsn_words_escape(uint8_t *symbols, uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
+/* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
+BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
+}
+
+/* The symbols of words, and the words that escape, one behind the other in their place; returns how many do. `room` has a mask and
+ * the words of a chunk. */
+static size_t bsn_words_escape(const bitsnap_kernels *kernels, uint8_t *symbols, uint8_t *words, size_t n, unsigned shift,
+                               unsigned limit, unsigned width, uint8_t *room)
 {
     size_t i, escapes = 0;
-    for (i = 0; i < n; i++) {
-        const uint64_t x = bsn_element_load(words + i * width, width) >> shift;
-        symbols[i] = (uint8_t)(x < limit ? x : limit);
-        bsn_element_store(words + escapes * width, x - limit, width);
-        escapes += x >= limit;
+    uint8_t *mask = room, *escaped = room + BSN_CHUNK / 8;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        size_t some;
+        BSN_WIDTHS(width, bsn_words_least, (symbols + i, words + i * width, m, shift, limit));
+        bsn_mask_above(kernels, mask, symbols + i, m, limit - 1);
+        some = kernels->count(mask, m);
+        kernels->partition(width, words + i * width, m, mask, NULL, escaped);
+        memcpy(words + escapes * width, escaped, some * width);
+        escapes += some;
     }
+    BSN_WIDTHS(width, bsn_words_less, (words, escapes, shift, limit));
     return escapes;
 }
 
@@ -4830,7 +4911,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             w->counted = 0;
             plan = w->plan                            ? *w->plan
                  : w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
-                                                      : bsn_plan_words(w->lists, words, n, width, size, used, 1, lengths);
+                                                      : bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, lengths, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -4866,7 +4947,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             }
             if (mask) w->at += bsn_bits_size(mask, n);
             if (plan.unsure && all >> plan.shift > 255) plan.limit = 255;
-            if (plan.limit) BSN_WIDTHS(size, escapes = bsn_words_escape, (symbols, words, n, plan.shift, plan.limit));
+            if (plan.limit)
+                escapes = bsn_words_escape(w->kernels, symbols, words, n, plan.shift, plan.limit, size, symbols + n + 64);
         }
         head[0] = (uint8_t)plan.shift;
         head[1] = (uint8_t)plan.limit;
@@ -6864,7 +6946,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         bsn_scales_get(&s, scale, i, m);
         BSN_WIDTHS(width, bsn_scale_down, (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(&w->lists, room.words, n, width, width, 0, 1, NULL);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, NULL, NULL);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);

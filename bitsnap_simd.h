@@ -1471,7 +1471,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *wo
         }
         BSN_UNROLL
         for (i = 0; i < 4; i++) {
-            const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_and_si128(x, low8), x);
+            const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_min_epu16(x, low8), x);
             BSN_UNROLL
             for (k = 0; k < count; k++) {
                 const unsigned set = m[k] >> 8 * i & 0xFF;
@@ -1503,13 +1503,13 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint
     }
 }
 
-/* One class of bytes: the low bytes of words. */
+/* One class of bytes. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_deal_bytes(bsn_classes *t, const uint8_t *words, size_t groups)
 {
     const __m256i low8 = _mm256_set1_epi16(0xFF);
     uint8_t *list = t->list[0];
     for (groups *= 2; groups; groups--, words += 64, list += 32) {
-        const __m256i x = _mm256_and_si256(BSN_LOAD256(words), low8), y = _mm256_and_si256(BSN_LOAD256(words + 32), low8);
+        const __m256i x = _mm256_min_epu16(BSN_LOAD256(words), low8), y = _mm256_min_epu16(BSN_LOAD256(words + 32), low8);
         BSN_STORE256(list, _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8));
     }
     t->list[0] = list;
@@ -3320,7 +3320,7 @@ static BSN_AVX512 void bsn_avx512_classes_add(bsn_classes *t, uint8_t *out, cons
 #undef BSN_CALL
 }
 
-/* 64 elements as bytes, their lowest ones */
+/* 64 words as bytes, 255 where they are larger */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
 {
     uint8_t part[8][8];
@@ -3328,16 +3328,16 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p
     switch (width) {
     case 1: return _mm512_loadu_si512(p);
     case 2:
-        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_loadu_si512(p))),
-                                  _mm512_cvtepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(_mm512_loadu_si512(p))),
+                                  _mm512_cvtusepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
     case 4: {
-        __m512i x = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_loadu_si512(p)));
-        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
-        x = _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
-        return _mm512_inserti32x4(x, _mm512_cvtepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
+        __m512i x = _mm512_castsi128_si512(_mm512_cvtusepi32_epi8(_mm512_loadu_si512(p)));
+        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
+        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
+        return _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
     }
     default:
-        for (i = 0; i < 8; i++) _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
+        for (i = 0; i < 8; i++) _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
         return _mm512_loadu_si512(part);
     }
 }

@@ -888,10 +888,10 @@ static void mask_above(void)
     unsigned kind, t;
     for (groups = 0; groups <= 33; groups++) {
         for (kind = 0; kind < SYMBOL_KINDS + 1; kind++) {
-            for (t = 0; t <= 15; t += t ? 13 : 2) {
+            for (t = 0; t <= 254; t = t < 2 ? t + 2 : 2 * t + 10) {
                 uint8_t *list = at_end(0, 64 * groups, groups & 7), *mask = place(1, 8 * groups, kind & 1);
                 fill_symbols(list, 64 * groups, kind);
-                for (i = 0; i < 64 * groups && kind == SYMBOL_KINDS; i++) list[i] = (uint8_t)(test_below(6) * (test_below(40) ? 1 : 51));
+                for (i = 0; i < 64 * groups && kind == SYMBOL_KINDS; i++) list[i] = (uint8_t)(test_below(4) ? t + test_below(3) - 1 : test_random());
                 mark(mask, 8 * groups, kind & 1);
                 kernels->mask_above(mask, list, groups, t);
                 CHECK(marked(mask, 8 * groups, kind & 1), "%s: mask_above writes too far, %zu groups", kernels->name, groups);
@@ -951,7 +951,8 @@ static void list_words(const classed *x, uint8_t *list[8])
     memcpy(at, list, sizeof at);
     for (i = 0; i < x->n; i++) {
         const unsigned c = x->of[i], size = (unsigned)bsn_classes_size(&x->t, c), width = x->t.width;
-        bsn_element_store(at[c], bsn_element_load(x->words + i * width, width), size);
+        const uint64_t word = bsn_element_load(x->words + i * width, width);
+        bsn_element_store(at[c], size == 1 && word > 255 ? 255 : word, size);
         at[c] += size;
     }
 }
