@@ -3242,6 +3242,7 @@ typedef struct bsn_writer {
     int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
     const uint32_t *lengths; /* of the words that come next: how many have so many bits; null: not known */
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
+    int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -4934,7 +4935,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         }
         if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
             list = words;
-            w->counted = 1;
+            w->counted = !w->wide;
         } else {
             const unsigned mask = (1u << plan.shift % 8) - 1;
             uint64_t all = 0;
@@ -7289,6 +7290,16 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
+/* The classes none of whose words that have been counted is larger than a byte. */
+static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
+{
+    unsigned larger = 0, s, i;
+    for (s = 0; s < 256; s++)
+        for (i = BSN_TOKEN_256; i < x->tokens && x->of_symbol[s]; i++)
+            if (x->token[s][i]) larger |= 1u << t->of[s];
+    return 0xFF & ~larger;
+}
+
 /* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but
  * `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
@@ -7309,7 +7320,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     if (most > 1) classes = bsn_choose_borders(census, borders, most);
     if ((size_t)(end - body) < classes) return 0;
     bsn_classes_begin(&t, c->dtype, borders, classes);
-    t.narrow = any < 256;
+    t.narrow = any < 256 ? 0xFF : 0;
     if (classes > 1) {
         memset(counts, 0, sizeof counts);
         if (sampled) {
@@ -7320,25 +7331,19 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
                 bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
             }
             for (k = 0; k < classes; k++) counts[k] = (k ? above[k - 1] : n) - above[k];
-            t.narrow = any < 256 ? (1u << classes) - 1 : 0;
         } else {
-            t.narrow = 0;
             for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
-            for (k = 0; k < classes; k++) { /* bytes where no word is larger */
-                uint32_t larger = 0;
-                for (s = 0; s < 256; s++)
-                    for (i = BSN_TOKEN_256; i < census->tokens && t.of[s] == k && census->of_symbol[s]; i++)
-                        larger += census->token[s][i];
-                t.narrow |= (unsigned)!larger << k;
-            }
         }
+        if (any > 255) t.narrow = bsn_narrow_classes(census, &t);
     }
     bsn_writer_begin(&wr, w, c, body, end, scratch);
     wr.thorough = c->level != BITSNAP_FAST;
+    wr.wide = sampled && any > 255;
     *wr.at++ = (uint8_t)classes;
     for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
-    if (classes > 1 || t.narrow) {
+    while (classes > 1 || t.narrow) {
         uint8_t *list = dealt;
+        unsigned missed = 0;
         for (k = 0; k < classes; k++) {
             t.list[k] = list;
             list += counts[k] * bsn_classes_size(&t, k) + 64;
@@ -7351,8 +7356,12 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             }
             bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
         }
-        words = dealt;
+        for (k = 0, list = dealt; k < classes; list += counts[k] * bsn_classes_size(&t, k) + 64, k++)
+            if (sampled && any > 255 && (t.narrow >> k & 1) && memchr(list, 255, counts[k])) missed |= 1u << k;
+        if (!missed) break;
+        t.narrow &= ~missed; /* the sample held none of the words that are larger: once more */
     }
+    if (classes > 1 || t.narrow) words = dealt;
     for (k = 0; k < classes; k++) {
         const unsigned size = (unsigned)bsn_classes_size(&t, k);
         if (most > 1 && !sampled && counts[k]) {

@@ -938,7 +938,7 @@ static classed make_classed(unsigned dtype, unsigned classes, size_t groups, uns
         for (k = 0; k + 1 < classes; k++) c += borders[k] <= (bsn_element_load(x.elements + i * width, width) >> e.shift & e.mask);
         x.of[i] = (uint8_t)c;
         x.count[c]++;
-        if (kind & 4 ? !test_below(100) : 1) bsn_element_store(x.words + i * width, x.t.narrow >> c & 1 ? test_below(256) : test_random(), width);
+        if (kind & 4 ? !test_below(100) : 1) bsn_element_store(x.words + i * width, x.t.narrow >> c & 1 && !(kind & 8) ? test_below(256) : test_random(), width);
     }
     return x;
 }
@@ -987,6 +987,7 @@ static void classes_case(unsigned dtype, unsigned classes, size_t groups, unsign
     for (k = 0; k < t.count; k++)
         CHECK(!memcmp(spare[3 + k], list[k], x.count[k] * bsn_classes_size(&x.t, k)), "%s: words of class %u of %u, dtype %u, %zu groups",
               kernels->name, k, classes, dtype, groups);
+    if (kind & 8) return; /* narrow classes have lost what is above 255 */
     for (i = 0; i < x.n; i++) {
         const uint64_t z = bsn_element_load(x.words + i * width, width), d = z & 1 ? ~(z >> 1) : z >> 1;
         bsn_element_store(expected + i * width, bsn_element_load(x.elements + i * width, width) + d, width);
