@@ -7193,19 +7193,90 @@ static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t 
     return 0;
 }
 
+/* The classes none of whose words that have been counted is larger than a byte. */
+static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
+{
+    unsigned larger = 0, s, i;
+    for (s = 0; s < 256; s++)
+        for (i = BSN_TOKEN_256; i < x->tokens && x->of_symbol[s]; i++)
+            if (x->token[s][i]) larger |= 1u << t->of[s];
+    return 0xFF & ~larger;
+}
+
+/* The words of elements i .. i + m - 1, at most a chunk. */
+static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids *ids, uint8_t *words, const uint8_t *elements,
+                                size_t i, size_t m, const uint8_t **prediction)
+{
+    *prediction = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
+    return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
+}
+
+/* Level fast: classes are chosen by a sample of a cell, before the pass over it, which deals words out as it finds them: those of
+ * the second class, of two at most, to the second half of our memory. */
+BSN_INLINE uint8_t *bsn_list_of(bsn_work *w, const bsn_context *c, size_t n, unsigned k)
+{
+    return (uint8_t *)bsn_align(w + 1) + k * ((n * c->width + 127) & ~(size_t)63);
+}
+
+static void bsn_classes_start(bsn_work *w, const bsn_context *c, bsn_classes *t, size_t n)
+{
+    unsigned k;
+    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
+}
+
+static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n, bsn_classes *t)
+{
+    bsn_census *x = bsn_census_place(w, c);
+    uint8_t *words = bsn_list_of(w, c, n, 0), borders[BSN_CLASSES] = { 0 };
+    const uint8_t *p;
+    size_t i, waiting = 0;
+    bsn_census_begin(x, c->dtype);
+    for (i = 0; i < n; i += bsn_census_step(c, n)) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        (void)bsn_chunk_words(w, c, ids, words, elements, i, m, &p);
+        waiting = bsn_census_chunk(w, c, words, p, m, waiting);
+    }
+    c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
+    bsn_census_end(x);
+    bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
+    t->narrow = bsn_narrow_classes(x, t);
+    bsn_classes_start(w, c, t, n);
+}
+
+/* Returns the bits that words have. */
+static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_classes *t, const uint8_t *elements,
+                               size_t i, size_t end)
+{
+    uint64_t any = 0;
+    const uint8_t *p;
+    for (; i < end; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, end - i);
+        any |= bsn_chunk_words(w, c, ids, w->plane[0], elements, i, m, &p);
+        bsn_classes_deal(c->kernels, t, w->plane[0], p, m);
+    }
+    return any;
+}
+BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+
+BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
+{
+    return bsn_most_classes(c, n) > 1 && bsn_census_step(c, n) > BSN_CHUNK;
+}
+
 /* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
- * have. */
+ * have. Where classes are sampled the words are dealt out. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
-                          int hash, uint64_t *any)
+                          int hash, uint64_t *any, bsn_classes *t)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
-    const size_t step = words && bsn_most_classes(c, n) > 1 ? bsn_census_step(c, n) : 0;
+    const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
     bsn_census *x = bsn_census_place(w, c);
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
     size_t i, waiting = 0;
     *any = 0;
+    t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
         const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
@@ -7222,28 +7293,34 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
         }
         if (!words) continue;
-        if (equal) {
-            memset(words + i * width, 0, m * width);
+        if (equal && !t->count) {
+            if (!deal) memset(words + i * width, 0, m * width);
             continue;
         }
         if (i + m < n) {
             bsn_prefetch(base + m * base_width, m * base_width);
             bsn_prefetch(from + m * width, m * width);
         }
-        p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
-        *any |= bsn_subtract(c->kernels, words + i * width, from, p, m, width);
-        if (step && i % step == 0) {
+        if (deal) {
+            if (!t->count) {
+                bsn_sample_classes(w, c, ids, elements, n, t);
+                (void)bsn_deal_words(w, c, ids, t, elements, 0, i);
+            }
+            *any |= bsn_deal_words(w, c, ids, t, elements, i, i + m);
+            continue;
+        }
+        *any |= bsn_chunk_words(w, c, ids, words + i * width, elements, i, m, &p);
+        if (census) {
             if (!counting) bsn_census_begin(x, c->dtype);
             counting = 1;
             waiting = bsn_census_chunk(w, c, words + i * width, p, m, waiting);
         }
     }
     if (!*any) return 1;
-    if (step && !counting) bsn_census_begin(x, c->dtype);
-    for (i = 0; i < n && step; i += step)
+    for (i = 0; i < n && census; i += BSN_CHUNK)
         if (known >> i / BSN_LEAF & 1)
             waiting = bsn_census_chunk(w, c, words + i * width, ids->cell + i * width, bsn_min(BSN_CHUNK, n - i), waiting);
-    if (step) {
+    if (census) {
         c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
         bsn_census_end(x);
     }
@@ -7290,88 +7367,71 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The classes none of whose words that have been counted is larger than a byte. */
-static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
-{
-    unsigned larger = 0, s, i;
-    for (s = 0; s < 256; s++)
-        for (i = BSN_TOKEN_256; i < x->tokens && x->of_symbol[s]; i++)
-            if (x->token[s][i]) larger |= 1u << t->of[s];
-    return 0xFF & ~larger;
-}
-
-/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory and have no bits but
- * `any`; 0 where it has no room. */
+/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already where
+ * t has classes, and have no bits but `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *elements, const uint8_t *base, size_t n, uint64_t any)
+                                 const uint8_t *elements, const bsn_ids *ids, size_t n, uint64_t any, bsn_classes *t)
 {
     const unsigned width = c->width, most = bsn_most_classes(c, n), base_width = bsn_dtypes[c->base_dtype].width;
-    const int sampled = bsn_census_step(c, n) > BSN_CHUNK;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *dealt = words + ((n * width + 127) & ~(size_t)63);
+    const int sampled = t->count > 0;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *list[BSN_CLASSES], *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
     bsn_census *census = bsn_census_place(w, c);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
-    uint8_t borders[BSN_CLASSES] = { 0 };
     uint32_t length[65];
-    unsigned classes = 1, k, s;
-    bsn_classes t;
+    unsigned k, s;
     bsn_writer wr;
-    counts[0] = n;
-    if (most > 1) classes = bsn_choose_borders(census, borders, most);
-    if ((size_t)(end - body) < classes) return 0;
-    bsn_classes_begin(&t, c->dtype, borders, classes);
-    t.narrow = any < 256 ? 0xFF : 0;
-    if (classes > 1) {
-        memset(counts, 0, sizeof counts);
-        if (sampled) {
-            size_t above[BSN_CLASSES];
-            memset(above, 0, sizeof above);
-            for (i = 0; i < n; i += BSN_CHUNK) {
-                const size_t m = bsn_min(BSN_CHUNK, n - i);
-                bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
+    if (sampled) {
+        for (;;) {
+            unsigned missed = 0;
+            for (k = 0; k < t->count; k++) {
+                list[k] = bsn_list_of(w, c, n, k);
+                counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
+                if (any > 255 && (t->narrow >> k & 1) && memchr(list[k], 255, counts[k])) missed |= 1u << k;
             }
-            for (k = 0; k < classes; k++) counts[k] = (k ? above[k - 1] : n) - above[k];
-        } else {
-            for (s = 0; s < 256; s++) counts[t.of[s]] += census->of_symbol[s];
+            if (!missed) break;
+            t->narrow &= ~missed; /* the sample held none of the words that are larger: once more */
+            bsn_classes_start(w, c, t, n);
+            (void)bsn_deal_words(w, c, ids, t, elements, 0, n);
         }
-        if (any > 255) t.narrow = bsn_narrow_classes(census, &t);
+    } else {
+        uint8_t borders[BSN_CLASSES] = { 0 };
+        bsn_classes_begin(t, c->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
+        counts[0] = n;
+        if (t->count > 1) {
+            counts[0] = 0;
+            for (s = 0; s < 256; s++) counts[t->of[s]] += census->of_symbol[s];
+        }
+        t->narrow = any < 256 ? 0xFF : t->count > 1 ? bsn_narrow_classes(census, t) : 0;
+        list[0] = t->count > 1 || t->narrow ? dealt : words;
+        for (k = 1; k < t->count; k++) list[k] = list[k - 1] + counts[k - 1] * bsn_classes_size(t, k - 1) + 64;
     }
+    if ((size_t)(end - body) < t->count) return 0;
     bsn_writer_begin(&wr, w, c, body, end, scratch);
     wr.thorough = c->level != BITSNAP_FAST;
     wr.wide = sampled && any > 255;
-    *wr.at++ = (uint8_t)classes;
-    for (k = 1; k < classes; k++) *wr.at++ = borders[k - 1];
-    while (classes > 1 || t.narrow) {
-        uint8_t *list = dealt;
-        unsigned missed = 0;
-        for (k = 0; k < classes; k++) {
-            t.list[k] = list;
-            list += counts[k] * bsn_classes_size(&t, k) + 64;
-        }
+    *wr.at++ = (uint8_t)t->count;
+    for (k = 1; k < t->count; k++) *wr.at++ = (uint8_t)(t->border[k - 1] >> t->shift);
+    if (list[0] == dealt) {
+        for (k = 0; k < t->count; k++) t->list[k] = list[k];
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             if (c->large && w->next) { /* the next cell is asked for while this one is in the caches */
                 bsn_prefetch(elements + (n + i) * width, m * width);
-                bsn_prefetch(base + (n + i) * base_width, m * base_width);
+                bsn_prefetch(ids->cell + (n + i) * base_width, m * base_width);
             }
-            bsn_classes_deal(c->kernels, &t, words + i * width, bsn_predict(c->role, c->dtype, base, i, m, w->elements), m);
+            bsn_classes_deal(c->kernels, t, words + i * width, bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), m);
         }
-        for (k = 0, list = dealt; k < classes; list += counts[k] * bsn_classes_size(&t, k) + 64, k++)
-            if (sampled && any > 255 && (t.narrow >> k & 1) && memchr(list, 255, counts[k])) missed |= 1u << k;
-        if (!missed) break;
-        t.narrow &= ~missed; /* the sample held none of the words that are larger: once more */
     }
-    if (classes > 1 || t.narrow) words = dealt;
-    for (k = 0; k < classes; k++) {
-        const unsigned size = (unsigned)bsn_classes_size(&t, k);
+    for (k = 0; k < t->count; k++) {
+        const unsigned size = (unsigned)bsn_classes_size(t, k);
         if (most > 1 && !sampled && counts[k]) {
-            const size_t others = counts[k] - bsn_class_words(census, &t, k, length, w->lists.count);
+            const size_t others = counts[k] - bsn_class_words(census, t, k, length, w->lists.count);
             wr.lengths = length;
-            wr.counted = (int)(t.narrow >> k & 1);
-            if (wr.counted) bsn_count_others(&wr, words, counts[k], others, w->plane[0]);
+            wr.counted = (int)(t->narrow >> k & 1);
+            if (wr.counted) bsn_count_others(&wr, list[k], counts[k], others, w->plane[0]);
         }
-        bsn_words_write(&wr, words, counts[k], width, size, w->plane[0]);
-        words += counts[k] * size + 64;
+        bsn_words_write(&wr, list[k], counts[k], width, size, w->plane[0]);
     }
     if (wr.full) return 0;
     if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
@@ -7438,11 +7498,12 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
     bsn_record record, begun;
+    bsn_classes t;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
     if (c->role) {
         uint8_t both[BSN_IDS_SIZE];
-        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any);
+        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, &t);
         ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
         ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
         ids->same = same && !c->plain;
@@ -7454,7 +7515,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any, &t);
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
@@ -7479,8 +7540,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
-            size = bsn_encode_classed(w, c, &record, body, end, elements, ids->cell, n, any);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, &t);
+            size = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any, &t);
         }
     }
     if (!size) {
