@@ -1005,6 +1005,9 @@ struct bitsnap_kernels {
     uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
     void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
+    /* exact, of words of 2 bytes: the lesser of words[i] >> shift, below 16, and limit, 255 at most; the twin is bsn_words_least, null
+     * where there is none */
+    void (*words_least)(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit);
     /* exact, of words of 4 bytes, n at most BSN_CHUNK; the twin is bsn_words_split, null where there is none */
     uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
     /* the reverse, exact, of shifts below 8; the twin is bsn_words_join */
@@ -4653,6 +4656,14 @@ BSN_INLINE void bsn_words_least(uint8_t *symbols, const uint8_t *words, size_t n
 }
 #undef BSN_LEAST
 
+static void bsn_least(const bitsnap_kernels *kernels, uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift, unsigned limit,
+                      unsigned width)
+{
+    const size_t whole = width == 2 && kernels->words_least ? n & ~(size_t)63 : 0;
+    if (whole) kernels->words_least(symbols, words, whole / 64, shift, limit);
+    BSN_WIDTHS(width, bsn_words_least, (symbols + whole, words + whole * width, n - whole, shift, limit));
+}
+
 /* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64: most words are below 255. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
@@ -4666,7 +4677,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
         BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
         return;
     }
-    BSN_WIDTHS(width, bsn_words_least, (room, words, n, shift, 255));
+    bsn_least(kernels, room, words, n, shift, 255, width);
     memset(x->count, 0, 256 * sizeof *x->count);
     kernels->histogram(x->count, room, n, x->tables);
     memcpy(fine, x->count, 255 * sizeof *fine);
@@ -4868,7 +4879,7 @@ static size_t bsn_words_escape(const bitsnap_kernels *kernels, uint8_t *symbols,
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         size_t some;
-        BSN_WIDTHS(width, bsn_words_least, (symbols + i, words + i * width, m, shift, limit));
+        bsn_least(kernels, symbols + i, words + i * width, m, shift, limit, width);
         bsn_mask_above(kernels, mask, symbols + i, m, limit - 1);
         some = kernels->count(mask, m);
         kernels->partition(width, words + i * width, m, mask, NULL, escaped);
@@ -4941,9 +4952,14 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             uint64_t all = 0;
             for (i = 0; i < n; i += BSN_CHUNK) {
                 const size_t m = bsn_min(BSN_CHUNK, n - i);
-                if (size == 4 && w->kernels->words_split)
+                if (size == 4 && w->kernels->words_split) {
                     all |= w->kernels->words_split(symbols + i, bytes, words + 4 * i, m, plan.shift);
-                else BSN_WIDTHS(size, all |= bsn_words_split, (symbols + i, bytes, words + i * size, m, plan.shift));
+                } else if (plan.unsure) {
+                    BSN_WIDTHS(size, all |= bsn_words_split, (symbols + i, bytes, words + i * size, m, plan.shift));
+                } else { /* symbols with escapes are left to bsn_words_escape */
+                    if (!plan.limit) bsn_least(w->kernels, symbols + i, words + i * size, m, plan.shift, 255, size);
+                    if (mask) BSN_WIDTHS(size, bsn_words_byte, (bytes, words + i * size, m, plan.shift / 8, mask));
+                }
                 if (mask) bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
             if (mask) w->at += bsn_bits_size(mask, n);
@@ -10377,6 +10393,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

@@ -550,6 +550,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
     NULL
 };
 
@@ -1606,6 +1607,17 @@ static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint
     }
 }
 
+static BSN_AVX2 void bsn_avx2_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit)
+{
+    const __m256i most = _mm256_set1_epi16((short)limit);
+    const __m128i down = _mm_cvtsi32_si128((int)shift);
+    for (groups *= 2; groups; groups--, words += 64, symbols += 32) {
+        const __m256i x = _mm256_min_epu16(_mm256_srl_epi16(BSN_LOAD256(words), down), most);
+        const __m256i y = _mm256_min_epu16(_mm256_srl_epi16(BSN_LOAD256(words + 32), down), most);
+        BSN_STORE256(symbols, _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8));
+    }
+}
+
 /* The lowest bytes of 32 words. Packs work on lanes of 16 bytes alone: dwords are put in order at the end. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m256i d, __m256i mask)
 {
@@ -2198,6 +2210,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_deal,
     bsn_avx2_subtract,
     bsn_avx2_census,
+    bsn_avx2_words_least,
     bsn_avx2_words_split,
     bsn_avx2_words_join,
     bsn_avx2_log_codes,
@@ -3526,6 +3539,14 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
+static BSN_AVX512 void bsn_avx512_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit)
+{
+    const __m512i most = _mm512_set1_epi16((short)limit);
+    const __m128i down = _mm_cvtsi32_si128((int)shift);
+    for (groups *= 2; groups; groups--, words += 64, symbols += 32)
+        BSN_STORE256(symbols, _mm512_cvtepi16_epi8(_mm512_min_epu16(_mm512_srl_epi16(_mm512_loadu_si512(words), down), most)));
+}
+
 /* The lowest bytes of 64 words. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
 {
@@ -4152,6 +4173,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_deal,
     bsn_avx512_subtract,
     bsn_avx512_census,
+    bsn_avx512_words_least,
     bsn_avx512_words_split,
     bsn_avx512_words_join,
     bsn_avx512_log_codes,
@@ -4878,6 +4900,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
+    NULL,
     NULL,
     NULL,
     NULL,

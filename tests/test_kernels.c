@@ -1243,6 +1243,28 @@ static void log_join(void)
 }
 
 /* Symbols and low bits of words, at the end of a page, and back. */
+static void words_least(void)
+{
+    static const uint8_t limits[] = { 255, 127, 63, 31, 15, 1 };
+    unsigned shift, l;
+    size_t groups, i;
+    if (!kernels->words_least) return;
+    for (groups = 0; groups <= 17; groups++)
+        for (shift = 0; shift < 16; shift++)
+            for (l = 0; l < sizeof limits; l++) {
+                uint8_t *words = at_end(0, 128 * groups, groups & 1), *symbols = place(1, 64 * groups, l & 1), *expected = spare[0];
+                for (i = 0; i < 64 * groups; i++) {
+                    const uint16_t x = (uint16_t)((test_random() & 0xFFFF) >> test_below(16));
+                    memcpy(words + 2 * i, &x, 2);
+                }
+                mark(symbols, 64 * groups, l & 1);
+                kernels->words_least(symbols, words, groups, shift, limits[l]);
+                bsn_words_least(expected, words, 64 * groups, shift, limits[l], 2);
+                CHECK(marked(symbols, 64 * groups, l & 1), "%s: words_least writes too far, %zu groups", kernels->name, groups);
+                CHECK(!memcmp(symbols, expected, 64 * groups), "%s: words_least %u of %u, %zu groups", kernels->name, limits[l], shift, groups);
+            }
+}
+
 static void words_split(void)
 {
     static const size_t lengths[] = { 0, 1, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 4096 };
@@ -1380,7 +1402,7 @@ static void tables(void)
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { words_split(); cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
-#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); }
+#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_least(); }
 
 CLASSES(scalar)
 CASES(bmi2)
