@@ -1005,8 +1005,8 @@ struct bitsnap_kernels {
     uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
     void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
-    /* exact, of words of 2 bytes: the lesser of words[i] >> shift, below 16, and limit, 255 at most; the twin is bsn_words_least, null
-     * where there is none */
+    /* exact, of words of 2 bytes: the lesser of words[i] >> shift, below 16, and limit, 255 at most; the twin is
+     * bsn_words_least, null where there is none */
     void (*words_least)(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit);
     /* exact, of words of 4 bytes, n at most BSN_CHUNK; the twin is bsn_words_split, null where there is none */
     uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
@@ -4189,6 +4189,7 @@ struct bsn_census {
     uint64_t best[BSN_CLASSES + 1][257]; /* bits of the first so many used symbols in so many classes */
     uint16_t from[BSN_CLASSES + 1][257];
     uint8_t symbol[256];                 /* those used */
+    bsn_classes classes;                 /* as they have been chosen */
     unsigned tokens;                     /* from this one on there are none */
     unsigned width;
     bsn_exponent exponent;
@@ -4630,46 +4631,47 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
-/* symbols[i] = the lesser of words[i] >> shift and limit, 64 at a time in memory of their own, so that compilers make vectors */
+/* symbols[i] = the lesser of words[i] >> shift and limit, by way of memory of their own, so that compilers make vectors */
 #define BSN_LEAST(T)                                                                                  \
-    {                                                                                                 \
-        T x[64];                                                                                      \
-        memcpy(x, words + i * sizeof(T), m * sizeof(T));                                              \
-        for (j = 0; j < 64; j++) {                                                                    \
-            const T y = (T)(x[j] >> shift);                                                           \
+    for (; i < n; i += m) {                                                                           \
+        m = bsn_min(64, n - i);                                                                       \
+        for (j = 0; j < 64 && m == 64; j++) {                                                         \
+            const T y = (T)((T)bsn_element_load(words + (i + j) * width, width) >> shift);            \
             least[j] = (uint8_t)(y < limit ? y : limit);                                              \
         }                                                                                             \
+        for (j = 0; j < m && m < 64; j++) {                                                           \
+            const T y = (T)((T)bsn_element_load(words + (i + j) * width, width) >> shift);            \
+            least[j] = (uint8_t)(y < limit ? y : limit);                                              \
+        }                                                                                             \
+        memcpy(symbols + i, least, m);                                                                \
     }
 
 BSN_INLINE void bsn_words_least(uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
 {
     uint8_t least[64];
-    size_t i, j;
-    for (i = 0; i < n; i += 64) {
-        const size_t m = bsn_min(64, n - i);
-        if (width == 1) BSN_LEAST(uint8_t)
-        else if (width == 2) BSN_LEAST(uint16_t)
-        else if (width == 4) BSN_LEAST(uint32_t)
-        else BSN_LEAST(uint64_t)
-        memcpy(symbols + i, least, m);
-    }
+    size_t i = 0, j, m;
+    if (width == 1) BSN_LEAST(uint8_t)
+    else if (width == 2) BSN_LEAST(uint16_t)
+    else if (width == 4) BSN_LEAST(uint32_t)
+    else BSN_LEAST(uint64_t)
 }
 #undef BSN_LEAST
 
-static void bsn_least(const bitsnap_kernels *kernels, uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift, unsigned limit,
-                      unsigned width)
+static void bsn_least(const bitsnap_kernels *kernels, uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift,
+                      unsigned limit, unsigned width)
 {
     const size_t whole = width == 2 && kernels->words_least ? n & ~(size_t)63 : 0;
     if (whole) kernels->words_least(symbols, words, whole / 64, shift, limit);
     BSN_WIDTHS(width, bsn_words_least, (symbols + whole, words + whole * width, n - whole, shift, limit));
 }
 
-/* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64: most words are below 255. */
+/* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64 and
+ * a mask of a chunk: most words are below 255. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
 {
     uint32_t *fine = x->tables;
-    uint8_t mask[BSN_CHUNK / 8];
+    uint8_t *mask;
     size_t i, j, m;
     memset(beyond, 0, 65 * sizeof *beyond);
     if (!room) {
@@ -4677,6 +4679,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
         BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
         return;
     }
+    mask = room + n + 64;
     bsn_least(kernels, room, words, n, shift, 255, width);
     memset(x->count, 0, 256 * sizeof *x->count);
     kernels->histogram(x->count, room, n, x->tables);
@@ -4736,13 +4739,14 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. `room`: null, or n + 64 bytes. */
+ * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. `room`: as
+ * in bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
         unsigned size, unsigned used, unsigned times, const uint32_t *lengths, uint8_t *room)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, 0, BSN_NEVER };
-    uint32_t length[65], beyond[65], escape[65], *count = x->weight, *fine = x->tables, sum;
+    uint32_t length[65], beyond[65], *escape = x->mask_count, *count = x->weight, *fine = x->tables, sum; /* not in use else */
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0;
     if (!lengths && size > 1 && !room) {
@@ -4775,7 +4779,8 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (size == 1 || (least >= cut && longest <= 11 + cut && !lengths)) { /* without what stands apart in any case; log2(BSN_FINE) is 11 */
+    if (size == 1 || (least >= cut && longest <= 11 + cut && !lengths)) {
+        /* without what stands apart in any case; log2(BSN_FINE) is 11 */
         (void)bsn_fold(fine, size == 1 ? 256 : BSN_FINE, least - cut);
     } else if (least || lengths || cut) { /* again */
         bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
@@ -4791,7 +4796,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
         unsigned kinds[6];
         uint32_t outside = 0;
         if (j) end = bsn_fold(fine, end, 1);
-        memset(escape, 0, sizeof escape);
+        memset(escape, 0, 65 * sizeof *escape);
         memcpy(count, fine, 256 * sizeof *count);
         for (i = 256; i < end; i++)
             if (fine[i]) escape[bsn_log2(i - 255)] += fine[i];
@@ -7240,7 +7245,8 @@ static void bsn_classes_start(bsn_work *w, const bsn_context *c, bsn_classes *t,
     for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
 }
 
-static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n, bsn_classes *t)
+static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n,
+                               bsn_classes *t)
 {
     bsn_census *x = bsn_census_place(w, c);
     uint8_t *words = bsn_list_of(w, c, n, 0), borders[BSN_CLASSES] = { 0 };
@@ -7283,11 +7289,12 @@ BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
  * have. Where classes are sampled the words are dealt out. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
-                          int hash, uint64_t *any, bsn_classes *t)
+                          int hash, uint64_t *any)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
     const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
     bsn_census *x = bsn_census_place(w, c);
+    bsn_classes *t = &x->classes;
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
     size_t i, waiting = 0;
@@ -7384,15 +7391,16 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
 }
 
 /* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already where
- * t has classes, and have no bits but `any`; 0 where it has no room. */
+ * there are classes, and have no bits but `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *elements, const bsn_ids *ids, size_t n, uint64_t any, bsn_classes *t)
+                                 const uint8_t *elements, const bsn_ids *ids, size_t n, uint64_t any)
 {
     const unsigned width = c->width, most = bsn_most_classes(c, n), base_width = bsn_dtypes[c->base_dtype].width;
+    bsn_census *census = bsn_census_place(w, c);
+    bsn_classes *t = &census->classes;
     const int sampled = t->count > 0;
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *list[BSN_CLASSES], *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
-    bsn_census *census = bsn_census_place(w, c);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
     uint32_t length[65];
     unsigned k, s;
@@ -7514,12 +7522,11 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
     bsn_record record, begun;
-    bsn_classes t;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
     if (c->role) {
         uint8_t both[BSN_IDS_SIZE];
-        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, &t);
+        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any);
         ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
         ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
         ids->same = same && !c->plain;
@@ -7531,7 +7538,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     }
     begun = record;
     if (c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any, &t);
+        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
@@ -7556,8 +7563,8 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, &t);
-            size = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any, &t);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
+            size = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
         }
     }
     if (!size) {

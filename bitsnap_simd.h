@@ -3551,7 +3551,8 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
-static BSN_AVX512 void bsn_avx512_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit)
+static BSN_AVX512 void bsn_avx512_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift,
+                                              unsigned limit)
 {
     const __m512i most = _mm512_set1_epi16((short)limit);
     const __m128i down = _mm_cvtsi32_si128((int)shift);
