@@ -4871,7 +4871,8 @@ BSN_INLINE uint64_t bsn_words_split(uint8_t *symbols, uint8_t *low, const uint8_
 BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
 {
     size_t i;
-    for (i = 0; i < n; i++) bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
+    for (i = 0; i < n; i++)
+        bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
 }
 
 /* The symbols of words, and the words that escape, one behind the other in their place; returns how many do. `room` has a mask and
@@ -4926,9 +4927,9 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
             w->counted = 0;
-            plan = w->plan                            ? *w->plan
-                 : w->sampled && n >= 16384 && !level ? bsn_plan_sampled(w->lists, words, n, width, symbols)
-                                                      : bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, lengths, symbols);
+            if (w->plan) plan = *w->plan;
+            else if (w->sampled && n >= 16384 && !level) plan = bsn_plan_sampled(w->lists, words, n, width, symbols);
+            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, lengths, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -7390,8 +7391,8 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already where
- * there are classes, and have no bits but `any`; 0 where it has no room. */
+/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already
+ * where there are classes, and have no bits but `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                  const uint8_t *elements, const bsn_ids *ids, size_t n, uint64_t any)
 {

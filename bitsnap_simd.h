@@ -3350,7 +3350,8 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p
         return _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
     }
     default:
-        for (i = 0; i < 8; i++) _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
+        for (i = 0; i < 8; i++)
+            _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
         return _mm512_loadu_si512(part);
     }
 }
