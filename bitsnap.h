@@ -615,18 +615,21 @@ extern "C" {
 #define BSN_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BSN_FUNCTION static __attribute__((unused, noinline))
 #define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
+#define BSN_PREFETCH_NEAR(p) __builtin_prefetch(p, 0, 3)
 #elif defined(_MSC_VER)
 #define BSN_INLINE static __forceinline
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
 #define BSN_PREFETCH(p) ((void)(p))
+#define BSN_PREFETCH_NEAR(p) ((void)(p))
 #else
 #define BSN_INLINE static
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
+#define BSN_PREFETCH_NEAR(p) ((void)(p))
 #endif
 
 #if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__)
@@ -768,6 +771,13 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
+/* The same to the first level: of lines that will be written next. */
+BSN_INLINE void bsn_prefetch_near(const uint8_t *p, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) BSN_PREFETCH_NEAR(p + i);
+}
+
 /* memcpy past the caches, where the machine can: for what is more than they hold, and is not read again soon. It would
  * push out everything else, and every line would be read before it is written. bsn_streamed stands between the last one
  * and what tells others that the bytes are there. */
@@ -876,12 +886,14 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
 typedef struct bsn_node {
     const uint8_t *list[4]; /* cursors into the lists of the children, in slot order */
     const uint8_t *planes;  /* plane j at planes + j * stride; plane 0 holds the first bit of a path */
-    size_t stride;
+    size_t stride;          /* of the two behind a chained one: bits of their planes that have been used */
     size_t count;           /* elements that pass the node */
     uint8_t *out;           /* where the merged list goes */
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
+    uint8_t follows;        /* 1: it is the only list of the node before it, and both have one leaf */
+    uint8_t chained;        /* 1: it and the two behind it, which follow, are merged at once */
 } bsn_node;
 
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
@@ -984,6 +996,9 @@ struct bitsnap_kernels {
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
+    /* node_merge of a node that is chained; may read 64 bytes behind planes. n = 0 asks: returns 0 where the machine does not
+     * have it; null: it never has. */
+    int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
     void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
     /* split, bits_take, hash and window at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
@@ -2949,12 +2964,42 @@ static const uint8_t *bsn_take(bsn_reader *r, size_t size)
     return copy;
 }
 
-static void bsn_run_nodes(bsn_reader *r, unsigned from)
+BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-    while (r->nodes > from) {
-        bsn_node *node = &r->lists->node[--r->nodes];
-        if (node->bits) r->kernels->node_merge(node, 0, node->count, node->out);
-        else memset(node->out, node->leaf[0], node->count);
+    if (node->chained) r->kernels->chain(node, first, n, out);
+    else if (node->bits) r->kernels->node_merge(node, first, n, out);
+    else memset(out, node->leaf[0], n);
+}
+
+/* Three nodes in a row, of which each has a leaf and the next one, are merged at once where the table can. The first one
+ * gets leaves and list of all. */
+static void bsn_chain_nodes(const bsn_reader *r, unsigned from)
+{
+    unsigned i = from;
+    if (!r->kernels->chain || !r->kernels->chain(NULL, 0, 0, NULL)) return;
+    while (i + 2 < r->nodes) {
+        bsn_node *node = &r->lists->node[i];
+        if (node[1].follows && node[2].follows) {
+            node->chained = 1;
+            node->leaf[1] = node[1].leaf[0];
+            node->leaf[2] = node[2].leaf[0];
+            node->list[0] = node[2].list[0];
+            node[1].stride = node[2].stride = 0;
+            i += 3;
+        } else i++;
+    }
+}
+
+/* Merges the nodes noted from `from` on, but not those before `until`; the children come behind their parents. */
+static void bsn_run_nodes(bsn_reader *r, unsigned from, unsigned until)
+{
+    bsn_chain_nodes(r, from);
+    while (r->nodes > until) {
+        const unsigned i = --r->nodes;
+        bsn_node *node = &r->lists->node[i];
+        if (i > from && node[-1].chained) continue;
+        if (i > from + 1 && node[-2].chained) continue;
+        bsn_run_node(r, node, 0, node->count, node->out);
     }
 }
 
@@ -2971,6 +3016,7 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
     node->count = item->count;
     node->bits = (uint8_t)bits;
     node->lists = (uint8_t)lists;
+    node->follows = r->nodes > 0 && item->parent == r->nodes - 1 && 8 * bits + lists == 9 && 8 * node[-1].bits + node[-1].lists == 9;
     r->nodes++;
     return node;
 }
@@ -3160,7 +3206,7 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
     bsn_node *node;
     if (!mask) {
         mask = r->lists->node[item->mark].out;
-        bsn_run_nodes(r, item->mark);
+        bsn_run_nodes(r, item->mark, item->mark);
     }
     r->raw = NULL;
     node = bsn_note_node(r, item, 1, item->kind == BSN_LIST_SPLIT2 ? 2 : 1);
@@ -3204,7 +3250,7 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
         else if (item.type == BSN_ITEM_RAW) bsn_parse_raw(r, &item);
         else top = bsn_parse_list(r, top, &item);
     }
-    if (!r->rule && !r->raw) bsn_run_nodes(r, 1);
+    if (!r->rule && !r->raw) bsn_run_nodes(r, 0, 1);
     r->nodes = 0;
     r->kept = kept; /* stays readable until the next list is read */
 }
@@ -3215,8 +3261,7 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
 {
     bsn_node *node = &r->lists->node[0];
     if (r->raw) return r->raw + first;
-    if (node->bits) r->kernels->node_merge(node, first, n, out);
-    else memset(out, node->leaf[0], n);
+    bsn_run_node(r, node, first, n, out);
     return out;
 }
 
@@ -7709,7 +7754,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
     /* what lies ahead is better asked for a little at a time */
-    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, 1024) : c->kernels->chunk,
+    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, c->kernels->finish ? 1024 : 2048 / c->width) : c->kernels->chunk,
             ahead = (size_t)(d->end - d->body) / d->n + 1;
     const uint8_t *plane[8], *symbols;
     bsn_finish finish;
@@ -7720,6 +7765,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
+    if (!c->kernels->finish) d->sink->stream = 0; /* lines that are asked for ahead wait less than those that go past the caches */
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -7734,7 +7780,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
-    finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
+    finish.node = r.raw || !r.lists->node[0].bits || r.lists->node[0].chained ? NULL : &r.lists->node[0];
     finish.field = &y.field;
     for (i = 0; i < d->n; i += chunk) {
         const size_t m = bsn_min(chunk, d->n - i);
@@ -7779,6 +7825,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             for (k = 0; k < y.planes; k++)
                 bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
                               y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
+        /* where the next elements will go; not with what is read, as both at once would fill all places for loads */
+        if (c->large && !c->kernels->finish && out && out != w->elements) bsn_prefetch_near(out + m * c->width, m * c->width);
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
         if (y.planes > top) {
@@ -10391,6 +10439,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL,

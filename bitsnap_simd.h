@@ -539,6 +539,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
@@ -1241,6 +1242,54 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 #define BSN_CALL(k, lists) bsn_avx2_merge_node(node, first, n, out, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
+}
+
+/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
+{
+    const uint8_t *p = plane + (*used >> 3);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set);
+    uint64_t x = bsn_load64(p) >> shift;
+    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
+    *used += c;
+    return _pdep_u64(x, set);
+}
+
+/* Chained nodes: the planes of the second and third one are brought to the places of the elements, where they make a node
+ * of four slots. */
+static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    const uint8_t *plane, *list;
+    __m256i leaf, one = _mm256_set1_epi8(1);
+    size_t used[2], i;
+    unsigned half, j;
+    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
+    BSN_OPAQUE("+x", one);
+    leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
+    plane = node->planes + first / 8;
+    list = node->list[0];
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) used[j] = node[1 + j].stride;
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        const uint64_t a = bsn_load64(plane), b = bsn_avx2_deposit(node[1].planes, &used[0], a);
+        const uint64_t c = bsn_avx2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
+        __m256i y[2];
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            const __m256i s1 = bsn_avx2_spread(b, half, one), s0 = bsn_avx2_spread(low, half, one);
+            const __m256i x = _mm256_shuffle_epi8(leaf, _mm256_add_epi8(_mm256_add_epi8(s1, s1), s0));
+            const uint32_t m = (uint32_t)(c >> 32 * half);
+            const __m256i window = bsn_avx2_window(list, bsn_x86_ones(m & 0xFFFF));
+            y[half] = _mm256_or_si256(x, bsn_avx2_expand(window, _mm256_and_si256(s1, s0), one));
+            list += bsn_x86_ones(m);
+        }
+        BSN_STORE256(out, y[0]);
+        BSN_STORE256(out + 32, y[1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
+    node->list[0] = list;
+    return 1;
 }
 
 /* Planes by movemask and doubling, lists by picking, 8 at a time. */
@@ -2201,6 +2250,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_node_fork,
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
+    bsn_avx2_chain,
     bsn_avx2_window16,
     NULL,
     NULL,
@@ -4178,6 +4228,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_fork,
     bsn_avx512_node_counts,
     bsn_avx512_finish,
+    NULL,
     bsn_avx512_window16,
     bsn_avx512_start,
     bsn_avx512_deal,
@@ -4904,6 +4955,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
+    NULL,
     NULL,
     NULL,
     NULL,

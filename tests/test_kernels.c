@@ -568,6 +568,59 @@ static void merge_node_case(unsigned k, unsigned lists, size_t n)
     }
 }
 
+/* three nodes of a leaf and a list, each the list of the one before */
+static void chain_case(size_t n)
+{
+    size_t size = n, i, m;
+    uint8_t *out, *list;
+    bsn_node start[3], a[3];
+    unsigned j;
+    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
+    memset(start, 0, sizeof start);
+    for (j = 0; j < 3; j++) {
+        static const uint8_t kinds[8] = { RANDOM, RANDOM, DENSE, SPARSE, DENSE, RUNS, ZEROS, ONES };
+        const size_t bytes = (size + 7) / 8;
+        uint8_t *planes = at_end(2 + j, bytes, 64);
+        fill(planes, bytes, kinds[test_below(8)]);
+        if (size % 8) planes[size / 8] = (uint8_t)(planes[size / 8] & ((1u << size % 8) - 1));
+        fill(planes + bytes, 64, RANDOM);
+        start[j].planes = planes;
+        start[j].stride = bytes;
+        start[j].count = size;
+        start[j].bits = start[j].lists = 1;
+        start[j].leaf[0] = (uint8_t)test_random();
+        size = scalar->count(planes, size);
+    }
+    list = at_end(5, size, SLACK);
+    fill(list, size, RANDOM);
+    memcpy(a, start, sizeof a);
+    a[2].list[0] = list;
+    a[1].list[0] = spare[2];
+    a[0].list[0] = spare[3];
+    scalar->node_merge(&a[2], 0, a[2].count, spare[2]);
+    scalar->node_merge(&a[1], 0, a[1].count, spare[3]);
+    scalar->node_merge(&a[0], 0, n, spare[1]);
+    start[0].list[0] = list;
+    start[0].leaf[1] = start[1].leaf[0];
+    start[0].leaf[2] = start[2].leaf[0];
+    start[1].stride = start[2].stride = 0;
+    start[0].chained = 1;
+    for (j = 0; j < 3; j++) { /* at once; in place; in pieces, each to the same place */
+        memcpy(a, start, sizeof a);
+        out = at_end(1, n, SLACK);
+        if (j == 1) {
+            memcpy(out + n - size, list, size);
+            a[0].list[0] = out + n - size;
+        }
+        for (i = 0; i < n; i += m) {
+            m = j < 2 ? n : bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
+            if (j == 2) out = at_end(1, m, SLACK);
+            CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
+            CHECK(!memcmp(out, spare[1] + i, m), "%s: chain of %zu, %u: %zu from %zu", kernels->name, n, j, m, i);
+        }
+    }
+}
+
 static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
 {
     const size_t stride = (n + 7) / 8;
@@ -808,6 +861,8 @@ static void node_merge(void)
     for (j = 0; j < 18; j++)
         for (i = 1; i < LENGTHS; i++)
             for (r = 0; r < (length_at(i) > 4096 ? 2u : 6u); r++) merge_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
+    for (i = 1; i < LENGTHS; i++)
+        for (r = 0; r < 12; r++) chain_case(length_at(i));
 }
 
 /* map and fork at once against the two */
