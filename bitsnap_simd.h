@@ -854,12 +854,26 @@ static BSN_AVX2 void bsn_avx2_compare(unsigned width, uint8_t *mask, const uint8
     }
 }
 
+/* Two rows exchange their words, and their bytes, see below. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_words(__m256i *a, __m256i *b)
+{
+    const __m256i x = *a, y = *b;
+    *a = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
+    *b = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_exchange(__m256i *a, __m256i *b)
+{
+    const __m256i low = _mm256_set1_epi16(0x00FF), x = *a, y = *b;
+    *a = _mm256_or_si256(_mm256_and_si256(low, x), _mm256_slli_epi16(y, 8));
+    *b = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
+}
+
 /* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds the elements
  * of part q, row k of the other is plane k. Rows whose numbers differ in one bit exchange the dwords (words, bytes)
  * whose places differ in that bit; so the same steps lead there and back. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_transpose(__m256i v[8], unsigned width)
 {
-    const __m256i low = _mm256_set1_epi16(0x00FF);
     unsigned i;
     BSN_UNROLL
     for (i = 0; i < width; i++) {
@@ -869,19 +883,23 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_transpose(__m256i v[8], unsigned width)
         v[i ^ 4] = _mm256_blend_epi32(_mm256_srli_epi64(x, 32), y, 0xAA);
     }
     BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m256i x = v[i], y = v[i ^ 2];
-        if (width < 4 || (i & 2)) continue;
-        v[i] = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
-        v[i ^ 2] = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
-    }
+    for (i = 0; i < width; i++)
+        if (width >= 4 && !(i & 2)) bsn_avx2_exchange_words(&v[i], &v[i ^ 2]);
     BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m256i x = v[i], y = v[i ^ 1];
-        if (width < 2 || (i & 1)) continue;
-        v[i] = _mm256_or_si256(_mm256_and_si256(low, x), _mm256_slli_epi16(y, 8));
-        v[i ^ 1] = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
-    }
+    for (i = 0; i < width; i++)
+        if (width >= 2 && !(i & 1)) bsn_avx2_exchange(&v[i], &v[i ^ 1]);
+}
+
+/* The upper two planes of elements whose symbol is the top byte and whose sign is bit 7 of the next, exchanged and brought to
+ * their places: of each word one byte times 128, negative and subtracted, as the factors are signed; and the other byte, whose
+ * sign is spread to bit 15. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
+{
+    const __m256i rest = _mm256_set1_epi16((short)0x807F), x = *top, y = *below;
+    const __m256i even = _mm256_maddubs_epi16(x, _mm256_set1_epi16(0x0080));
+    const __m256i odd = _mm256_maddubs_epi16(x, _mm256_set1_epi16((short)0x8000));
+    *below = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), rest), even);
+    *top = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(y, 8), rest), odd);
 }
 
 /* Half a group at a time. In a plane, shifts of words move bits between bytes as they do in bytes, and what crosses
@@ -951,12 +969,21 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
         if (kind == BSN_FIELD_INSIDE) {
             const __m256i x = v[top], y = _mm256_sll_epi16(x, shift);
             v[top] = bsn_avx2_select(low, x, bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m256i x = v[top], y = v[below];
-            v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
-            v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
         }
-        bsn_avx2_transpose(v, width);
+        if (kind == BSN_FIELD_ACROSS && width < 8) {
+            bsn_avx2_join_across(&v[below], &v[top]);
+            BSN_UNROLL
+            for (j = 0; j < below; j += 2) bsn_avx2_exchange(&v[j], &v[j + 1]);
+            BSN_UNROLL
+            for (j = 0; j < below; j++) bsn_avx2_exchange_words(&v[j], &v[j + 2]);
+        } else {
+            if (kind == BSN_FIELD_ACROSS) {
+                const __m256i x = v[top], y = v[below];
+                v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
+                v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
+            }
+            bsn_avx2_transpose(v, width);
+        }
         BSN_UNROLL
         for (j = 0; j < width; j++) {
             if (kind != BSN_FIELD_WIDE) break;
