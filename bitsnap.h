@@ -688,8 +688,10 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
  * the target's baseline is), else one. Operators work on all lanes alike. */
 #if defined(__GNUC__) || defined(__clang__)
 typedef uint64_t bsn_wide __attribute__((vector_size(16)));
+#define BSN_WIDE_LANES 2
 #else
 typedef uint64_t bsn_wide;
+#define BSN_WIDE_LANES 1
 #endif
 #if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #define BSN_SSE2 1
@@ -707,6 +709,30 @@ BSN_INLINE bsn_wide bsn_wide_load(const void *p)
 }
 
 BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
+
+/* x in all lanes */
+BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
+{
+#if BSN_WIDE_LANES == 2
+    const bsn_wide all = { x, x };
+    return all;
+#else
+    return x;
+#endif
+}
+
+/* lanes as little-endian numbers */
+BSN_INLINE void bsn_wide_put(uint8_t *p, bsn_wide x)
+{
+#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
+    bsn_store64(p, x[0]);
+    bsn_store64(p + 8, x[1]);
+#elif BSN_BIG_ENDIAN
+    bsn_store64(p, x);
+#else
+    bsn_wide_store(p, x);
+#endif
+}
 
 /* the lower half of each lane, times its upper half */
 BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
@@ -1366,6 +1392,36 @@ BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
     x ^= (x ^ (x << 16)) & bsn_move2[m];
     x ^= (x ^ (x << 8)) & bsn_move1[m];
     return x & bsn_spread[m];
+}
+
+/* what a table says of a byte of m for each lane of a wide word */
+BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
+{
+#if BSN_WIDE_LANES == 2
+    const bsn_wide x = { table[m & 255], table[m >> 8 & 255] };
+    return x;
+#else
+    return table[m & 255];
+#endif
+}
+
+/* The next bytes of a list to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
+BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
+{
+#if BSN_WIDE_LANES == 2
+    bsn_wide x = { bsn_load64(list), bsn_load64(list + bsn_ones_in[m & 255]) };
+#else
+    bsn_wide x = bsn_load64(list);
+#endif
+    x ^= (x ^ (x << 32)) & bsn_wide_look_up(bsn_move4, m);
+    x ^= (x ^ (x << 16)) & bsn_wide_look_up(bsn_move2, m);
+    return x ^ ((x ^ (x << 8)) & bsn_wide_look_up(bsn_move1, m));
+}
+
+/* how many of the bits of m that choose bytes of a wide word are set */
+BSN_INLINE unsigned bsn_wide_ones(uint64_t m)
+{
+    return bsn_ones_in[m & 255] + (BSN_WIDE_LANES == 2 ? bsn_ones_in[m >> 8 & 255] : 0u);
 }
 
 /* the bytes whose bit is set, in order, to the low end; rubbish above */
@@ -2597,99 +2653,110 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
     return m;
 }
 
-/* Of 64 elements at most so many are moved one by one; where there are more, 8 at a time are cheaper. */
-#define BSN_FEW 28
+/* Of 64 elements at most so many are moved one by one; where there are more, all of them at once are cheaper. */
+#define BSN_FEW 28       /* taken out */
+#define BSN_FEW_PLACED 8 /* put in, of each list */
 
-/* A list's part of a group of 64: its next elements go to the places of `out` whose bit is set in m; these hold 0.
- * Returns how many there are. */
+/* A list's part of a group of 64: its next elements go to the places of `out` whose bit is set in m. Returns how many
+ * there are. Six at a time, as the number cannot be predicted; those too many go to place 63, which is what comes out when
+ * no bit is left, and whose true element is kept apart until the whole group is done. */
 BSN_INLINE size_t bsn_scalar_place(uint8_t *out, const uint8_t *list, uint64_t m, uint8_t *last)
 {
     const unsigned n = bsn_popcount(m);
+    uint64_t left = m;
     unsigned i;
-    if (n <= BSN_FEW) {
-        /* Six at a time, as the number cannot be predicted; those too many go to place 63, which is what comes out when
-         * no bit is left, and whose true element is kept apart until the whole group is done. */
-        uint64_t left = m;
 #define BSN_PLACE(j)                                                                                  \
     out[bsn_lowest_bit(left | UINT64_C(1) << 63)] = list[i + j];                                      \
     left &= left - 1;
-        for (i = 0; i < n; i += 6) {
-            BSN_PLACE(0) BSN_PLACE(1) BSN_PLACE(2) BSN_PLACE(3) BSN_PLACE(4) BSN_PLACE(5)
-        }
-#undef BSN_PLACE
-        if (m >> 63) *last = list[n - 1];
-    } else {
-        uint64_t x = 0;
-        BSN_UNROLL
-        for (i = 0; i < 64; i += 8) {
-            const unsigned set = (unsigned)(m >> i) & 0xFFu;
-            x = bsn_expand8(bsn_load64(list), set);
-            bsn_store64(out + i, bsn_load64(out + i) | x);
-            list += bsn_ones_in[set];
-        }
-        if (m >> 63) *last = (uint8_t)(x >> 56);
+    for (i = 0; i < n; i += 6) {
+        BSN_PLACE(0) BSN_PLACE(1) BSN_PLACE(2) BSN_PLACE(3) BSN_PLACE(4) BSN_PLACE(5)
     }
+#undef BSN_PLACE
+    if (m >> 63) *last = list[n - 1];
     return n;
 }
 
-/* 64 elements at a time: the leaves are chosen by masks, 8 at once, then the lists' elements are put in. `k` and `lists`
- * are constants where this is inlined, so that a node costs what it holds and no more. */
+/* The symbols of the first elements of a group, as many as a wide word has bytes: planes choose between neighbours, first
+ * between slots that differ in the last bit. Lists are slots, too: their next elements are brought to their places, with
+ * rubbish elsewhere. */
+BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k, unsigned lists)
+{
+    bsn_wide v[16];
+    unsigned q, j;
+    BSN_UNROLL
+    for (j = 0; j < (1u << k) - lists; j++) v[j] = leaf[j];
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const unsigned slot = (1u << k) - lists + j;
+        const uint64_t m = bsn_slot_mask(k, slot, w[0], w[1], w[2], w[3]);
+        v[slot] = bsn_wide_expand(list[j], m);
+        list[j] += bsn_wide_ones(m);
+    }
+    BSN_UNROLL
+    for (q = k; q-- > 0;) {
+        const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
+        BSN_UNROLL
+        for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
+    }
+    return v[0];
+}
+
+/* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
+ * more. A list that is merged in place ends where `out` ends, and no more of it is left than places: so what has not been
+ * read is never behind what is written next. */
 BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
                                       unsigned lists)
 {
     const unsigned slots = 1u << k;
     const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
     const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
-    uint64_t leaf[16];
+    const uint8_t *list[4] = { NULL, NULL, NULL, NULL };
+    bsn_wide leaf[16];
     uint8_t held[64], last;
     size_t i, end = first + n;
-    unsigned j, q;
-    for (j = 0; j < slots; j++) leaf[j] = node->leaf[j] * BSN_ONES;
-    if (k == 2) { /* algebraic normal form: leaf = a ^ M1 b ^ M0 c ^ M0 M1 d */
-        leaf[3] ^= leaf[0] ^ leaf[1] ^ leaf[2];
-        leaf[1] ^= leaf[0];
-        leaf[2] ^= leaf[0];
-    }
+    unsigned j;
+    for (j = 0; j < slots; j++) leaf[j] = bsn_wide_all(node->leaf[j] * BSN_ONES);
+    for (j = 0; j < lists; j++) list[j] = node->list[j];
     for (i = first; i < end; i += 64, out += 64) {
         const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
-        const uint64_t w0 = bsn_load64(p0 + i / 8) & live, w1 = k > 1 ? bsn_load64(p1 + i / 8) & live : 0;
-        const uint64_t w2 = k > 2 ? bsn_load64(p2 + i / 8) & live : 0, w3 = k > 3 ? bsn_load64(p3 + i / 8) & live : 0;
-        const uint8_t *list[4];
-        for (j = 0; j < lists; j++) {
-            list[j] = node->list[j];
-            /* near its end a list that is merged in place lies where the leaves go */
-            if (BSN_UNLIKELY((uintptr_t)list[j] - (uintptr_t)out < 64)) {
-                memcpy(held, list[j], 64);
-                list[j] = held;
-            }
-        }
+        uint64_t w[4] = { 0, 0, 0, 0 }, m[4], any = 0;
+        w[0] = bsn_load64(p0 + i / 8);
+        if (k > 1) w[1] = bsn_load64(p1 + i / 8);
+        if (k > 2) w[2] = bsn_load64(p2 + i / 8);
+        if (k > 3) w[3] = bsn_load64(p3 + i / 8);
         BSN_UNROLL
-        for (j = 0; j < 64; j += 8) {
-            const uint64_t m0 = bsn_spread[w0 >> j & 0xFF], m1 = k > 1 ? bsn_spread[w1 >> j & 0xFF] : 0;
-            const uint64_t m2 = k > 2 ? bsn_spread[w2 >> j & 0xFF] : 0, m3 = k > 3 ? bsn_spread[w3 >> j & 0xFF] : 0;
-            uint64_t x;
-            if (lists == slots) {
-                x = 0;
-            } else if (k == 1) {
-                x = leaf[0] ^ (m0 & (leaf[0] ^ leaf[1]));
-            } else if (k == 2) {
-                x = leaf[0] ^ (m1 & leaf[1]) ^ (m0 & (leaf[2] ^ (m1 & leaf[3])));
-            } else {
-                uint64_t v[8];
-                for (q = 0; q < slots / 2; q++) v[q] = leaf[2 * q] ^ ((k > 3 ? m3 : m2) & (leaf[2 * q] ^ leaf[2 * q + 1]));
-                if (k > 3)
-                    for (q = 0; q < 4; q++) v[q] = v[2 * q] ^ (m2 & (v[2 * q] ^ v[2 * q + 1]));
-                v[0] ^= m1 & (v[0] ^ v[1]);
-                v[2] ^= m1 & (v[2] ^ v[3]);
-                x = v[0] ^ (m0 & (v[0] ^ v[2]));
+        for (j = 0; j < lists; j++) any |= m[j] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live;
+        if (lists && lists < slots && bsn_popcount(any) <= BSN_FEW_PLACED * lists) {
+            const uint8_t *from[4];
+            for (j = 0; j < lists; j++) {
+                from[j] = list[j];
+                /* near its end a list that is merged in place lies where the leaves go */
+                if (BSN_UNLIKELY((uintptr_t)list[j] - (uintptr_t)out < 64)) {
+                    memcpy(held, list[j], 64);
+                    from[j] = held;
+                }
             }
-            bsn_store64(out + j, x);
+            for (j = 0; j < 64; j += BSN_WIDE) {
+                bsn_wide_put(out + j, bsn_scalar_slots(leaf, NULL, w, k, 0));
+                w[0] >>= 8 * (BSN_WIDE / 8);
+                w[1] >>= 8 * (BSN_WIDE / 8);
+                w[2] >>= 8 * (BSN_WIDE / 8);
+                w[3] >>= 8 * (BSN_WIDE / 8);
+            }
+            last = out[63];
+            for (j = 0; j < lists; j++) list[j] += bsn_scalar_place(out, from[j], m[j], &last);
+            out[63] = last;
+        } else {
+            for (j = 0; j < 64; j += BSN_WIDE) {
+                bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, lists));
+                w[0] >>= 8 * (BSN_WIDE / 8);
+                w[1] >>= 8 * (BSN_WIDE / 8);
+                w[2] >>= 8 * (BSN_WIDE / 8);
+                w[3] >>= 8 * (BSN_WIDE / 8);
+            }
         }
-        last = out[63];
-        for (j = 0; j < lists; j++)
-            node->list[j] += bsn_scalar_place(out, list[j], bsn_slot_mask(k, slots - lists + j, w0, w1, w2, w3) & live, &last);
-        out[63] = last;
     }
+    for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
 /* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
