@@ -2653,29 +2653,6 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
     return m;
 }
 
-/* Of 64 elements at most so many are moved one by one; where there are more, all of them at once are cheaper. */
-#define BSN_FEW 28       /* taken out */
-#define BSN_FEW_PLACED 8 /* put in, of each list */
-
-/* A list's part of a group of 64: its next elements go to the places of `out` whose bit is set in m. Returns how many
- * there are. Six at a time, as the number cannot be predicted; those too many go to place 63, which is what comes out when
- * no bit is left, and whose true element is kept apart until the whole group is done. */
-BSN_INLINE size_t bsn_scalar_place(uint8_t *out, const uint8_t *list, uint64_t m, uint8_t *last)
-{
-    const unsigned n = bsn_popcount(m);
-    uint64_t left = m;
-    unsigned i;
-#define BSN_PLACE(j)                                                                                  \
-    out[bsn_lowest_bit(left | UINT64_C(1) << 63)] = list[i + j];                                      \
-    left &= left - 1;
-    for (i = 0; i < n; i += 6) {
-        BSN_PLACE(0) BSN_PLACE(1) BSN_PLACE(2) BSN_PLACE(3) BSN_PLACE(4) BSN_PLACE(5)
-    }
-#undef BSN_PLACE
-    if (m >> 63) *last = list[n - 1];
-    return n;
-}
-
 /* The symbols of the first elements of a group, as many as a wide word has bytes: planes choose between neighbours, first
  * between slots that differ in the last bit. Lists are slots, too: their next elements are brought to their places, with
  * rubbish elsewhere. */
@@ -2701,6 +2678,9 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
     return v[0];
 }
 
+/* so many bits of each plane belong to a wide word */
+#define BSN_NEXT_BITS(w) (w[0] >>= BSN_WIDE, w[1] >>= BSN_WIDE, w[2] >>= BSN_WIDE, w[3] >>= BSN_WIDE)
+
 /* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
  * more. A list that is merged in place ends where `out` ends, and no more of it is left than places: so what has not been
  * read is never behind what is written next. */
@@ -2712,52 +2692,35 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
     const uint8_t *list[4] = { NULL, NULL, NULL, NULL };
     bsn_wide leaf[16];
-    uint8_t held[64], last;
-    size_t i, end = first + n;
+    size_t i;
     unsigned j;
     for (j = 0; j < slots; j++) leaf[j] = bsn_wide_all(node->leaf[j] * BSN_ONES);
     for (j = 0; j < lists; j++) list[j] = node->list[j];
-    for (i = first; i < end; i += 64, out += 64) {
-        const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
-        uint64_t w[4] = { 0, 0, 0, 0 }, m[4], any = 0;
+    for (i = first; i < first + n; i += 64, out += 64) {
+        uint64_t w[4] = { 0, 0, 0, 0 }, any = 0;
         w[0] = bsn_load64(p0 + i / 8);
         if (k > 1) w[1] = bsn_load64(p1 + i / 8);
         if (k > 2) w[2] = bsn_load64(p2 + i / 8);
         if (k > 3) w[3] = bsn_load64(p3 + i / 8);
         BSN_UNROLL
-        for (j = 0; j < lists; j++) any |= m[j] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live;
-        if (lists && lists < slots && bsn_popcount(any) <= BSN_FEW_PLACED * lists) {
-            const uint8_t *from[4];
-            for (j = 0; j < lists; j++) {
-                from[j] = list[j];
-                /* near its end a list that is merged in place lies where the leaves go */
-                if (BSN_UNLIKELY((uintptr_t)list[j] - (uintptr_t)out < 64)) {
-                    memcpy(held, list[j], 64);
-                    from[j] = held;
-                }
-            }
-            for (j = 0; j < 64; j += BSN_WIDE) {
-                bsn_wide_put(out + j, bsn_scalar_slots(leaf, NULL, w, k, 0));
-                w[0] >>= 8 * (BSN_WIDE / 8);
-                w[1] >>= 8 * (BSN_WIDE / 8);
-                w[2] >>= 8 * (BSN_WIDE / 8);
-                w[3] >>= 8 * (BSN_WIDE / 8);
-            }
-            last = out[63];
-            for (j = 0; j < lists; j++) list[j] += bsn_scalar_place(out, from[j], m[j], &last);
-            out[63] = last;
-        } else {
+        for (j = 0; j < lists; j++) any |= bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
+        if (any) {
             for (j = 0; j < 64; j += BSN_WIDE) {
                 bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, lists));
-                w[0] >>= 8 * (BSN_WIDE / 8);
-                w[1] >>= 8 * (BSN_WIDE / 8);
-                w[2] >>= 8 * (BSN_WIDE / 8);
-                w[3] >>= 8 * (BSN_WIDE / 8);
+                BSN_NEXT_BITS(w);
+            }
+        } else { /* in sparse lists most groups are that */
+            for (j = 0; j < 64; j += BSN_WIDE) {
+                bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, 0));
+                BSN_NEXT_BITS(w);
             }
         }
     }
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
+
+/* Of 64 codes at most so many are taken out one by one; where there are more, 8 at a time are cheaper. */
+#define BSN_FEW 28
 
 /* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
 BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t m, unsigned k)
