@@ -722,6 +722,18 @@ BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
 }
 
 /* lanes as little-endian numbers */
+BSN_INLINE bsn_wide bsn_wide_get(const uint8_t *p)
+{
+#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
+    const bsn_wide x = { bsn_load64(p), bsn_load64(p + 8) };
+    return x;
+#elif BSN_BIG_ENDIAN
+    return bsn_load64(p);
+#else
+    return bsn_wide_load(p);
+#endif
+}
+
 BSN_INLINE void bsn_wide_put(uint8_t *p, bsn_wide x)
 {
 #if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
@@ -2155,17 +2167,37 @@ static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned v
     }
 }
 
+/* `count` bits vary, which is a constant where this is inlined */
+BSN_INLINE void bsn_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count, size_t groups)
+{
+    size_t j;
+    unsigned b;
+    for (; groups; groups--, bytes += 64, bits += 8 * count) {
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            bsn_wide x = bsn_wide_get(bytes + j);
+            BSN_UNROLL
+            for (b = 0; b < count; b++) {
+                const uint8_t *p = bits + 8 * b + j / 8;
+                x |= bsn_wide_look_up(bsn_spread, p[0] | (uint64_t)p[BSN_WIDE / 8 - 1] << 8) & bit[b];
+            }
+            bsn_wide_put(bytes + j, x);
+        }
+    }
+}
+
 static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
 {
-    size_t i, j;
-    unsigned b;
-    for (i = 0; i < groups; i++, bytes += 64) {
-        for (b = 0; b < 8; b++) {
-            if (!BSN_BIT(varying, b)) continue;
-            for (j = 0; j < 8; j++)
-                bsn_store64(bytes + 8 * j, bsn_load64(bytes + 8 * j) | (bsn_spread[bits[j]] & (BSN_ONES << b)));
-            bits += 8;
-        }
+    uint64_t bit[8];
+    unsigned count = 0, b;
+    for (b = 0; b < 8; b++)
+        if (BSN_BIT(varying, b)) bit[count++] = BSN_ONES << b;
+    switch (count) {
+    case 0: break;
+    case 1: bsn_put_planes(bytes, bits, bit, 1, groups); break;
+    case 2: bsn_put_planes(bytes, bits, bit, 2, groups); break;
+    case 3: bsn_put_planes(bytes, bits, bit, 3, groups); break;
+    case 4: bsn_put_planes(bytes, bits, bit, 4, groups); break;
+    default: bsn_put_planes(bytes, bits, bit, count, groups); break;
     }
 }
 

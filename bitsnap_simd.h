@@ -395,57 +395,80 @@ static BSN_BMI2 void bsn_bmi2_bits_take(uint8_t *bits, const uint8_t *bytes, uns
     }
 }
 
-static BSN_BMI2 void bsn_bmi2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+BSN_INLINE BSN_BMI2 void bsn_bmi2_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count, size_t groups)
 {
     unsigned b, j;
-    for (; groups; groups--, bytes += 64) {
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            for (j = 0; j < 64; j += 8)
-                bsn_store64(bytes + j, bsn_load64(bytes + j) | _pdep_u64(*bits++, BSN_ONES << b));
+    for (; groups; groups--, bytes += 64, bits += 8 * count) {
+        for (j = 0; j < 8; j++) {
+            uint64_t x = bsn_load64(bytes + 8 * j);
+            BSN_UNROLL
+            for (b = 0; b < count; b++) x |= _pdep_u64(bits[8 * b + j], bit[b]);
+            bsn_store64(bytes + 8 * j, x);
         }
     }
 }
 
-/* The leaves of 8 elements by halving, as plane q's bits (FF or 0) choose between neighbours; 0 for lists. */
-BSN_INLINE uint64_t bsn_bmi2_leaves(const uint64_t leaf[16], unsigned k, const uint64_t w[4], unsigned i)
+static BSN_BMI2 void bsn_bmi2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
 {
-    uint64_t v[16];
-    unsigned q, j;
-    BSN_UNROLL
-    for (j = 0; j < 1u << k; j++) v[j] = leaf[j];
-    BSN_UNROLL
-    for (q = k; q-- > 0;) {
-        const uint64_t m = bsn_spread[w[q] >> i & 0xFF];
-        BSN_UNROLL
-        for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
-    }
-    return v[0];
+    uint64_t bit[8];
+    unsigned count = 0, b;
+    for (b = 0; b < 8; b++)
+        if (varying >> b & 1) bit[count++] = BSN_ONES << b;
+    if (count == 3) bsn_bmi2_put_planes(bytes, bits, bit, 3, groups); /* F16 */
+    else bsn_bmi2_put_planes(bytes, bits, bit, count, groups);
 }
 
-/* 64 elements are put together, list by list, before they are stored: so a list may end where they go. */
+/* The next 8 elements of a node, as in bsn_scalar_slots: planes (FF or 0 for each element) choose between neighbouring leaves
+ * by halving, with 0 for lists; these add what goes to their places. */
+BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_slots(const uint64_t leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
+                                            unsigned lists)
+{
+    uint64_t v[16], plane[4], x = 0;
+    unsigned q, j;
+    BSN_UNROLL
+    for (q = 0; q < k; q++) plane[q] = bsn_spread[w[q] & 0xFF];
+    if (!(lists >> k)) {
+        BSN_UNROLL
+        for (j = 0; j < 1u << k; j++) v[j] = j < (1u << k) - lists ? leaf[j] : 0;
+        BSN_UNROLL
+        for (q = k; q-- > 0;) {
+            BSN_UNROLL
+            for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (plane[q] & (v[2 * j] ^ v[2 * j + 1]));
+        }
+        x = v[0];
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) {
+        const unsigned slot = (1u << k) - lists + j;
+        uint64_t m = ~UINT64_C(0);
+        BSN_UNROLL
+        for (q = 0; q < k; q++) m &= slot >> (k - 1 - q) & 1 ? plane[q] : ~plane[q];
+        x |= _pdep_u64(bsn_load64(list[j]), m);
+        list[j] += bsn_x86_ones(m) / 8;
+    }
+    return x;
+}
+
+/* What of a list merged in place has not been read is never behind what is written next, see bsn_scalar_merge_node. */
 BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
                                              unsigned lists)
 {
-    const uint8_t *plane = node->planes + first / 8;
-    uint64_t leaf[16], w[4] = { 0, 0, 0, 0 }, x[8];
-    size_t i;
-    unsigned j, q;
-    for (j = 0; j < 1u << k; j++) leaf[j] = node->leaf[j] * BSN_ONES;
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    uint64_t leaf[16], w[4] = { 0, 0, 0, 0 };
+    size_t i, j;
+    unsigned q;
+    for (q = 0; q < 1u << k; q++) leaf[q] = node->leaf[q] * BSN_ONES;
+    for (q = 0; q < lists; q++) list[q] = node->list[q];
     for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        BSN_UNROLL
         for (q = 0; q < k; q++) w[q] = bsn_load64(plane + q * node->stride);
-        for (j = 0; j < 8; j++) x[j] = lists >> k ? 0 : bsn_bmi2_leaves(leaf, k, w, 8 * j);
-        for (q = 0; q < lists; q++) {
-            const uint8_t *list = node->list[q];
-            uint64_t m = bsn_list_mask(k, lists, q, w);
-            for (j = 0; j < 8; j++, m >>= 8) {
-                x[j] |= bsn_bmi2_expand(bsn_load64(list), m & 0xFF);
-                list += bsn_x86_ones(m & 0xFF);
-            }
-            node->list[q] = list;
+        for (j = 0; j < 64; j += 8) {
+            bsn_store64(out + j, bsn_bmi2_slots(leaf, list, w, k, lists));
+            BSN_UNROLL
+            for (q = 0; q < k; q++) w[q] >>= 8;
         }
-        for (j = 0; j < 8; j++) bsn_store64(out + 8 * j, x[j]);
     }
+    for (q = 0; q < lists; q++) node->list[q] = list[q];
 }
 
 static BSN_BMI2 void bsn_bmi2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
