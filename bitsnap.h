@@ -1445,6 +1445,22 @@ BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
     return x;
 }
 
+/* And back: the bytes of a wide word whose bit is set in m go to a list, 8 with rubbish behind them for each lane. Returns how
+ * many there are. */
+BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
+{
+    x ^= ((x ^ (x << 8)) & bsn_wide_look_up(bsn_move1, m)) >> 8;
+    x ^= ((x ^ (x << 16)) & bsn_wide_look_up(bsn_move2, m)) >> 16;
+    x ^= ((x ^ (x << 32)) & bsn_wide_look_up(bsn_move4, m)) >> 32;
+#if BSN_WIDE_LANES == 2
+    bsn_store64(list, x[0]);
+    bsn_store64(list + bsn_ones_in[m & 255], x[1]);
+#else
+    bsn_store64(list, x);
+#endif
+    return bsn_wide_ones(m);
+}
+
 /* up to 8 bytes, never touching more than there are */
 BSN_INLINE uint64_t bsn_load_some(const uint8_t *p, size_t n)
 {
@@ -2751,8 +2767,8 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
-/* Of 64 codes at most so many are taken out one by one; where there are more, 8 at a time are cheaper. */
-#define BSN_FEW 28
+/* Of 64 codes at most so many are taken out one by one; where there are more, all of them at once are cheaper. */
+#define BSN_FEW 6
 
 /* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
 BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t m, unsigned k)
@@ -2760,20 +2776,10 @@ BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t 
     const unsigned n = bsn_popcount(m);
     unsigned i;
     if (n <= BSN_FEW) {
-#define BSN_PICK(j)                                                                                   \
-    list[i + j] = (uint8_t)(codes[bsn_lowest_bit(m | UINT64_C(1) << 63)] << k);                       \
-    m &= m - 1;
-        for (i = 0; i < n; i += 6) { /* those too many do not matter: the next group overwrites them */
-            BSN_PICK(0) BSN_PICK(1) BSN_PICK(2) BSN_PICK(3) BSN_PICK(4) BSN_PICK(5)
-        }
-#undef BSN_PICK
+        for (i = 0; m; i++, m &= m - 1) list[i] = (uint8_t)(codes[bsn_lowest_bit(m)] << k);
     } else {
-        BSN_UNROLL
-        for (i = 0; i < 64; i += 8) {
-            const unsigned set = (unsigned)(m >> i) & 0xFFu;
-            bsn_store64(list, bsn_compress8((bsn_load64(codes + i) << k) & (BSN_ONES * (0xFFu << k & 0xFFu)), set));
-            list += bsn_ones_in[set];
-        }
+        for (i = 0; i < 64; i += BSN_WIDE, m >>= BSN_WIDE)
+            list += bsn_wide_compress(list, (bsn_wide_get(codes + i) << k) & (BSN_ONES * (0xFFu << k & 0xFFu)), m);
     }
     return n;
 }

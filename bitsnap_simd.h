@@ -485,6 +485,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], ui
     uint64_t x[8];
     unsigned i, j;
     for (j = 0; j < k; j++) w[j] = 0;
+    BSN_UNROLL
     for (i = 0; i < 8; i++) {
         const uint64_t code = bsn_load64(codes + 8 * i);
         BSN_UNROLL
@@ -494,6 +495,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], ui
     for (j = 0; j < lists; j++) {
         uint64_t m = bsn_list_mask(k, lists, j, w);
         uint8_t *p = list[j];
+        BSN_UNROLL
         for (i = 0; i < 8; i++, m >>= 8) {
             bsn_store64(p, bsn_bmi2_compress(x[i], m & 0xFF));
             p += bsn_x86_ones(m & 0xFF);
