@@ -2213,7 +2213,10 @@ static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned va
     case 2: bsn_put_planes(bytes, bits, bit, 2, groups); break;
     case 3: bsn_put_planes(bytes, bits, bit, 3, groups); break;
     case 4: bsn_put_planes(bytes, bits, bit, 4, groups); break;
-    default: bsn_put_planes(bytes, bits, bit, count, groups); break;
+    case 5: bsn_put_planes(bytes, bits, bit, 5, groups); break;
+    case 6: bsn_put_planes(bytes, bits, bit, 6, groups); break;
+    case 7: bsn_put_planes(bytes, bits, bit, 7, groups); break;
+    default: bsn_put_planes(bytes, bits, bit, 8, groups); break;
     }
 }
 
@@ -2704,7 +2707,8 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
 /* The symbols of the first elements of a group, as many as a wide word has bytes: planes choose between neighbours, first
  * between slots that differ in the last bit. Lists are slots, too: their next elements are brought to their places, with
  * rubbish elsewhere. */
-BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k, unsigned lists)
+BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
+                                     unsigned lists)
 {
     bsn_wide v[16];
     unsigned q, j;

@@ -395,13 +395,13 @@ static BSN_BMI2 void bsn_bmi2_bits_take(uint8_t *bits, const uint8_t *bytes, uns
     }
 }
 
-BSN_INLINE BSN_BMI2 void bsn_bmi2_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count, size_t groups)
+BSN_INLINE BSN_BMI2 void bsn_bmi2_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count,
+                                             size_t groups)
 {
     unsigned b, j;
     for (; groups; groups--, bytes += 64, bits += 8 * count) {
         for (j = 0; j < 8; j++) {
             uint64_t x = bsn_load64(bytes + 8 * j);
-            BSN_UNROLL
             for (b = 0; b < count; b++) x |= _pdep_u64(bits[8 * b + j], bit[b]);
             bsn_store64(bytes + 8 * j, x);
         }
