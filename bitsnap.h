@@ -685,13 +685,18 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
 }
 
 /* A wide word: two 64-bit lanes where the compiler has vectors of its own (they become SSE2, NEON or plain code, whatever
- * the target's baseline is), else one. Operators work on all lanes alike. */
+ * the target's baseline is), else one, as tests want it, too. Operators work on all lanes alike. */
+#ifndef BSN_WIDE_LANES
 #if defined(__GNUC__) || defined(__clang__)
-typedef uint64_t bsn_wide __attribute__((vector_size(16)));
 #define BSN_WIDE_LANES 2
 #else
-typedef uint64_t bsn_wide;
 #define BSN_WIDE_LANES 1
+#endif
+#endif
+#if BSN_WIDE_LANES == 2
+typedef uint64_t bsn_wide __attribute__((vector_size(16)));
+#else
+typedef uint64_t bsn_wide;
 #endif
 #if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
 #define BSN_SSE2 1
@@ -749,7 +754,7 @@ BSN_INLINE void bsn_wide_put(uint8_t *p, bsn_wide x)
 /* the lower half of each lane, times its upper half */
 BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 {
-#if BSN_SSE2 && (defined(__GNUC__) || defined(__clang__)) /* GCC does not find this one by itself */
+#if BSN_SSE2 && BSN_WIDE_LANES == 2 /* GCC does not find this one by itself */
     return (bsn_wide)_mm_mul_epu32((__m128i)x, (__m128i)(x >> 32));
 #else
     return (x & UINT64_C(0xFFFFFFFF)) * (x >> 32);
@@ -1205,7 +1210,7 @@ static void bsn_hash_scramble(uint64_t state[8])
 static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     size_t i;
-#if BSN_BIG_ENDIAN || !(defined(__GNUC__) || defined(__clang__))
+#if BSN_BIG_ENDIAN || BSN_WIDE_LANES == 1
     for (i = first; i < first + count; i++, p += 64) {
         bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
         if ((i & 15) == 15) bsn_hash_scramble(state);
