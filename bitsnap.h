@@ -7355,6 +7355,14 @@ static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids
     return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
 }
 
+/* Which of the classes that may become lists of bytes do. Loops over elements one by one wait for branches where lists differ
+ * in width: there all do, or none. */
+BSN_INLINE unsigned bsn_narrow_lists(const bsn_context *c, const bsn_classes *t, unsigned narrow)
+{
+    const unsigned all = (1u << t->count) - 1;
+    return c->kernels->words_least || (narrow & all) == all ? narrow : 0;
+}
+
 /* Level fast: classes are chosen by a sample of a cell, before the pass over it, which deals words out as it finds them: those of
  * the second class, of two at most, to the second half of our memory. */
 BSN_INLINE uint8_t *bsn_list_of(bsn_work *w, const bsn_context *c, size_t n, unsigned k)
@@ -7384,7 +7392,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
     bsn_census_end(x);
     bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
-    t->narrow = bsn_narrow_classes(x, t);
+    t->narrow = bsn_narrow_lists(c, t, bsn_narrow_classes(x, t));
     bsn_classes_start(w, c, t, n);
 }
 
@@ -7537,7 +7545,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
                 if (any > 255 && (t->narrow >> k & 1) && memchr(list[k], 255, counts[k])) missed |= 1u << k;
             }
             if (!missed) break;
-            t->narrow &= ~missed; /* the sample held none of the words that are larger: once more */
+            t->narrow = bsn_narrow_lists(c, t, t->narrow & ~missed); /* larger than all of the sample: once more */
             bsn_classes_start(w, c, t, n);
             (void)bsn_deal_words(w, c, ids, t, elements, 0, n);
         }
