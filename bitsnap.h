@@ -726,6 +726,9 @@ BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
 #endif
 }
 
+/* b where m is set, else a: without xor, as what is not chosen may never have been written */
+BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
+
 /* lanes as little-endian numbers */
 BSN_INLINE bsn_wide bsn_wide_get(const uint8_t *p)
 {
@@ -1430,9 +1433,9 @@ BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
 #else
     bsn_wide x = bsn_load64(list);
 #endif
-    x ^= (x ^ (x << 32)) & bsn_wide_look_up(bsn_move4, m);
-    x ^= (x ^ (x << 16)) & bsn_wide_look_up(bsn_move2, m);
-    return x ^ ((x ^ (x << 8)) & bsn_wide_look_up(bsn_move1, m));
+    x = bsn_wide_select(bsn_wide_look_up(bsn_move4, m), x, x << 32);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m), x, x << 16);
+    return bsn_wide_select(bsn_wide_look_up(bsn_move1, m), x, x << 8);
 }
 
 /* how many of the bits of m that choose bytes of a wide word are set */
@@ -1454,9 +1457,9 @@ BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
  * many there are. */
 BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
 {
-    x ^= ((x ^ (x << 8)) & bsn_wide_look_up(bsn_move1, m)) >> 8;
-    x ^= ((x ^ (x << 16)) & bsn_wide_look_up(bsn_move2, m)) >> 16;
-    x ^= ((x ^ (x << 32)) & bsn_wide_look_up(bsn_move4, m)) >> 32;
+    x = bsn_wide_select(bsn_wide_look_up(bsn_move1, m) >> 8, x, x >> 8);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m) >> 16, x, x >> 16);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_move4, m) >> 32, x, x >> 32);
 #if BSN_WIDE_LANES == 2
     bsn_store64(list, x[0]);
     bsn_store64(list + bsn_ones_in[m & 255], x[1]);
@@ -2730,7 +2733,7 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
     for (q = k; q-- > 0;) {
         const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
         BSN_UNROLL
-        for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (m & (v[2 * j] ^ v[2 * j + 1]));
+        for (j = 0; j < 1u << q; j++) v[j] = bsn_wide_select(m, v[2 * j], v[2 * j + 1]);
     }
     return v[0];
 }
@@ -2754,11 +2757,12 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     for (j = 0; j < slots; j++) leaf[j] = bsn_wide_all(node->leaf[j] * BSN_ONES);
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     for (i = first; i < first + n; i += 64, out += 64) {
+        const uint64_t live = first + n - i < 64 ? (UINT64_C(1) << (first + n - i)) - 1 : ~UINT64_C(0);
         uint64_t w[4] = { 0, 0, 0, 0 }, any = 0;
-        w[0] = bsn_load64(p0 + i / 8);
-        if (k > 1) w[1] = bsn_load64(p1 + i / 8);
-        if (k > 2) w[2] = bsn_load64(p2 + i / 8);
-        if (k > 3) w[3] = bsn_load64(p3 + i / 8);
+        w[0] = bsn_load64(p0 + i / 8) & live;
+        if (k > 1) w[1] = bsn_load64(p1 + i / 8) & live;
+        if (k > 2) w[2] = bsn_load64(p2 + i / 8) & live;
+        if (k > 3) w[3] = bsn_load64(p3 + i / 8) & live;
         BSN_UNROLL
         for (j = 0; j < lists; j++) any |= bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
         if (any) {
@@ -6750,6 +6754,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->full = 0;
     wr->plan = NULL;
     wr->counted = 0;
+    wr->wide = 0;
     wr->thorough = 0;
     wr->sampled = 0;
     wr->lengths = NULL;
@@ -7355,6 +7360,19 @@ static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids
     return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
 }
 
+/* Is there a byte 255 among n? */
+static int bsn_has_255(const uint8_t *p, size_t n)
+{
+    uint64_t any = 0;
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) { /* exact for the lowest such byte of a word, and so for whether there is one */
+        const uint64_t x = ~bsn_load64(p + i);
+        any |= (x - BSN_ONES) & ~x & (BSN_ONES << 7);
+    }
+    for (; i < n; i++) any |= p[i] == 255;
+    return any != 0;
+}
+
 /* Which of the classes that may become lists of bytes do. Loops over elements one by one wait for branches where lists differ
  * in width: there all do, or none. */
 BSN_INLINE unsigned bsn_narrow_lists(const bsn_context *c, const bsn_classes *t, unsigned narrow)
@@ -7542,7 +7560,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             for (k = 0; k < t->count; k++) {
                 list[k] = bsn_list_of(w, c, n, k);
                 counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
-                if (any > 255 && (t->narrow >> k & 1) && memchr(list[k], 255, counts[k])) missed |= 1u << k;
+                if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(list[k], counts[k])) missed |= 1u << k;
             }
             if (!missed) break;
             t->narrow = bsn_narrow_lists(c, t, t->narrow & ~missed); /* larger than all of the sample: once more */
