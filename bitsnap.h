@@ -993,6 +993,14 @@ typedef struct bsn_classes {
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
+/* How words become symbols, and the bits below these, which stand apart, see DELTA. */
+typedef struct bsn_slices {
+    unsigned width; /* bytes of a word */
+    unsigned shift; /* bits that stand apart */
+    unsigned limit; /* larger symbols become this one; 255 at most */
+    size_t stride;  /* bytes from one plane of them to the next */
+} bsn_slices;
+
 /* What is counted of words for choosing classes, see DELTA. */
 typedef struct bsn_census bsn_census;
 
@@ -1066,13 +1074,11 @@ struct bitsnap_kernels {
     uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
     void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
-    /* exact, of words of 2 bytes: the lesser of words[i] >> shift, below 16, and limit, 255 at most; the twin is
-     * bsn_words_least, null where there is none */
-    void (*words_least)(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit);
-    /* exact, of words of 4 bytes, n at most BSN_CHUNK; the twin is bsn_words_split, null where there is none */
-    uint32_t (*words_split)(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift);
-    /* the reverse, exact, of shifts below 8; the twin is bsn_words_join */
-    void (*words_join)(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift);
+    /* exact, of words of 2 and 4 bytes: what bsn_words_split and bsn_words_join do; null where there are none */
+    uint64_t (*words_split)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+                            size_t groups);
+    void (*words_join)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, const uint8_t *planes,
+                       size_t groups);
     /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, it with bsn_log_words and bsn_log_errors, and
      * bsn_log_numbers; all null where there are none. `room` has some for n words. */
     void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
@@ -3352,8 +3358,7 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
 
 /* How words become symbols, see DELTA. */
 typedef struct bsn_words_plan {
-    unsigned shift, limit; /* limit 0: no escapes, */
-    int unsure;            /* unless there are larger words than the plan knows of */
+    unsigned shift, limit; /* limit 0: no escapes, unless there are larger words than the plan knows of */
     uint64_t bits;         /* that it takes, roughly */
 } bsn_words_plan;
 
@@ -4757,38 +4762,55 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
-/* symbols[i] = the lesser of words[i] >> shift and limit, by way of memory of their own, so that compilers make vectors */
-#define BSN_LEAST(T)                                                                                  \
-    for (; i < n; i += m) {                                                                           \
-        m = bsn_min(64, n - i);                                                                       \
-        for (j = 0; j < 64 && m == 64; j++) {                                                         \
-            const T y = (T)((T)bsn_element_load(words + (i + j) * width, width) >> shift);            \
-            least[j] = (uint8_t)(y < limit ? y : limit);                                              \
+/* symbols[i] = the lesser of words[i] >> shift and limit; planes[k * stride + i] = byte k of words[i], for the bytes that lie in
+ * the low `shift` bits; bits[i] = those of these bits that fill no byte, if there are such. Both are null where they are not
+ * wanted. Groups of 64 go by way of memory of their own, so that compilers make vectors. Returns the bits that words have. */
+#define BSN_WORDS_SPLIT(T)                                                                            \
+    for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
+        T x[64];                                                                                      \
+        m = bsn_min(64, n);                                                                           \
+        if (m < 64) memset(x, 0, sizeof x);                                                           \
+        memcpy(x, words, m * sizeof(T));                                                              \
+        for (i = 0; i < 64; i++) {                                                                    \
+            const T y = (T)(x[i] >> t->shift);                                                        \
+            byte[i] = (uint8_t)(y < t->limit ? y : t->limit);                                         \
+            all |= x[i];                                                                              \
         }                                                                                             \
-        for (j = 0; j < m && m < 64; j++) {                                                           \
-            const T y = (T)((T)bsn_element_load(words + (i + j) * width, width) >> shift);            \
-            least[j] = (uint8_t)(y < limit ? y : limit);                                              \
+        memcpy(symbols, byte, m);                                                                     \
+        for (k = 0; planes && k < whole; k++) {                                                       \
+            for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * k);                              \
+            memcpy(planes + k * t->stride, byte, m);                                                  \
         }                                                                                             \
-        memcpy(symbols + i, least, m);                                                                \
+        if (planes) planes += m;                                                                      \
+        if (!bits || !mask) continue;                                                                 \
+        for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * whole & mask);                       \
+        memcpy(bits, byte, m);                                                                        \
+        bits += m;                                                                                    \
     }
 
-BSN_INLINE void bsn_words_least(uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
+static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+                                size_t n)
 {
-    uint8_t least[64];
-    size_t i = 0, j, m;
-    if (width == 1) BSN_LEAST(uint8_t)
-    else if (width == 2) BSN_LEAST(uint16_t)
-    else if (width == 4) BSN_LEAST(uint32_t)
-    else BSN_LEAST(uint64_t)
+    const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
+    uint8_t byte[64];
+    uint64_t all = 0;
+    size_t m;
+    unsigned i, k;
+    if (t->width == 1) BSN_WORDS_SPLIT(uint8_t)
+    else if (t->width == 2) BSN_WORDS_SPLIT(uint16_t)
+    else if (t->width == 4) BSN_WORDS_SPLIT(uint32_t)
+    else BSN_WORDS_SPLIT(uint64_t)
+    return all;
 }
-#undef BSN_LEAST
+#undef BSN_WORDS_SPLIT
 
-static void bsn_least(const bitsnap_kernels *kernels, uint8_t *symbols, const uint8_t *words, size_t n, unsigned shift,
-                      unsigned limit, unsigned width)
+static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *symbols, uint8_t *bits,
+                                   uint8_t *planes, const uint8_t *words, size_t n)
 {
-    const size_t whole = width == 2 && kernels->words_least ? n & ~(size_t)63 : 0;
-    if (whole) kernels->words_least(symbols, words, whole / 64, shift, limit);
-    BSN_WIDTHS(width, bsn_words_least, (symbols + whole, words + whole * width, n - whole, shift, limit));
+    const size_t whole = kernels->words_split && (t->width == 2 || t->width == 4) ? n & ~(size_t)63 : 0;
+    const uint64_t all = whole ? kernels->words_split(t, symbols, bits, planes, words, whole / 64) : 0;
+    return all | bsn_words_split(t, symbols + whole, bits ? bits + whole : NULL, planes ? planes + whole : NULL,
+                                 words + whole * t->width, n - whole);
 }
 
 /* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64 and
@@ -4798,6 +4820,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
 {
     uint32_t *fine = x->tables;
     uint8_t *mask;
+    bsn_slices t;
     size_t i, j, m;
     memset(beyond, 0, 65 * sizeof *beyond);
     if (!room) {
@@ -4806,7 +4829,11 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
         return;
     }
     mask = room + n + 64;
-    bsn_least(kernels, room, words, n, shift, 255, width);
+    t.width = width;
+    t.shift = shift;
+    t.limit = 255;
+    t.stride = 0;
+    (void)bsn_words_split_by(kernels, &t, room, NULL, NULL, words, n);
     memset(x->count, 0, 256 * sizeof *x->count);
     kernels->histogram(x->count, room, n, x->tables);
     memcpy(fine, x->count, 255 * sizeof *fine);
@@ -4829,13 +4856,18 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
     }
 }
 
-/* The bits that words have. */
-BSN_INLINE uint64_t bsn_words_any(const uint8_t *words, size_t n, unsigned width)
+/* The middle one of the lengths of n words in bits, about: that of each 16th. */
+BSN_INLINE unsigned bsn_words_middle(const uint8_t *words, size_t n, unsigned width)
 {
-    uint64_t any = 0;
+    uint32_t length[65] = { 0 }, sum = 0;
+    unsigned k;
     size_t i;
-    for (i = 0; i < n; i++) any |= bsn_element_load(words + i * width, width);
-    return any;
+    for (i = 0; i < n; i += 16) {
+        const uint64_t x = bsn_element_load(words + i * width, width);
+        length[x ? bsn_log2(x) + 1 : 0]++;
+    }
+    for (k = 0; 2 * sum < (n + 15) / 16; k++) sum += length[k];
+    return k - 1;
 }
 
 /* About so many bits take n words that escaped, counted by the lengths of what is left of them. */
@@ -4871,14 +4903,14 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
         unsigned size, unsigned used, unsigned times, const uint32_t *lengths, uint8_t *room)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
-    bsn_words_plan plan = { 0, 0, 0, BSN_NEVER };
+    bsn_words_plan plan = { 0, 0, BSN_NEVER };
     uint32_t length[65], beyond[65], *escape = x->mask_count, *count = x->weight, *fine = x->tables, sum; /* not in use else */
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
+    const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0;
     if (!lengths && size > 1 && !room) {
-        uint64_t any = 0;
-        BSN_WIDTHS(size, any = bsn_words_any, (words, n));
-        if (any >= BSN_FINE && any < 64 * BSN_FINE) cut = bsn_log2(any) - 10; /* most likely so many bits will stand apart */
+        BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
+        cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
     }
     for (;; cut = 0) {
         memset(length, 0, sizeof length);
@@ -4905,7 +4937,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (size == 1 || (least >= cut && longest <= 11 + cut && !lengths)) {
+    if (size == 1 || (!lengths && (least == cut || (least > cut && longest <= 11 + cut)))) {
         /* without what stands apart in any case; log2(BSN_FINE) is 11 */
         (void)bsn_fold(fine, size == 1 ? 256 : BSN_FINE, least - cut);
     } else if (least || lengths || cut) { /* again */
@@ -4945,11 +4977,11 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
                     outside += count[s];
                 }
                 if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
-                bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> BSN_LOG2_ONE) + BSN_TABLE_BITS(kinds[i] + 1);
+                bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> BSN_LOG2_ONE) + kind * (kinds[i] + 1);
                 bits += bsn_escape_bits(escape, outside) + outside / 2 + 40;
             } else {
                 if (outside) continue;
-                bits += (cost[i] >> BSN_LOG2_ONE) + BSN_TABLE_BITS(kinds[i]);
+                bits += (cost[i] >> BSN_LOG2_ONE) + kind * kinds[i];
             }
             if (bits < plan.bits) {
                 plan.bits = bits;
@@ -4964,33 +4996,19 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
 /* Of each 8 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
 BSN_INLINE size_t bsn_sample_group(uint32_t span) { return 8 * (size_t)span + (span * UINT32_C(0x9E3779B1) >> 29); }
 
-/* The same by a sample, for which `room` has n / 8 words and 64 more. */
-static bsn_words_plan bsn_plan_sampled(bsn_lists *x, const uint8_t *words, size_t n, unsigned width, uint8_t *room)
+/* The same by a sample for which `room` has n / 8 words and 64 more. */
+static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
+                                       unsigned size, uint8_t *room)
 {
     uint32_t span;
-    bsn_words_plan plan;
     size_t i, m = 0;
     for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
-            memcpy(room + m * width, words + i * width, 64 * width);
-    plan = bsn_plan_words(NULL, x, room, m, width, width, 0, 8, NULL, NULL);
-    plan.unsure = !plan.limit;
-    return plan;
-}
-
-/* Symbols of words that do not escape, and of the bits below, which stand apart, those that fill no byte. Returns the bits that
- * words have. */
-BSN_INLINE uint64_t bsn_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift, unsigned width)
-{
-    const unsigned whole = shift & ~7u, mask = (1u << shift % 8) - 1;
-    uint64_t all = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint64_t x = bsn_element_load(words + i * width, width);
-        all |= x;
-        symbols[i] = (uint8_t)(x >> shift);
-        low[i] = (uint8_t)(x >> whole & mask);
+        memcpy(room + m * size, words + i * size, 64 * size);
+    if (size == 1) {
+        memset(x->count, 0, 256 * sizeof *x->count);
+        kernels->histogram(x->count, room, m, x->tables);
     }
-    return all;
+    return bsn_plan_words(NULL, x, room, m, width, size, 0, 8, NULL, NULL);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -5001,32 +5019,24 @@ BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigne
         bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
 }
 
-/* The symbols of words, and the words that escape, one behind the other in their place; returns how many do. `room` has a mask and
+/* The words that escape, as their symbols tell, one behind the other in their place; returns how many do. `room` has a mask and
  * the words of a chunk. */
-static size_t bsn_words_escape(const bitsnap_kernels *kernels, uint8_t *symbols, uint8_t *words, size_t n, unsigned shift,
-                               unsigned limit, unsigned width, uint8_t *room)
+static size_t bsn_words_escape(const bitsnap_kernels *kernels, const bsn_slices *t, const uint8_t *symbols, uint8_t *words,
+                               size_t n, uint8_t *room)
 {
     size_t i, escapes = 0;
     uint8_t *mask = room, *escaped = room + BSN_CHUNK / 8;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         size_t some;
-        bsn_least(kernels, symbols + i, words + i * width, m, shift, limit, width);
-        bsn_mask_above(kernels, mask, symbols + i, m, limit - 1);
+        bsn_mask_above(kernels, mask, symbols + i, m, t->limit - 1);
         some = kernels->count(mask, m);
-        kernels->partition(width, words + i * width, m, mask, NULL, escaped);
-        memcpy(words + escapes * width, escaped, some * width);
+        kernels->partition(t->width, words + i * t->width, m, mask, NULL, escaped);
+        memcpy(words + escapes * t->width, escaped, some * t->width);
         escapes += some;
     }
-    BSN_WIDTHS(width, bsn_words_less, (words, escapes, shift, limit));
+    BSN_WIDTHS(t->width, bsn_words_less, (words, escapes, t->shift, t->limit));
     return escapes;
-}
-
-/* Byte k of words, its lowest bits; an array of bytes. */
-BSN_INLINE void bsn_words_byte(uint8_t *bytes, const uint8_t *words, size_t n, unsigned k, unsigned mask, unsigned width)
-{
-    size_t i;
-    for (i = 0; i < n; i++) bytes[i] = (uint8_t)(bsn_element_load(words + i * width, width) >> (8 * k) & mask);
 }
 
 /* Bytes of the raw planes of n words with so many low bits. */
@@ -5039,22 +5049,23 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
  * with n + 64 bytes of our own. */
 static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
-    unsigned level, used = 0, k;
+    unsigned level, used = 0;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
         const uint32_t *lengths = level || size == 1 ? NULL : w->lengths;
         uint8_t *head, *list = symbols;
-        bsn_words_plan plan = { 0, 0, 0, 0 };
+        bsn_words_plan plan = { 0, 0, 0 };
         size_t i, escapes = 0;
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
-            if (size == 1 && !w->counted && !w->plan) {
+            const int sampled = w->sampled && n >= 16384 && !level;
+            if (size == 1 && !w->counted && !w->plan && !sampled) {
                 memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
                 w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
             }
             w->counted = 0;
             if (w->plan) plan = *w->plan;
-            else if (w->sampled && n >= 16384 && !level) plan = bsn_plan_sampled(w->lists, words, n, width, symbols);
+            else if (sampled) plan = bsn_plan_sampled(w->kernels, w->lists, words, n, width, size, symbols);
             else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, lengths, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
@@ -5072,32 +5083,27 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         head = w->at;
         w->at += 2;
-        for (k = 0; k < plan.shift / 8; k++) {
-            BSN_WIDTHS(size, bsn_words_byte, (w->at, words, n, k, 0xFF));
-            w->at += n;
-        }
         if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
             list = words;
             w->counted = !w->wide;
         } else {
             const unsigned mask = (1u << plan.shift % 8) - 1;
+            uint8_t *planes = plan.shift < 8 ? NULL : w->at;
             uint64_t all = 0;
+            bsn_slices t;
+            t.width = size;
+            t.shift = plan.shift;
+            t.limit = plan.limit ? plan.limit : 255;
+            t.stride = n;
+            w->at += plan.shift / 8 * n;
             for (i = 0; i < n; i += BSN_CHUNK) {
                 const size_t m = bsn_min(BSN_CHUNK, n - i);
-                if (size == 4 && w->kernels->words_split) {
-                    all |= w->kernels->words_split(symbols + i, bytes, words + 4 * i, m, plan.shift);
-                } else if (plan.unsure) {
-                    BSN_WIDTHS(size, all |= bsn_words_split, (symbols + i, bytes, words + i * size, m, plan.shift));
-                } else { /* symbols with escapes are left to bsn_words_escape */
-                    if (!plan.limit) bsn_least(w->kernels, symbols + i, words + i * size, m, plan.shift, 255, size);
-                    if (mask) BSN_WIDTHS(size, bsn_words_byte, (bytes, words + i * size, m, plan.shift / 8, mask));
-                }
+                all |= bsn_words_split_by(w->kernels, &t, symbols + i, bytes, planes ? planes + i : NULL, words + i * size, m);
                 if (mask) bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
-            if (mask) w->at += bsn_bits_size(mask, n);
-            if (plan.unsure && all >> plan.shift > 255) plan.limit = 255;
-            if (plan.limit)
-                escapes = bsn_words_escape(w->kernels, symbols, words, n, plan.shift, plan.limit, size, symbols + n + 64);
+            w->at += bsn_bits_size(mask, n);
+            if (all >> plan.shift > 255) plan.limit = t.limit; /* also where the plan's sample had no such words */
+            if (plan.limit) escapes = bsn_words_escape(w->kernels, &t, symbols, words, n, symbols + n + 64);
         }
         head[0] = (uint8_t)plan.shift;
         head[1] = (uint8_t)plan.limit;
@@ -5123,28 +5129,57 @@ typedef struct bsn_words {
     int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
 } bsn_words;
 
-/* word[place[i]] += bytes[i] << up; on the first level the places are 0, 1, 2, ... */
-BSN_INLINE void bsn_words_sum(const bsn_words *x, const uint8_t *bytes, size_t first, size_t n, unsigned level, unsigned up,
-                              unsigned width)
+/* word[place[i]] += more[i] << up, of words that go on */
+BSN_INLINE void bsn_words_add(const bsn_words *x, const uint8_t *more, size_t first, size_t n, unsigned up, unsigned width)
 {
     size_t i;
-    if (level == 0) { /* the usual case: compilers make vectors of it */
-        uint8_t *words = x->words + first * width;
-        for (i = 0; i < n; i++)
-            bsn_element_store(words + i * width, bsn_element_load(words + i * width, width) + ((uint64_t)bytes[i] << up), width);
-        return;
-    }
     for (i = 0; i < n; i++) {
         uint8_t *word = x->words + x->place[first + i] * (size_t)width;
-        bsn_element_store(word, bsn_element_load(word, width) + ((uint64_t)bytes[i] << up), width);
+        bsn_element_store(word, bsn_element_load(word, width) + (bsn_element_load(more + i * width, width) << up), width);
     }
 }
 
-/* Words of the first level, of which fewer than 8 bits stand apart. */
-BSN_INLINE void bsn_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift, unsigned width)
+/* The reverse of bsn_words_split: words[i] = symbols[i] << shift, plus bits, plus planes. */
+#define BSN_WORDS_JOIN(T)                                                                             \
+    for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
+        T x[64];                                                                                      \
+        m = bsn_min(64, n);                                                                           \
+        BSN_WORDS_ADD(T, =, symbols, t->shift)                                                        \
+        for (k = 0; k < whole; k++) BSN_WORDS_ADD(T, +=, planes + k * t->stride, 8 * k)               \
+        if (whole) planes += m;                                                                       \
+        if (mask) {                                                                                   \
+            BSN_WORDS_ADD(T, +=, bits, 8 * whole)                                                     \
+            bits += m;                                                                                \
+        }                                                                                             \
+        memcpy(words, x, m * sizeof(T));                                                              \
+    }
+#define BSN_WORDS_ADD(T, what, from, up)                                                              \
+    {                                                                                                 \
+        memcpy(byte, from, m);                                                                        \
+        for (i = 0; i < 64; i++) x[i] what (T)((T)byte[i] << (up));                                   \
+    }
+
+static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, const uint8_t *planes,
+                           size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) bsn_element_store(words + i * width, ((uint64_t)symbols[i] << shift) + low[i], width);
+    const unsigned whole = t->shift / 8, mask = t->shift % 8;
+    uint8_t byte[64] = { 0 };
+    size_t m;
+    unsigned i, k;
+    if (t->width == 1) BSN_WORDS_JOIN(uint8_t)
+    else if (t->width == 2) BSN_WORDS_JOIN(uint16_t)
+    else if (t->width == 4) BSN_WORDS_JOIN(uint32_t)
+    else BSN_WORDS_JOIN(uint64_t)
+}
+#undef BSN_WORDS_ADD
+#undef BSN_WORDS_JOIN
+
+static void bsn_words_join_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *words, const uint8_t *symbols,
+                              const uint8_t *bits, const uint8_t *planes, size_t n)
+{
+    const size_t whole = kernels->words_join && (t->width == 2 || t->width == 4) ? n & ~(size_t)63 : 0;
+    if (whole) kernels->words_join(t, words, symbols, bits, planes, whole / 64);
+    bsn_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
 }
 
 /* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
@@ -5152,16 +5187,15 @@ BSN_INLINE void bsn_words_join(uint8_t *words, const uint8_t *symbols, const uin
 static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
                                 unsigned limit, size_t more)
 {
-    uint8_t differ[BSN_CHUNK / 8 + 8];
+    uint8_t mask[BSN_CHUNK / 8 + 8];
     size_t i;
-    unsigned above = 0;
-    for (i = 0; i < n; i++) above |= symbols[i] > limit ? 1u : 0u;
-    if (above) return (size_t)-1;
-    memset(x->low, (int)limit, n);
-    bsn_compare(x->reader->kernels, 1, differ, symbols, x->low, n);
+    if (limit < 255) {
+        bsn_mask_above(x->reader->kernels, mask, symbols, n, limit);
+        if (x->reader->kernels->count(mask, n)) return (size_t)-1;
+    }
+    bsn_mask_above(x->reader->kernels, mask, symbols, n, limit - 1);
     for (i = 0; i < n; i += 64) {
-        uint64_t w = ~bsn_mask_word(differ, i, n);
-        if (n - i < 64) w &= (UINT64_C(1) << (n - i)) - 1;
+        uint64_t w = bsn_mask_word(mask, i, n);
         for (; w; w &= w - 1) {
             const size_t at = first + i + bsn_lowest_bit(w);
             x->place[more++] = level ? x->place[at] : (uint32_t)at; /* more <= at */
@@ -5177,7 +5211,9 @@ static void bsn_words_read(bsn_words *x, size_t n)
     const unsigned width = x->width;
     const int narrow = x->narrow, apart = x->apart;
     unsigned level, used = 0, k;
-    size_t i;
+    uint8_t some[64 * 8]; /* words */
+    bsn_slices t;
+    size_t i, j;
     x->narrow = x->apart = 0;
     r->rule = 0;
     for (level = 0; n; level++) {
@@ -5194,10 +5230,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
                 r->at += n * width;
                 n = 0;
             }
-            for (i = 0; i < n; i++, r->at += width) {
-                uint8_t *word = x->words + x->place[i] * (size_t)width, native[8];
-                bsn_copy_little_endian(native, r->at, 1, width);
-                bsn_element_store(word, bsn_element_load(word, width) + (bsn_element_load(native, width) << used), width);
+            for (i = 0; i < n; i += k, r->at += k * width) {
+                k = (unsigned)bsn_min(64, n - i);
+                bsn_copy_little_endian(some, r->at, k, width);
+                BSN_WIDTHS(width, bsn_words_add, (x, some, i, k, used));
             }
             r->rule = 0;
             return;
@@ -5215,6 +5251,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
         bsn_list_read(r, n, 8);
         if (r->rule) return;
         x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
+        t.width = width;
+        t.shift = shift;
+        t.limit = 255;
+        t.stride = n;
         if (apart && level == 0 && shift < 8 && limit == 0) {
             x->bits = low;
             x->shift = shift;
@@ -5228,18 +5268,19 @@ static void bsn_words_read(bsn_words *x, size_t n)
                 if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
                 continue;
             }
-            if (level == 0 && shift >= 8) memset(x->words + i * width, 0, m * width);
-            for (k = 0; k < shift / 8; k++)
-                BSN_WIDTHS(width, bsn_words_sum, (x, low + k * n + i, i, m, level, used + 8 * k));
-            memset(x->low, 0, m);
-            if (mask) bsn_bits_put(r->kernels, x->low, low + k * n + bsn_bits_size(mask, i), mask, m);
+            if (mask) {
+                memset(x->low, 0, m);
+                bsn_bits_put(r->kernels, x->low, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
+            }
             symbols = bsn_list_next(r, x->symbols, i, m);
-            if (level == 0 && shift < 8) {
-                if (width == 4 && r->kernels->words_join) r->kernels->words_join(x->words + 4 * i, symbols, x->low, m, shift);
-                else BSN_WIDTHS(width, bsn_words_join, (x->words + i * width, symbols, x->low, m, shift));
+            if (level == 0) {
+                bsn_words_join_by(r->kernels, &t, x->words + i * width, symbols, x->low, shift < 8 ? NULL : low + i, m);
             } else {
-                if (mask) BSN_WIDTHS(width, bsn_words_sum, (x, x->low, i, m, level, used + 8 * k));
-                BSN_WIDTHS(width, bsn_words_sum, (x, symbols, i, m, level, used + shift));
+                for (j = 0; j < m; j += k) {
+                    k = (unsigned)bsn_min(64, m - j);
+                    bsn_words_join_by(r->kernels, &t, some, symbols + j, x->low + j, shift < 8 ? NULL : low + i + j, k);
+                    BSN_WIDTHS(width, bsn_words_add, (x, some, i + j, k, used));
+                }
             }
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
@@ -7360,17 +7401,16 @@ static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids
     return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
 }
 
-/* Is there a byte 255 among n? */
-static int bsn_has_255(const uint8_t *p, size_t n)
+/* Is there a byte 255 among n? `mask` has room for those of a chunk. */
+static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t n, uint8_t *mask)
 {
-    uint64_t any = 0;
-    size_t i;
-    for (i = 0; i + 8 <= n; i += 8) { /* exact for the lowest such byte of a word, and so for whether there is one */
-        const uint64_t x = ~bsn_load64(p + i);
-        any |= (x - BSN_ONES) & ~x & (BSN_ONES << 7);
+    size_t i, found = 0;
+    for (i = 0; i < n && !found; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        bsn_mask_above(kernels, mask, p + i, m, 254);
+        found = kernels->count(mask, m);
     }
-    for (; i < n; i++) any |= p[i] == 255;
-    return any != 0;
+    return found != 0;
 }
 
 /* Which of the classes that may become lists of bytes do. Loops over elements one by one wait for branches where lists differ
@@ -7378,7 +7418,7 @@ static int bsn_has_255(const uint8_t *p, size_t n)
 BSN_INLINE unsigned bsn_narrow_lists(const bsn_context *c, const bsn_classes *t, unsigned narrow)
 {
     const unsigned all = (1u << t->count) - 1;
-    return c->kernels->words_least || (narrow & all) == all ? narrow : 0;
+    return c->kernels->words_split || (narrow & all) == all ? narrow : 0;
 }
 
 /* Level fast: classes are chosen by a sample of a cell, before the pass over it, which deals words out as it finds them: those of
@@ -7560,7 +7600,8 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             for (k = 0; k < t->count; k++) {
                 list[k] = bsn_list_of(w, c, n, k);
                 counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
-                if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(list[k], counts[k])) missed |= 1u << k;
+                if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, list[k], counts[k], w->plane[0]))
+                    missed |= 1u << k;
             }
             if (!missed) break;
             t->narrow = bsn_narrow_lists(c, t, t->narrow & ~missed); /* larger than all of the sample: once more */
@@ -7583,6 +7624,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     bsn_writer_begin(&wr, w, c, body, end, scratch);
     wr.thorough = c->level != BITSNAP_FAST;
     wr.wide = sampled && any > 255;
+    wr.sampled = wr.wide;
     *wr.at++ = (uint8_t)t->count;
     for (k = 1; k < t->count; k++) *wr.at++ = (uint8_t)(t->border[k - 1] >> t->shift);
     if (list[0] == dealt) {
@@ -10553,7 +10595,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
-    NULL,
     NULL,
     NULL,
     NULL,

@@ -576,7 +576,6 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
-    NULL,
     NULL
 };
 
@@ -1708,17 +1707,6 @@ static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint
     }
 }
 
-static BSN_AVX2 void bsn_avx2_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift, unsigned limit)
-{
-    const __m256i most = _mm256_set1_epi16((short)limit);
-    const __m128i down = _mm_cvtsi32_si128((int)shift);
-    for (groups *= 2; groups; groups--, words += 64, symbols += 32) {
-        const __m256i x = _mm256_min_epu16(_mm256_srl_epi16(BSN_LOAD256(words), down), most);
-        const __m256i y = _mm256_min_epu16(_mm256_srl_epi16(BSN_LOAD256(words + 32), down), most);
-        BSN_STORE256(symbols, _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8));
-    }
-}
-
 /* The lowest bytes of 32 words. Packs work on lanes of 16 bytes alone: dwords are put in order at the end. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m256i d, __m256i mask)
 {
@@ -1727,35 +1715,84 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m
     return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-static BSN_AVX2 uint32_t bsn_avx2_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+/* Bytes of 32 words, from bit `down` on, those above `most` as it. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_words_4(const __m256i x[4], __m128i down, __m256i most, __m256i mask)
 {
-    const __m256i byte = _mm256_set1_epi32(255), mask = _mm256_set1_epi32((1 << shift % 8) - 1);
-    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
-    __m256i all = _mm256_setzero_si256();
+    const __m256i a = _mm256_min_epu32(_mm256_srl_epi32(x[0], down), most);
+    const __m256i b = _mm256_min_epu32(_mm256_srl_epi32(x[1], down), most);
+    const __m256i c = _mm256_min_epu32(_mm256_srl_epi32(x[2], down), most);
+    const __m256i d = _mm256_min_epu32(_mm256_srl_epi32(x[3], down), most);
+    return bsn_avx2_lowest(a, b, c, d, mask);
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_words_2(__m256i x, __m256i y, __m128i down, __m256i most, __m256i mask)
+{
+    const __m256i a = _mm256_and_si256(_mm256_min_epu16(_mm256_srl_epi16(x, down), most), mask);
+    const __m256i b = _mm256_and_si256(_mm256_min_epu16(_mm256_srl_epi16(y, down), most), mask);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
+}
+
+/* The same 32 words, as 2 or 4 vectors, cut again and again. */
+static BSN_AVX2 uint64_t bsn_avx2_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
+                                              const uint8_t *words, size_t groups)
+{
+    const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
+    const __m128i down = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
+    const __m256i none = _mm256_set1_epi32(-1);
+    const __m256i most = t->width == 4 ? _mm256_set1_epi32((int)t->limit) : _mm256_set1_epi16((short)t->limit);
+    const __m256i byte = t->width == 4 ? _mm256_set1_epi32(255) : _mm256_set1_epi16(255);
+    const __m256i some = t->width == 4 ? _mm256_set1_epi32((int)mask) : _mm256_set1_epi16((short)mask);
+    __m256i all = _mm256_setzero_si256(), x[4];
     size_t i;
-    for (i = 0; i + 32 <= n; i += 32) {
-        const __m256i a = BSN_LOAD256(words + 4 * i), b = BSN_LOAD256(words + 4 * i + 32);
-        const __m256i c = BSN_LOAD256(words + 4 * i + 64), d = BSN_LOAD256(words + 4 * i + 96);
-        all = _mm256_or_si256(_mm256_or_si256(all, _mm256_or_si256(a, b)), _mm256_or_si256(c, d));
-        BSN_STORE256(symbols + i, bsn_avx2_lowest(_mm256_srl_epi32(a, down), _mm256_srl_epi32(b, down), _mm256_srl_epi32(c, down),
-                                                  _mm256_srl_epi32(d, down), byte));
-        BSN_STORE256(low + i, bsn_avx2_lowest(_mm256_srl_epi32(a, whole), _mm256_srl_epi32(b, whole), _mm256_srl_epi32(c, whole),
-                                              _mm256_srl_epi32(d, whole), mask));
+    unsigned k;
+    for (i = 0; i < 64 * groups; i += 32) {
+        x[0] = BSN_LOAD256(words + t->width * i);
+        x[1] = BSN_LOAD256(words + t->width * i + 32);
+        all = _mm256_or_si256(all, _mm256_or_si256(x[0], x[1]));
+        if (t->width == 4) {
+            x[2] = BSN_LOAD256(words + 4 * i + 64);
+            x[3] = BSN_LOAD256(words + 4 * i + 96);
+            all = _mm256_or_si256(all, _mm256_or_si256(x[2], x[3]));
+            BSN_STORE256(symbols + i, bsn_avx2_words_4(x, down, most, byte));
+            for (k = 0; planes && k < whole; k++)
+                BSN_STORE256(planes + k * t->stride + i, bsn_avx2_words_4(x, _mm_cvtsi32_si128((int)(8 * k)), none, byte));
+            if (bits && mask) BSN_STORE256(bits + i, bsn_avx2_words_4(x, above, none, some));
+        } else {
+            BSN_STORE256(symbols + i, bsn_avx2_words_2(x[0], x[1], down, most, byte));
+            if (planes && whole) BSN_STORE256(planes + i, bsn_avx2_words_2(x[0], x[1], _mm_setzero_si128(), none, byte));
+            if (bits && mask) BSN_STORE256(bits + i, bsn_avx2_words_2(x[0], x[1], above, none, some));
+        }
     }
     all = _mm256_or_si256(all, _mm256_srli_si256(all, 8));
     all = _mm256_or_si256(all, _mm256_srli_si256(all, 4));
-    return (uint32_t)_mm256_extract_epi32(all, 0) | (uint32_t)_mm256_extract_epi32(all, 4) |
-           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+    k = (unsigned)_mm256_extract_epi32(all, 0) | (unsigned)_mm256_extract_epi32(all, 4);
+    return t->width == 4 ? k : (k | k >> 16) & 0xFFFF;
 }
 
-static BSN_AVX2 void bsn_avx2_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+static BSN_AVX2 void bsn_avx2_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                         const uint8_t *planes, size_t groups)
 {
-    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    const unsigned whole = t->shift / 8, mask = t->shift % 8;
+    const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
     size_t i;
-    for (i = 0; i + 8 <= n; i += 8)
-        BSN_STORE256(words + 4 * i, _mm256_add_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up),
-                                                     _mm256_cvtepu8_epi32(BSN_LOAD64(low + i))));
-    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+    unsigned k;
+    if (t->width == 4) {
+        for (i = 0; i < 64 * groups; i += 8) {
+            __m256i x = _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up);
+            if (mask) x = _mm256_add_epi32(x, _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(bits + i)), above));
+            for (k = 0; k < whole; k++)
+                x = _mm256_add_epi32(x, _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(planes + k * t->stride + i)),
+                                                         _mm_cvtsi32_si128((int)(8 * k))));
+            BSN_STORE256(words + 4 * i, x);
+        }
+    } else {
+        for (i = 0; i < 64 * groups; i += 16) {
+            __m256i x = _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(symbols + i)), up);
+            if (mask) x = _mm256_add_epi16(x, _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(bits + i)), above));
+            if (whole) x = _mm256_add_epi16(x, _mm256_cvtepu8_epi16(BSN_LOAD128(planes + i)));
+            BSN_STORE256(words + 2 * i, x);
+        }
+    }
 }
 
 /* What 8 words are above: row and columns together, in cells. */
@@ -2312,7 +2349,6 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_classes_deal,
     bsn_avx2_subtract,
     bsn_avx2_census,
-    bsn_avx2_words_least,
     bsn_avx2_words_split,
     bsn_avx2_words_join,
     bsn_avx2_log_codes,
@@ -3656,15 +3692,6 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
 #undef BSN_CLASSES_COUNTS
 #undef BSN_CLASSES_CASE
 
-static BSN_AVX512 void bsn_avx512_words_least(uint8_t *symbols, const uint8_t *words, size_t groups, unsigned shift,
-                                              unsigned limit)
-{
-    const __m512i most = _mm512_set1_epi16((short)limit);
-    const __m128i down = _mm_cvtsi32_si128((int)shift);
-    for (groups *= 2; groups; groups--, words += 64, symbols += 32)
-        BSN_STORE256(symbols, _mm512_cvtepi16_epi8(_mm512_min_epu16(_mm512_srl_epi16(_mm512_loadu_si512(words), down), most)));
-}
-
 /* The lowest bytes of 64 words. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
 {
@@ -3675,37 +3702,84 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
                               _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
 }
 
-static BSN_AVX512 uint32_t bsn_avx512_words_split(uint8_t *symbols, uint8_t *low, const uint8_t *words, size_t n, unsigned shift)
+/* The same of 64 words of 2 bytes. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lower(__m512i x, __m512i y)
 {
-    const __m512i mask = _mm512_set1_epi8((char)((1 << shift % 8) - 1));
-    const __m128i down = _mm_cvtsi32_si128((int)shift), whole = _mm_cvtsi32_si128((int)(shift & ~7u));
-    __m512i all = _mm512_setzero_si512();
-    size_t i;
-    unsigned j;
-    for (i = 0; i + 64 <= n; i += 64) {
-        __m512i x[4], y[4];
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) {
-            const __m512i v = _mm512_loadu_si512(words + 4 * i + 64 * j);
-            all = _mm512_or_si512(all, v);
-            x[j] = _mm512_srl_epi32(v, down);
-            y[j] = _mm512_srl_epi32(v, whole);
-        }
-        _mm512_storeu_si512(symbols + i, bsn_avx512_lowest(x));
-        _mm512_storeu_si512(low + i, _mm512_and_si512(bsn_avx512_lowest(y), mask));
-    }
-    return (uint32_t)_mm512_reduce_or_epi32(all) |
-           (uint32_t)bsn_words_split(symbols + i, low + i, words + 4 * i, n - i, shift, 4);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(x)), _mm512_cvtepi16_epi8(y), 1);
 }
 
-static BSN_AVX512 void bsn_avx512_words_join(uint8_t *words, const uint8_t *symbols, const uint8_t *low, size_t n, unsigned shift)
+/* The same 64 words, as 2 or 4 vectors, cut again and again. */
+static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
+                                                  const uint8_t *words, size_t groups)
 {
-    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
+    const __m512i some = _mm512_set1_epi8((char)mask);
+    const __m128i down = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
+    __m512i all = _mm512_setzero_si512(), x[4], y[4];
     size_t i;
-    for (i = 0; i + 16 <= n; i += 16)
-        _mm512_storeu_si512(words + 4 * i, _mm512_add_epi32(_mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i)), up),
-                                                            _mm512_cvtepu8_epi32(BSN_LOAD128(low + i))));
-    bsn_words_join(words + 4 * i, symbols + i, low + i, n - i, shift, 4);
+    unsigned j, k;
+    if (t->width == 2) {
+        const __m512i most = _mm512_set1_epi16((short)t->limit);
+        for (i = 0; i < 64 * groups; i += 64) {
+            x[0] = _mm512_loadu_si512(words + 2 * i);
+            x[1] = _mm512_loadu_si512(words + 2 * i + 64);
+            all = _mm512_or_si512(all, _mm512_or_si512(x[0], x[1]));
+            _mm512_storeu_si512(symbols + i, bsn_avx512_lower(_mm512_min_epu16(_mm512_srl_epi16(x[0], down), most),
+                                                              _mm512_min_epu16(_mm512_srl_epi16(x[1], down), most)));
+            if (planes && whole) _mm512_storeu_si512(planes + i, bsn_avx512_lower(x[0], x[1]));
+            if (bits && mask)
+                _mm512_storeu_si512(bits + i, _mm512_and_si512(some, bsn_avx512_lower(_mm512_srl_epi16(x[0], above),
+                                                                                      _mm512_srl_epi16(x[1], above))));
+        }
+    } else {
+        const __m512i most = _mm512_set1_epi32((int)t->limit);
+        for (i = 0; i < 64 * groups; i += 64) {
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) {
+                x[j] = _mm512_loadu_si512(words + 4 * i + 64 * j);
+                all = _mm512_or_si512(all, x[j]);
+                y[j] = _mm512_min_epu32(_mm512_srl_epi32(x[j], down), most);
+            }
+            _mm512_storeu_si512(symbols + i, bsn_avx512_lowest(y));
+            for (k = 0; planes && k < whole; k++) {
+                _mm512_storeu_si512(planes + k * t->stride + i, bsn_avx512_lowest(x));
+                BSN_UNROLL
+                for (j = 0; j < 4; j++) x[j] = _mm512_srli_epi32(x[j], 8);
+            }
+            if (!bits || !mask) continue;
+            BSN_UNROLL
+            for (j = 0; j < 4 && !planes; j++) x[j] = _mm512_srl_epi32(x[j], above);
+            _mm512_storeu_si512(bits + i, _mm512_and_si512(bsn_avx512_lowest(x), some));
+        }
+    }
+    k = (unsigned)_mm512_reduce_or_epi32(all);
+    return t->width == 4 ? k : (k | k >> 16) & 0xFFFF;
+}
+
+static BSN_AVX512 void bsn_avx512_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                             const uint8_t *planes, size_t groups)
+{
+    const unsigned whole = t->shift / 8, mask = t->shift % 8;
+    const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
+    size_t i;
+    unsigned k;
+    if (t->width == 4) {
+        for (i = 0; i < 64 * groups; i += 16) {
+            __m512i x = _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i)), up);
+            if (mask) x = _mm512_add_epi32(x, _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(bits + i)), above));
+            for (k = 0; k < whole; k++)
+                x = _mm512_add_epi32(x, _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(planes + k * t->stride + i)),
+                                                         _mm_cvtsi32_si128((int)(8 * k))));
+            _mm512_storeu_si512(words + 4 * i, x);
+        }
+    } else {
+        for (i = 0; i < 64 * groups; i += 32) {
+            __m512i x = _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(symbols + i)), up);
+            if (mask) x = _mm512_add_epi16(x, _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(bits + i)), above));
+            if (whole) x = _mm512_add_epi16(x, _mm512_cvtepu8_epi16(BSN_LOAD256(planes + i)));
+            _mm512_storeu_si512(words + 2 * i, x);
+        }
+    }
 }
 
 /* What 16 words are above: row and columns together, in cells. */
@@ -4292,7 +4366,6 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_classes_deal,
     bsn_avx512_subtract,
     bsn_avx512_census,
-    bsn_avx512_words_least,
     bsn_avx512_words_split,
     bsn_avx512_words_join,
     bsn_avx512_log_codes,
@@ -5020,7 +5093,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_scalar_classes_deal,
     bsn_scalar_subtract,
     bsn_scalar_census,
-    NULL,
     NULL,
     NULL,
     NULL,

@@ -321,8 +321,8 @@ static void run_words_split(task *t, unsigned at)
     const uint8_t *words = t->area->planes.at[at];
     for (size_t i = 0; i < t->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, t->n - i);
-        if (t->kernels->words_split) t->sink = t->kernels->words_split(symbols + i, symbols + t->n, words + 4 * i, m, 5);
-        else t->sink = (size_t)bsn_words_split(symbols + i, symbols + t->n, words + 4 * i, m, 5, 4);
+        const bsn_slices slices = { 4, 5, 255, 0 };
+        t->sink = (size_t)bsn_words_split_by(t->kernels, &slices, symbols + i, symbols + t->n, NULL, words + 4 * i, m);
     }
 }
 
@@ -337,16 +337,17 @@ static void run_log_numbers(task *t, unsigned at)
 }
 
 /* Symbols and low bits of the words, and what is made of both. */
-static unsigned joined_shift;
+static bsn_slices joined = { 4, 0, 255, 0 };
 
 static void fill_joined(task *t, unsigned at)
 {
     const uint8_t *words = t->area->planes.at[at];
     uint8_t *symbols = t->area->parts.at[at];
     fill_cells(t, at);
-    const uint64_t any = bsn_words_any(words, t->n, 4);
-    joined_shift = any > 255 ? bsn_log2((uint32_t)any) - 7 : 0;
-    bsn_words_split(symbols, symbols + t->n, words, t->n, joined_shift, 4);
+    joined.shift = 0;
+    const uint64_t any = bsn_words_split(&joined, symbols, NULL, NULL, words, t->n);
+    joined.shift = any > 255 ? bsn_log2((uint32_t)any) - 7 : 0;
+    bsn_words_split(&joined, symbols, symbols + t->n, NULL, words, t->n);
 }
 
 static void run_log_join(task *t, unsigned at)
@@ -359,9 +360,9 @@ static void run_log_join(task *t, unsigned at)
         const size_t m = bsn_min(BSN_CHUNK, t->n - i);
         uint8_t *elements = t->area->list.at[at] + 4 * i, *words = t->area->planes.at[at] + 4 * i;
         if (bsn_log_joins(t->kernels, &row, 1)) {
-            apart += t->kernels->log_join(&row, elements, mask, symbols + i, low + i, m, joined_shift) != 0;
+            apart += t->kernels->log_join(&row, elements, mask, symbols + i, low + i, m, joined.shift) != 0;
         } else {
-            bsn_words_join(words, symbols + i, low + i, m, joined_shift, 4);
+            bsn_words_join_by(t->kernels, &joined, words, symbols + i, low + i, NULL, m);
             bsn_log_numbers_by(t->kernels, &row, elements, words, m, &apart);
         }
     }

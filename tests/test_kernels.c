@@ -1297,56 +1297,52 @@ static void log_join(void)
     }
 }
 
-/* Symbols and low bits of words, at the end of a page, and back. */
-static void words_least(void)
+/* Symbols, planes and bits of words, which may be missing, at the end of a page, and back. */
+static void words_case(unsigned width, size_t groups, unsigned shift, unsigned limit, unsigned parts)
 {
-    static const uint8_t limits[] = { 255, 127, 63, 31, 15, 1 };
-    unsigned shift, l;
-    size_t groups, i;
-    if (!kernels->words_least) return;
-    for (groups = 0; groups <= 17; groups++)
-        for (shift = 0; shift < 16; shift++)
-            for (l = 0; l < sizeof limits; l++) {
-                uint8_t *words = at_end(0, 128 * groups, groups & 1), *symbols = place(1, 64 * groups, l & 1), *expected = spare[0];
-                for (i = 0; i < 64 * groups; i++) {
-                    const uint16_t x = (uint16_t)((test_random() & 0xFFFF) >> test_below(16));
-                    memcpy(words + 2 * i, &x, 2);
-                }
-                mark(symbols, 64 * groups, l & 1);
-                kernels->words_least(symbols, words, groups, shift, limits[l]);
-                bsn_words_least(expected, words, 64 * groups, shift, limits[l], 2);
-                CHECK(marked(symbols, 64 * groups, l & 1), "%s: words_least writes too far, %zu groups", kernels->name, groups);
-                CHECK(!memcmp(symbols, expected, 64 * groups), "%s: words_least %u of %u, %zu groups", kernels->name, limits[l], shift, groups);
-            }
+    const size_t n = 64 * groups, whole = shift / 8 * n;
+    uint8_t *words = at_end(0, n * width, groups & 1), *symbols = at_end(1, n, 0);
+    uint8_t *bits = place(2, n, 1), *planes = at_end(3, whole, 0);
+    uint8_t *expected = spare[0], *expected_bits = spare[1], *expected_planes = spare[2];
+    const bsn_slices t = { width, shift, limit, n };
+    uint64_t all;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t x = test_random() >> (64 - 8 * width) >> test_below(8 * width);
+        bsn_element_store(words + i * width, x, width);
+    }
+    mark(bits, n, 1);
+    memset(planes, 0x55, whole);
+    memset(expected_planes, 0x55, whole);
+    all = bsn_words_split(&t, expected, parts & 1 ? expected_bits : NULL, parts & 2 ? expected_planes : NULL, words, n);
+    CHECK(kernels->words_split(&t, symbols, parts & 1 ? bits : NULL, parts & 2 ? planes : NULL, words, groups) == all &&
+          !memcmp(symbols, expected, n) && !memcmp(planes, expected_planes, whole),
+          "%s: %zu groups of %u bytes split at %u, %u", kernels->name, groups, width, shift, limit);
+    CHECK(marked(bits, n, 1), "%s: words_split writes too far, %zu groups", kernels->name, groups);
+    if ((parts & 1) && shift % 8) CHECK(!memcmp(bits, expected_bits, n), "%s: words_split: bits, %u", kernels->name, shift);
+    if (parts != 3 || limit != 255 || all >> shift > 255) {
+        for (i = 0; i < n; i++) symbols[i] = (uint8_t)test_random();
+        for (i = 0; i < n; i++) bits[i] = (uint8_t)(test_random() & ((1u << shift % 8) - 1));
+        bsn_words_join(&t, expected, symbols, bits, planes, n);
+    } else {
+        memcpy(expected, words, n * width); /* as they were */
+    }
+    memset(words, 0, n * width);
+    kernels->words_join(&t, words, symbols, bits, planes, groups);
+    CHECK(!memcmp(words, expected, n * width), "%s: %zu groups of %u bytes joined at %u", kernels->name, groups, width, shift);
 }
 
 static void words_split(void)
 {
-    static const size_t lengths[] = { 0, 1, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 4096 };
-    uint8_t *symbols, *low, *words, *expected = spare[0], *expected_low = spare[1];
-    unsigned shift;
-    size_t i, l;
+    static const uint8_t limits[] = { 255, 127, 63, 31, 15, 1 };
+    unsigned width, shift, l;
+    size_t groups;
     if (!kernels->words_split) return;
-    for (l = 0; l < sizeof lengths / sizeof *lengths; l++)
-        for (shift = 0; shift < 32; shift++) {
-            const size_t n = lengths[l];
-            uint64_t all;
-            symbols = at_end(0, n, 0);
-            low = at_end(1, n, 0);
-            words = at_end(2, 4 * n, 0);
-            for (i = 0; i < n; i++) {
-                const uint32_t x = (uint32_t)test_random() >> test_below(32);
-                memcpy(words + 4 * i, &x, 4);
-            }
-            all = bsn_words_split(expected, expected_low, words, n, shift, 4);
-            CHECK(kernels->words_split(symbols, low, words, n, shift) == all && !memcmp(symbols, expected, n) &&
-                  !memcmp(low, expected_low, n), "%s: %zu words split at %u", kernels->name, n, shift);
-            if (shift >= 8) continue;
-            for (i = 0; i < n; i++) expected[i] = symbols[i] = (uint8_t)test_random();
-            bsn_words_join(expected + n, expected, expected_low, n, shift, 4);
-            kernels->words_join(words, symbols, low, n, shift);
-            CHECK(!memcmp(words, expected + n, 4 * n), "%s: %zu words joined at %u", kernels->name, n, shift);
-        }
+    for (width = 2; width <= 4; width += 2)
+        for (groups = 0; groups <= 9; groups++)
+            for (shift = 0; shift < 8 * width; shift++)
+                for (l = 0; l < 8; l++)
+                    words_case(width, groups, shift, limits[l < sizeof limits ? l : 0], l < 6 ? 3 : l - 6);
 }
 
 /* All significands of one octave: the scalar codes are right by their thresholds. */
@@ -1455,9 +1451,9 @@ static void tables(void)
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
-    static void name##_cells(void) { words_split(); cells(); all_cells(); log_join(); quantized_frames(); }              \
+    static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
-#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_least(); }
+#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_split(); }
 
 CLASSES(scalar)
 CASES(bmi2)
