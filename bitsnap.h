@@ -3810,9 +3810,10 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     } else if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
         for (i = total = 0; i < n; i += 1024) {
             const size_t line = bsn_min(64, n - i);
-            for (j = 0; j < line; j++) h[item->data[i + j]]++;
+            memcpy(item->scratch + total, item->data + i, line);
             total += (uint32_t)line;
         }
+        w->kernels->histogram(h, item->scratch, total, x->tables);
         lost = (total >> 12) + 1;
     } else {
         if (sampled) { /* the window, where it holds 31 of 32 */
