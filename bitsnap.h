@@ -4814,8 +4814,8 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* The same counts in x->tables, `beyond` and `length`; by way of bytes where `room` has n + 64 and
- * a mask of a chunk: most words are below 255. */
+/* The same counts in x->tables, `beyond` and `length`, of words of a byte from x->count; by way of bytes where `room` has n + 64
+ * and a mask of a chunk: most words are below 255. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
 {
@@ -4824,6 +4824,11 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
     bsn_slices t;
     size_t i, j, m;
     memset(beyond, 0, 65 * sizeof *beyond);
+    if (width == 1) { /* counted already */
+        memcpy(fine, x->count, 256 * sizeof *fine);
+        memset(fine + 256, 0, (BSN_FINE - 256) * sizeof *fine);
+        return;
+    }
     if (!room) {
         memset(fine, 0, BSN_FINE * sizeof *fine);
         BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
@@ -4905,28 +4910,23 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
-    uint32_t length[65], beyond[65], *escape = x->mask_count, *count = x->weight, *fine = x->tables, sum; /* not in use else */
+    uint32_t length[65], beyond[65], sum;
+    uint32_t *fine = x->tables, *escape = x->mask_count, *count = x->weight; /* memory of planning lists, which comes later */
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
-    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0;
+    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, kinds = size == 1 ? 256 : BSN_FINE;
     if (!lengths && size > 1 && !room) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
         cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
     }
     for (;; cut = 0) {
         memset(length, 0, sizeof length);
-        if (size == 1) {
-            memset(fine, 0, BSN_FINE * sizeof *fine);
-            memset(beyond, 0, sizeof beyond);
-            memcpy(fine, x->count, 256 * sizeof *fine);
-        } else if (!lengths) {
-            bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
-        }
         if (lengths) {
             memcpy(length, lengths, sizeof length);
         } else {
+            bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
             length[cut] += fine[0]; /* or fewer bits */
-            for (i = 1; i < (size == 1 ? 256 : BSN_FINE); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+            for (i = 1; i < kinds; i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         }
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];
@@ -4938,10 +4938,9 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (size == 1 || (!lengths && (least == cut || (least > cut && longest <= 11 + cut)))) {
-        /* without what stands apart in any case; log2(BSN_FINE) is 11 */
-        (void)bsn_fold(fine, size == 1 ? 256 : BSN_FINE, least - cut);
-    } else if (least || lengths || cut) { /* again */
+    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* all are below BSN_FINE << cut: 11 bits */
+        (void)bsn_fold(fine, kinds, least - cut); /* without what stands apart in any case */
+    } else { /* again */
         bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
     }
     for (i = 0; i < BSN_FINE && times > 1; i++) fine[i] *= times;

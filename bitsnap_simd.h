@@ -2532,8 +2532,8 @@ static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n,
     }
 }
 
-/* the mask of the elements that differ in 64 bytes */
-/* (GCC 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as 64 bits; not from a register.) */
+/* The mask of the elements that differ in 64 bytes. (gcc 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as
+ * 64 bits; not from a register.) */
 BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_differ(unsigned width, const uint8_t *a, const uint8_t *b)
 {
     const __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
