@@ -4757,7 +4757,7 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
         fine[x]++;
     } else {
         beyond[bsn_log2(x - (BSN_FINE - 1))]++;
-        length[bsn_log2(x) + 1]++;
+        length[bsn_log2(x) + 1 + shift]++;
     })
     fine[0] += (uint32_t)z;
 }
@@ -4855,7 +4855,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
                     fine[y]++;
                 } else {
                     beyond[bsn_log2(y - (BSN_FINE - 1))]++;
-                    length[bsn_log2(y) + 1]++;
+                    length[bsn_log2(y) + 1 + shift]++;
                 }
             }
         }
@@ -4926,7 +4926,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
         } else {
             bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
             length[cut] += fine[0]; /* or fewer bits */
-            for (i = 1; i < kinds; i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+            for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : kinds); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         }
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];

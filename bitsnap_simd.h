@@ -1398,7 +1398,7 @@ static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, siz
     }
 }
 
-/* ---- classes of elements of 2 bytes; those of other widths are left to the scalar code ---- */
+/* ---- classes of elements of 2 bytes; of 4 bytes, further down; others are left to the scalar code ---- */
 
 /* bytes FF where the magnitude of 32 elements is above one less than the border: signed comparisons do, as it is below 2^15 */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i low, __m256i high, __m256i less)
@@ -1432,23 +1432,29 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_borders(__m256i less[7], const bsn_classes *t,
 
 static BSN_AVX2 void bsn_avx2_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
 {
-    const __m256i low15 = _mm256_set1_epi16(0x7FFF), ones = _mm256_set1_epi16(1);
+    const __m256i low15 = _mm256_set1_epi16(0x7FFF), low31 = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
     size_t i, end;
     unsigned k;
-    if (t->width != 2) {
+    if (t->width != 2 && t->width != 4) {
         bsn_scalar_classes_above(t, above, elements, groups);
         return;
     }
     for (i = 0; i < groups; i = end) { /* 4 * 1024 to a count of 16 bits */
         end = bsn_min(groups, i + 1024);
         for (k = 0; k + 1 < t->count; k++) {
-            const __m256i less = _mm256_set1_epi16((short)((int)t->border[k] - 1));
-            const uint8_t *p = elements + 128 * i, *stop = elements + 128 * end;
+            const int border = (int)t->border[k] - 1;
+            const __m256i less = t->width == 2 ? _mm256_set1_epi16((short)border) : _mm256_set1_epi32(border);
+            const uint8_t *p = elements + 64 * t->width * i, *stop = elements + 64 * t->width * end;
             __m256i sum = _mm256_setzero_si256();
             __m128i x;
-            for (; p < stop; p += 32) sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15),
-                    less));
-            sum = _mm256_madd_epi16(sum, ones);
+            if (t->width == 2) {
+                for (; p < stop; p += 32)
+                    sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15), less));
+                sum = _mm256_madd_epi16(sum, ones);
+            } else {
+                for (; p < stop; p += 32)
+                    sum = _mm256_sub_epi32(sum, _mm256_cmpgt_epi32(_mm256_and_si256(BSN_LOAD256(p), low31), less));
+            }
             x = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
             x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
             above[k] += (uint32_t)_mm_cvtsi128_si32(x) + (uint32_t)_mm_extract_epi32(x, 1);
@@ -1536,9 +1542,57 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_some_classes(bsn_classes *t, uint8_t *ou
     }
 }
 
+/* Elements of 4 bytes, 8 at a time: which of them are of class k. *below: those of the classes before it, and then of it, too. */
+BSN_INLINE BSN_AVX2 unsigned bsn_avx2_class_of_4(const bsn_classes *t, unsigned k, unsigned count, __m256i magnitude,
+                                                 unsigned *below)
+{
+    unsigned upto = 0xFF, of;
+    if (k + 1 < count) {
+        const __m256i above = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)t->border[k] - 1));
+        upto ^= (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(above));
+    }
+    of = upto & ~*below;
+    *below = upto;
+    return of;
+}
+
+/* The word of the m-th element of a class is that of rank m: what a class has not is rubbish, which the mask clears. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_add_4(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned count)
+{
+    const __m256i low31 = _mm256_set1_epi32(0x7FFFFFFF), one = _mm256_set1_epi32(1), zero = _mm256_setzero_si256();
+    const unsigned narrow = t->narrow;
+    const uint8_t *next[8];
+    unsigned k;
+    for (k = 0; k < count; k++) next[k] = t->next[k];
+    for (groups *= 8; groups; groups--, out += 32, elements += 32) {
+        const __m256i x = BSN_LOAD256(elements), magnitude = _mm256_and_si256(x, low31);
+        __m256i z = zero, odd;
+        unsigned below = 0;
+        for (k = 0; k < count; k++) {
+            const unsigned m = bsn_avx2_class_of_4(t, k, count, magnitude, &below);
+            const uint64_t set = bsn_spread[m], rank = (set & BSN_ONES) * BSN_ONES;
+            const __m256i of = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)set));
+            const __m256i from = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)rank)), one);
+            const __m256i words = narrow >> k & 1 ? _mm256_cvtepu8_epi32(BSN_LOAD64(next[k])) : BSN_LOAD256(next[k]);
+            z = _mm256_or_si256(z, _mm256_and_si256(of, _mm256_permutevar8x32_epi32(words, from)));
+            next[k] += (narrow >> k & 1 ? 1 : 4) * bsn_x86_ones(m);
+        }
+        odd = _mm256_sub_epi32(zero, _mm256_and_si256(z, one));
+        BSN_STORE256(out, _mm256_add_epi32(x, _mm256_xor_si256(_mm256_srli_epi32(z, 1), odd)));
+    }
+    for (k = 0; k < count; k++) t->next[k] = next[k];
+}
+
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_classes_4(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+    if (t->count == 2) bsn_avx2_add_4(t, out, elements, groups, 2);
+    else bsn_avx2_add_4(t, out, elements, groups, t->count);
+}
+
 static void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
 {
-    if (t->width == 2 && (t->count > 1 || (t->narrow & 1))) bsn_avx2_add_some_classes(t, out, elements, groups);
+    if (t->width == 4) bsn_avx2_add_classes_4(t, out, elements, groups);
+    else if (t->width == 2 && (t->count > 1 || (t->narrow & 1))) bsn_avx2_add_some_classes(t, out, elements, groups);
     else bsn_scalar_classes_add(t, out, elements, groups);
 }
 
@@ -1604,6 +1658,41 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint
     }
 }
 
+BSN_INLINE BSN_AVX2 void bsn_avx2_deal_4(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
+                                         unsigned count)
+{
+    const __m256i low31 = _mm256_set1_epi32(0x7FFFFFFF), low8 = _mm256_set1_epi32(255);
+    const unsigned narrow = t->narrow;
+    uint8_t *list[8];
+    unsigned k;
+    for (k = 0; k < count; k++) list[k] = t->list[k];
+    for (groups *= 8; groups; groups--, words += 32, elements += 32) {
+        const __m256i x = BSN_LOAD256(words), least = _mm256_min_epu32(x, low8);
+        const __m128i y = _mm_packus_epi32(_mm256_castsi256_si128(least), _mm256_extracti128_si256(least, 1));
+        const __m128i bytes = _mm_packus_epi16(y, y);
+        const __m256i magnitude = _mm256_and_si256(BSN_LOAD256(elements), low31);
+        unsigned below = 0;
+        for (k = 0; k < count; k++) {
+            const unsigned m = bsn_avx2_class_of_4(t, k, count, magnitude, &below);
+            const __m128i pick = BSN_LOAD64(bsn_picks + m);
+            if (narrow >> k & 1) {
+                BSN_STORE64(list[k], _mm_shuffle_epi8(bytes, pick));
+                list[k] += bsn_x86_ones(m);
+            } else {
+                BSN_STORE256(list[k], _mm256_permutevar8x32_epi32(x, _mm256_cvtepu8_epi32(pick)));
+                list[k] += 4 * bsn_x86_ones(m);
+            }
+        }
+    }
+    for (k = 0; k < count; k++) t->list[k] = list[k];
+}
+
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_classes_4(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    if (t->count == 2) bsn_avx2_deal_4(t, words, elements, groups, 2);
+    else bsn_avx2_deal_4(t, words, elements, groups, t->count);
+}
+
 /* One class of bytes. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_deal_bytes(bsn_classes *t, const uint8_t *words, size_t groups)
 {
@@ -1618,7 +1707,8 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_deal_bytes(bsn_classes *t, const uint8_t *word
 
 static BSN_AVX2 void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
-    if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
+    if (t->width == 4) bsn_avx2_deal_classes_4(t, words, elements, groups);
+    else if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
     else if (t->width == 2 && (t->narrow & 1)) bsn_avx2_deal_bytes(t, words, groups);
     else bsn_scalar_classes_deal(t, words, elements, groups);
 }

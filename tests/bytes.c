@@ -126,11 +126,11 @@ static void steps(bitsnap b)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64 };
     static const char *const names[] = { "steps, some larger,", "steps, few larger,", "steps," };
-    static const unsigned bits[] = { 4, 7, 10, 15 };
+    static const unsigned bits[] = { 4, 7, 10, 15, 62 };
     const size_t n = 150000;
     unsigned d, k, where;
     for (d = 0; d < 4; d++)
-        for (k = 0; k < 4; k++)
+        for (k = 0; k < 5; k++)
             for (where = 0; where < 3; where++) {
                 const unsigned width = bitsnap_width(dtypes[d]);
                 uint8_t *base = (uint8_t *)malloc(n * width), *elements = (uint8_t *)malloc(n * width);
@@ -138,9 +138,9 @@ static void steps(bitsnap b)
                 test_state = d * 100 + k * 10 + where;
                 data_fill(base, n, dtypes[d], DATA_WEIGHTS);
                 for (i = 0; i < n; i++) {
-                    const uint64_t r = test_random(), x = bsn_element_load(base + i * width, width);
+                    const uint64_t r = test_random(), s = test_random(), x = bsn_element_load(base + i * width, width);
                     const int larger = where == 0 ? r % 1000 == 0 : where == 1 && i / 4096 == 3 && r % 100 == 0;
-                    const uint64_t step = (r >> 20 & ((1u << bits[k]) - 1)) - (1u << bits[k] >> 1);
+                    const uint64_t step = (s & ((UINT64_C(1) << bits[k]) - 1)) - (UINT64_C(1) << bits[k] >> 1);
                     data_store(elements + i * width, x + step + (larger ? 20000 : 0), width);
                 }
                 b.base.data = base;
