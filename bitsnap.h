@@ -775,7 +775,11 @@ BSN_INLINE unsigned bsn_popcount(uint64_t x)
 /* the number of the lowest bit that is set; x > 0 */
 BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
 {
-#if defined(__GNUC__) || defined(__clang__)
+#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held, tzcnt, which this is there, not */
+    uint64_t n;
+    __asm__("rep\n\tbsfq %1, %0" : "=r"(n) : "r"(x) : "cc");
+    return (unsigned)n;
+#elif defined(__GNUC__) || defined(__clang__)
     return (unsigned)__builtin_ctzll(x);
 #else
     return bsn_popcount((x & (0 - x)) - 1);
@@ -1431,17 +1435,23 @@ BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
 #endif
 }
 
-/* The next bytes of a list to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
-BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
+/* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
+BSN_INLINE bsn_wide bsn_wide_move_up(bsn_wide x, uint64_t m)
 {
-#if BSN_WIDE_LANES == 2
-    bsn_wide x = { bsn_load64(list), bsn_load64(list + bsn_ones_in[m & 255]) };
-#else
-    bsn_wide x = bsn_load64(list);
-#endif
     x = bsn_wide_select(bsn_wide_look_up(bsn_move4, m), x, x << 32);
     x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m), x, x << 16);
     return bsn_wide_select(bsn_wide_look_up(bsn_move1, m), x, x << 8);
+}
+
+/* the next bytes of a list to these places */
+BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
+{
+#if BSN_WIDE_LANES == 2
+    const bsn_wide x = { bsn_load64(list), bsn_load64(list + bsn_ones_in[m & 255]) };
+    return bsn_wide_move_up(x, m);
+#else
+    return bsn_wide_move_up(bsn_load64(list), m);
+#endif
 }
 
 /* how many of the bits of m that choose bytes of a wide word are set */
@@ -1459,13 +1469,18 @@ BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
     return x;
 }
 
-/* And back: the bytes of a wide word whose bit is set in m go to a list, 8 with rubbish behind them for each lane. Returns how
- * many there are. */
-BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
+/* And back: the bytes of each lane whose bit is set in m to its low end, with rubbish behind them. */
+BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 {
     x = bsn_wide_select(bsn_wide_look_up(bsn_move1, m) >> 8, x, x >> 8);
     x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m) >> 16, x, x >> 16);
-    x = bsn_wide_select(bsn_wide_look_up(bsn_move4, m) >> 32, x, x >> 32);
+    return bsn_wide_select(bsn_wide_look_up(bsn_move4, m) >> 32, x, x >> 32);
+}
+
+/* These bytes go to a list, 8 with rubbish for each lane. Returns how many there are. */
+BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
+{
+    x = bsn_wide_move_down(x, m);
 #if BSN_WIDE_LANES == 2
     bsn_store64(list, x[0]);
     bsn_store64(list + bsn_ones_in[m & 255], x[1]);
@@ -1670,19 +1685,30 @@ static void bsn_scalar_merge(unsigned width, uint8_t *list, size_t n, const uint
     }
 }
 
-/* One bit for each element of a word of 8 bytes: 1 where it is not 0. A carry out of its lower bits, or the top bit
- * itself, marks an element; a product brings the marks together (no two of its terms fall on one bit). */
-BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
+/* the top bits of the elements in a word of 8 bytes */
+BSN_INLINE uint64_t bsn_tops(unsigned width)
 {
-    const uint64_t top = width == 1 ? 0x80 * BSN_ONES : width == 2 ? UINT64_C(0x8000800080008000)
-                       : width == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(1) << 63;
-    x = (((x & ~top) + ~top) | x) & top;
+    return width == 1 ? 0x80 * BSN_ONES : width == 2 ? UINT64_C(0x8000800080008000)
+         : width == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(1) << 63;
+}
+
+/* One bit for each of them, when no others are set: a product brings them together (no two of its terms fall on one bit). */
+BSN_INLINE unsigned bsn_gather_tops(unsigned width, uint64_t x)
+{
     switch (width) {
     case 1: return (unsigned)(((x >> 7) * UINT64_C(0x0102040810204080)) >> 56);
     case 2: return (unsigned)(((x >> 15) * UINT64_C(0x1000200040008000)) >> 60);
     case 4: return (unsigned)((x >> 31 & 1) | x >> 62);
     default: return (unsigned)(x >> 63);
     }
+}
+
+/* One bit for each element of a word of 8 bytes: 1 where it is not 0. A carry out of its lower bits, or the top bit
+ * itself, marks an element. */
+BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
+{
+    const uint64_t top = bsn_tops(width);
+    return bsn_gather_tops(width, (((x & ~top) + ~top) | x) & top);
 }
 
 BSN_INLINE void bsn_compare_words(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
@@ -2182,6 +2208,33 @@ BSN_INLINE size_t bsn_bits_size(unsigned varying, size_t n)
 BSN_INLINE unsigned bsn_gather_bit(uint64_t x, unsigned b)
 {
     return (unsigned)((((x >> b) & BSN_ONES) * UINT64_C(0x0102040810204080)) >> 56);
+}
+
+/* the top bits of the bytes of a wide word */
+BSN_INLINE unsigned bsn_wide_top_bits(bsn_wide x)
+{
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    return (unsigned)_mm_movemask_epi8((__m128i)x);
+#elif BSN_WIDE_LANES == 2
+    return bsn_gather_bit(x[0], 7) | bsn_gather_bit(x[1], 7) << 8;
+#else
+    return bsn_gather_bit(x, 7);
+#endif
+}
+
+/* Bit i of the result is set where byte i of 64 is above t: adding 127 - t sets its bit 7 where the lower seven bits exceed t, or,
+ * from 128 on, t's. */
+BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
+{
+    const uint64_t carry = BSN_ONES * (127 - (t & 127)), high = BSN_ONES << 7;
+    uint64_t m = 0;
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 64; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_get(list + i), y = (x & ~high) + carry;
+        m |= (uint64_t)bsn_wide_top_bits(t < 128 ? y | x : y & x) << i;
+    }
+    return m;
 }
 
 static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
@@ -2786,7 +2839,7 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
-/* Of 64 codes at most so many are taken out one by one; where there are more, all of them at once are cheaper. */
+/* Of 64 codes or words at most so many are seen to one by one; where there are more, all of them at once are cheaper. */
 #define BSN_FEW 6
 
 /* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
@@ -2815,12 +2868,12 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
         const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
         uint64_t w[4] = { 0, 0, 0, 0 };
         BSN_UNROLL
-        for (j = 0; j < 64; j += 8) {
-            const uint64_t x = bsn_load64(codes + j);
-            w[0] |= (uint64_t)bsn_gather_bit(x, 7) << j;
-            if (k > 1) w[1] |= (uint64_t)bsn_gather_bit(x, 6) << j;
-            if (k > 2) w[2] |= (uint64_t)bsn_gather_bit(x, 5) << j;
-            if (k > 3) w[3] |= (uint64_t)bsn_gather_bit(x, 4) << j;
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            const bsn_wide x = bsn_wide_get(codes + j);
+            w[0] |= (uint64_t)bsn_wide_top_bits(x) << j;
+            if (k > 1) w[1] |= (uint64_t)bsn_wide_top_bits(x << 1) << j;
+            if (k > 2) w[2] |= (uint64_t)bsn_wide_top_bits(x << 2) << j;
+            if (k > 3) w[3] |= (uint64_t)bsn_wide_top_bits(x << 3) << j;
         }
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j] & live, size);
         for (j = 0; j < lists; j++)
@@ -2930,10 +2983,31 @@ BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_
         for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
 }
 
-/* short lists would not repay clearing all tables */
+/* are more than 7 of 8 bytes 0? asks 128 of at least 1024 */
+BSN_INLINE int bsn_mostly_zero(const uint8_t *list, size_t n)
+{
+    uint64_t x;
+    unsigned i, some = 0;
+    for (i = 0; i < 16; i++) {
+        x = bsn_load64(list + i * (n / 16));
+        some += bsn_popcount((((x & ~(BSN_ONES << 7)) + BSN_ONES * 127) | x) & BSN_ONES << 7);
+    }
+    return some < 16;
+}
+
+/* short lists would not repay clearing all tables; where most are 0 each increment would wait for the one before it */
 static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
+    if (n >= 1024 && bsn_mostly_zero(list, n)) {
+        for (; n >= 64; n -= 64, list += 64) {
+            uint64_t some = bsn_above64(list, 0);
+            h[0] += 64 - bsn_popcount(some);
+            for (; some; some &= some - 1) h[list[bsn_lowest_bit(some)]]++;
+        }
+        for (; n; n--) h[*list++]++;
+        return;
+    }
     if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
     else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
     for (list += most, n -= most; n; n--) h[*list++]++;
@@ -3664,15 +3738,9 @@ static unsigned bsn_window(const uint8_t *list, size_t n)
     return bsn_window_of(h);
 }
 
-/* Eight at a time: adding 127 - t sets bit 7 where the lower seven bits exceed t, or, from 128 on, t's. */
 static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {
-    const uint64_t carry = BSN_ONES * (127 - (t & 127)), high = BSN_ONES << 7;
-    size_t i;
-    for (i = 0; i < 64 * groups; i += 8) {
-        const uint64_t x = bsn_load64(list + i), y = (x & ~high) + carry;
-        mask[i / 8] = (uint8_t)bsn_gather_bit(t < 128 ? y | x : y & x, 7);
-    }
+    for (; groups; groups--, mask += 8, list += 64) bsn_store64(mask, bsn_above64(list, t));
 }
 
 /* The mask [symbol > t], t below 255. */
@@ -4164,43 +4232,67 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
     return out;
 }
 
-/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)); 64 at a time of words
- * that are bytes */
+/* As many elements as a wide word holds, as numbers of their own; one where there are no vectors. */
+#if BSN_WIDE_LANES == 2
+#define BSN_LANES_TYPE(T) typedef T bsn_lanes_##T __attribute__((vector_size(16)))
+#else
+#define BSN_LANES_TYPE(T) typedef T bsn_lanes_##T
+#endif
+
+/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)) */
 #define BSN_DELTA_LOOPS(T)                                                                            \
+    BSN_LANES_TYPE(T);                                                                                \
     static T bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)            \
     {                                                                                                 \
-        T any = 0;                                                                                    \
+        bsn_lanes_##T any, x, y;                                                                      \
+        T all = 0, one[sizeof any / sizeof(T)];                                                       \
         size_t i;                                                                                     \
-        for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
-            T x, y;                                                                                   \
+        memset(&any, 0, sizeof any);                                                                  \
+        for (i = 0; i + sizeof any <= n * sizeof(T); i += sizeof any) {                               \
             memcpy(&x, a + i, sizeof x);                                                              \
             memcpy(&y, b + i, sizeof y);                                                              \
-            x = (T)(x - y);                                                                           \
-            x = (T)((T)(x << 1) ^ (T)(0 - (T)(x >> (8 * sizeof(T) - 1))));                            \
-            any = (T)(any | x);                                                                       \
+            x = (bsn_lanes_##T)(x - y);                                                               \
+            x = (bsn_lanes_##T)((bsn_lanes_##T)(x << 1) ^ (bsn_lanes_##T)(0 - (bsn_lanes_##T)(x >> (8 * sizeof(T) - 1)))); \
+            any = (bsn_lanes_##T)(any | x);                                                           \
             memcpy(word + i, &x, sizeof x);                                                           \
         }                                                                                             \
-        return any;                                                                                   \
+        for (; i < n * sizeof(T); i += sizeof(T)) {                                                   \
+            T u, v;                                                                                   \
+            memcpy(&u, a + i, sizeof u);                                                              \
+            memcpy(&v, b + i, sizeof v);                                                              \
+            u = (T)(u - v);                                                                           \
+            u = (T)((T)(u << 1) ^ (T)(0 - (T)(u >> (8 * sizeof(T) - 1))));                            \
+            all = (T)(all | u);                                                                       \
+            memcpy(word + i, &u, sizeof u);                                                           \
+        }                                                                                             \
+        memcpy(one, &any, sizeof any);                                                                \
+        for (i = 0; i < sizeof any / sizeof(T); i++) all = (T)(all | one[i]);                         \
+        return all;                                                                                   \
     }                                                                                                 \
     static void bsn_add_##T(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n)              \
     {                                                                                                 \
+        bsn_lanes_##T x, y;                                                                           \
         size_t i;                                                                                     \
-        for (i = 0; i < n * sizeof(T); i += sizeof(T)) {                                              \
-            T x, y;                                                                                   \
+        for (i = 0; i + sizeof x <= n * sizeof(T); i += sizeof x) {                                   \
             memcpy(&x, word + i, sizeof x);                                                           \
             memcpy(&y, b + i, sizeof y);                                                              \
-            x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
+            x = (bsn_lanes_##T)(y + (bsn_lanes_##T)((bsn_lanes_##T)(x >> 1) ^ (bsn_lanes_##T)(0 - (x & 1)))); \
             memcpy(a + i, &x, sizeof x);                                                              \
         }                                                                                             \
+        for (; i < n * sizeof(T); i += sizeof(T)) {                                                   \
+            T u, v;                                                                                   \
+            memcpy(&u, word + i, sizeof u);                                                           \
+            memcpy(&v, b + i, sizeof v);                                                              \
+            u = (T)(v + (T)((T)(u >> 1) ^ (T)(0 - (u & 1))));                                         \
+            memcpy(a + i, &u, sizeof u);                                                              \
+        }                                                                                             \
     }                                                                                                 \
-    static void bsn_add64_##T(uint8_t *a, const uint8_t *b, const uint8_t *byte)                      \
+    BSN_INLINE void bsn_widen64_##T(uint8_t *word, const uint8_t *byte)                               \
     {                                                                                                 \
         unsigned i;                                                                                   \
         for (i = 0; i < 64; i++) {                                                                    \
-            T x = byte[i], y;                                                                         \
-            memcpy(&y, b + i * sizeof(T), sizeof y);                                                  \
-            x = (T)(y + (T)((T)(x >> 1) ^ (T)(0 - (x & 1))));                                         \
-            memcpy(a + i * sizeof(T), &x, sizeof x);                                                  \
+            const T x = byte[i];                                                                      \
+            memcpy(word + i * sizeof(T), &x, sizeof x);                                               \
         }                                                                                             \
     }
 BSN_DELTA_LOOPS(uint8_t)
@@ -4243,13 +4335,80 @@ static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n,
     }
 }
 
-static void bsn_add64(uint8_t *a, const uint8_t *b, const uint8_t *byte, unsigned width)
+/* 64 words that are bytes, as wide as elements */
+BSN_INLINE void bsn_widen64(uint8_t *words, const uint8_t *bytes, unsigned width)
 {
     switch (width) {
-    case 1: bsn_add64_uint8_t(a, b, byte); break;
-    case 2: bsn_add64_uint16_t(a, b, byte); break;
-    case 4: bsn_add64_uint32_t(a, b, byte); break;
-    default: bsn_add64_uint64_t(a, b, byte); break;
+    case 1: memcpy(words, bytes, 64); break;
+    case 2: bsn_widen64_uint16_t(words, bytes); break;
+    case 4: bsn_widen64_uint32_t(words, bytes); break;
+    default: bsn_widen64_uint64_t(words, bytes); break;
+    }
+}
+
+/* A wide word of bytes from as many words of 2, of which p has the first half: eight bits of each, those behind `up`, and down
+ * from there; or the lesser of words and 255. */
+BSN_INLINE bsn_wide bsn_wide_bits(const uint8_t *p, const uint8_t *q, unsigned up, unsigned down)
+{
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    const __m128i x = (__m128i)bsn_wide_load(p), y = (__m128i)bsn_wide_load(q);
+    return (bsn_wide)_mm_packus_epi16(_mm_srli_epi16(_mm_slli_epi16(x, (int)up), (int)down),
+                                      _mm_srli_epi16(_mm_slli_epi16(y, (int)up), (int)down));
+#else
+    uint8_t byte[BSN_WIDE];
+    unsigned i;
+    for (i = 0; i < BSN_WIDE; i++) {
+        const unsigned word = (unsigned)bsn_element_load((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, 2);
+        byte[i] = (uint8_t)((word << up & 0xFFFF) >> down);
+    }
+    return bsn_wide_get(byte);
+#endif
+}
+
+BSN_INLINE bsn_wide bsn_wide_least(const uint8_t *p, const uint8_t *q)
+{
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    const __m128i most = _mm_set1_epi16(255), x = (__m128i)bsn_wide_load(p), y = (__m128i)bsn_wide_load(q);
+    return (bsn_wide)_mm_packus_epi16(_mm_sub_epi16(x, _mm_subs_epu16(x, most)), _mm_sub_epi16(y, _mm_subs_epu16(y, most)));
+#else
+    uint8_t byte[BSN_WIDE];
+    unsigned i;
+    for (i = 0; i < BSN_WIDE; i++) {
+        const unsigned word = (unsigned)bsn_element_load((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, 2);
+        byte[i] = (uint8_t)(word < 255 ? word : 255);
+    }
+    return bsn_wide_get(byte);
+#endif
+}
+
+/* And back: words to p, those of the upper lane to q. */
+BSN_INLINE void bsn_wide_widen(uint8_t *p, uint8_t *q, bsn_wide low, bsn_wide high)
+{
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    bsn_wide_store(p, (bsn_wide)_mm_unpacklo_epi8((__m128i)low, (__m128i)high));
+    bsn_wide_store(q, (bsn_wide)_mm_unpackhi_epi8((__m128i)low, (__m128i)high));
+#else
+    uint8_t a[BSN_WIDE], b[BSN_WIDE];
+    unsigned i;
+    bsn_wide_put(a, low);
+    bsn_wide_put(b, high);
+    for (i = 0; i < BSN_WIDE; i++) bsn_element_store((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, a[i] | (uint64_t)b[i] << 8, 2);
+#endif
+}
+
+/* The lesser of 64 words and 255, as bytes. */
+BSN_INLINE void bsn_narrow64(uint8_t *bytes, const uint8_t *words, unsigned width)
+{
+    unsigned i;
+    if (width == 2) {
+        BSN_UNROLL
+        for (i = 0; i < 64; i += BSN_WIDE)
+            bsn_wide_put(bytes + i, bsn_wide_least(words + 2 * i, words + 2 * i + BSN_WIDE));
+    } else {
+        for (i = 0; i < 64; i++) {
+            const uint64_t word = bsn_element_load(words + i * width, width);
+            bytes[i] = (uint8_t)(word < 255 ? word : 255);
+        }
     }
 }
 
@@ -4277,11 +4436,12 @@ BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, siz
 {
     size_t i;
     if (width == 1) BSN_EXPONENTS(uint8_t)
-    else if (width == 2 && e.shift == 7) for (i = 0; i < n; i++)
-            symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 8);
-    else if (width == 2) for (i = 0; i < n; i++)
-            symbols[i] = (uint8_t)((uint16_t)(bsn_element_load(elements + 2 * i, 2) << 1) >> 11);
-    else if (width == 4) BSN_EXPONENTS(uint32_t)
+    else if (width == 2) {
+        const unsigned down = e.shift + 1; /* the sign falls out above */
+        for (i = 0; i + BSN_WIDE <= n; i += BSN_WIDE)
+            bsn_wide_put(symbols + i, bsn_wide_bits(elements + 2 * i, elements + 2 * i + BSN_WIDE, 1, down));
+        for (; i < n; i++) symbols[i] = (uint8_t)(bsn_element_load(elements + 2 * i, 2) >> e.shift & e.mask);
+    } else if (width == 4) BSN_EXPONENTS(uint32_t)
     else BSN_EXPONENTS(uint64_t)
 }
 #undef BSN_EXPONENTS
@@ -4323,48 +4483,41 @@ struct bsn_census {
     uint8_t symbol[256];                 /* those used */
     bsn_classes classes;                 /* as they have been chosen */
     unsigned tokens;                     /* from this one on there are none */
+    uint8_t of_byte[256];                /* the token of each word that is a byte */
     unsigned width;
     bsn_exponent exponent;
 };
 
 static void bsn_census_begin(bsn_census *x, unsigned dtype)
 {
+    unsigned s;
     memset(x->token, 0, sizeof x->token);
     memset(x->of_symbol, 0, sizeof x->of_symbol);
+    for (s = 0; s < 256; s++) x->of_byte[s] = (uint8_t)bsn_token(s);
     x->width = bsn_dtypes[dtype].width;
     x->exponent = bsn_exponent_of(dtype);
 }
 
-/* Words that are 0 are passed over 64 and 8 bytes at a time, as most are. */
+BSN_INLINE void bsn_census_one(bsn_census *x, const uint8_t of_byte[256], unsigned symbol, uint64_t word)
+{
+    x->token[symbol][BSN_LIKELY(word < 256) ? of_byte[word] : bsn_token(word)]++;
+}
+
+/* Words that are not 0 are counted one by one: which these are is found for 64 at once. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
-    const size_t step = 8 / width;
-    uint8_t token_of[256];
-    size_t i, j, k;
-    unsigned s;
-    for (s = 0; s < 256; s++) token_of[s] = (uint8_t)bsn_token(s);
-    for (i = 0; i < n; i += 8 * step) {
-        const size_t end = bsn_min(n, i + 8 * step);
-        uint64_t any = 0, eight;
-        if (end == i + 8 * step) {
-            for (j = 0; j < 64; j += 8) {
-                memcpy(&eight, words + i * width + j, 8);
-                any |= eight;
-            }
-            if (!any) continue;
-        }
-        for (j = i; j < end; j += step) {
-            const size_t stop = bsn_min(end, j + step);
-            if (stop == j + step) {
-                memcpy(&eight, words + j * width, 8);
-                if (!eight) continue;
-            }
-            for (k = j; k < stop; k++) {
-                const uint64_t word = bsn_element_load(words + k * width, width);
-                x->token[symbols[k]][BSN_LIKELY(word < 256) ? token_of[word] : bsn_token(word)]++;
-            }
+    uint8_t bytes[64], of_byte[256]; /* (not where the counts are, which loads would wait for) */
+    memcpy(of_byte, x->of_byte, 256);
+    for (; n >= 64; n -= 64, words += 64 * width, symbols += 64) {
+        uint64_t some;
+        bsn_narrow64(bytes, words, width);
+        for (some = bsn_above64(bytes, 0); some; some &= some - 1) {
+            const unsigned i = bsn_lowest_bit(some);
+            bsn_census_one(x, of_byte, symbols[i], bytes[i] < 255 ? bytes[i] : bsn_element_load(words + i * width, width));
         }
     }
+    for (; n; n--, words += width, symbols++)
+        if (bsn_element_load(words, width)) bsn_census_one(x, of_byte, *symbols, bsn_element_load(words, width));
 }
 
 static void bsn_census_rest(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t n)
@@ -4448,99 +4601,153 @@ static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], cons
 
 BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
 
-/* The first byte from p on that is not 0; somewhere behind `end` where there is none before. */
-BSN_INLINE const uint8_t *bsn_first_not_zero(const uint8_t *p, const uint8_t *end)
+/* Bit i is set where the magnitude of element i of 64 reaches a border, which is not 0: with what the border lacks it carries into
+ * the place of the sign. */
+BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned width)
 {
-    uint64_t x = 0;
-    for (; p < end && (x = bsn_load64(p)) == 0; p += 8) { }
-    return x ? p + bsn_lowest_bit(x) / 8 : p;
+    const uint64_t top = bsn_tops(width), one = (top >> (8 * width - 1)), lack = top - border * one;
+    uint64_t m = 0;
+    unsigned i;
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    BSN_UNROLL
+    for (i = 0; i < 4 * width; i += width == 2 ? 2 : 1) {
+        const __m128i x = (__m128i)((bsn_wide_load(elements + 16 * i) & ~top) + lack);
+        const unsigned at = 16 * i / width;
+        if (width == 1) m |= (uint64_t)(unsigned)_mm_movemask_epi8(x) << at;
+        else if (width == 4) m |= (uint64_t)(unsigned)_mm_movemask_ps(_mm_castsi128_ps(x)) << at;
+        else if (width == 8) m |= (uint64_t)(unsigned)_mm_movemask_pd(_mm_castsi128_pd(x)) << at;
+        else m |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_packs_epi16(x,
+                       (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
+    }
+#elif BSN_BIG_ENDIAN
+    for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
+#else
+    BSN_UNROLL
+    for (i = 0; i < 8 * width; i++)
+        m |= (uint64_t)bsn_gather_tops(width, ((bsn_load64(elements + 8 * i) & ~top) + lack) & top) << (8 * i / width);
+#endif
+    return m;
+}
+
+/* Are the first n bytes of a list, at most 64, 0? */
+BSN_INLINE int bsn_all_zero(const uint8_t *list, unsigned n)
+{
+    static const uint8_t first[128] = {
+#define BSN_FF 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255
+        BSN_FF, BSN_FF, BSN_FF, BSN_FF /* and 64 zeros */
+#undef BSN_FF
+    };
+    uint64_t any[BSN_WIDE / 8];
+    bsn_wide sum = bsn_wide_load(list) & bsn_wide_load(first + 64 - n);
+    unsigned i;
+    for (i = BSN_WIDE; i < 64; i += BSN_WIDE) sum |= bsn_wide_load(list + i) & bsn_wide_load(first + 64 - n + i);
+    bsn_wide_store(any, sum);
+    for (i = 1; i < BSN_WIDE / 8; i++) any[0] |= any[i];
+    return any[0] == 0;
 }
 
 /* One class: words and elements go side by side. */
 BSN_INLINE void bsn_add_one_class(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
 {
-    const uint8_t *word = t->next[0];
-    unsigned i;
+    uint8_t words[64 * 8];
     if (!(t->narrow & 1)) {
-        bsn_add(out, elements, word, 64 * groups, width);
+        bsn_add(out, elements, t->next[0], 64 * groups, width);
         t->next[0] += 64 * groups * width;
         return;
     }
-    for (; groups; groups--, word += 64, out += 64 * width, elements += 64 * width) {
-        uint64_t any = 0;
-        for (i = 0; i < 64; i += 8) any |= bsn_load64(word + i);
-        if (any) bsn_add64(out, elements, word, width);
-        else if (out != elements) memcpy(out, elements, 64 * width);
+    for (; groups; groups--, t->next[0] += 64, out += 64 * width, elements += 64 * width) {
+        if (!bsn_all_zero(t->next[0], 64)) {
+            bsn_widen64(words, t->next[0], width);
+            bsn_add(out, elements, words, 64, width);
+        } else if (out != elements) {
+            memcpy(out, elements, 64 * width);
+        }
     }
-    t->next[0] = word;
 }
 
-/* More classes, `lanes` groups at a time, side by side, so that an element seldom waits for the cursor that the one before it
- * has moved. Up to `zeros` a class's words are 0: where no others are used nothing has changed. */
-BSN_INLINE void bsn_add_lanes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
-                              unsigned lanes, int narrow)
+BSN_INLINE void bsn_add_one(uint8_t *element, uint64_t word, unsigned width)
 {
-    const uint8_t *next[4][8], *end[8], *zeros[8];
-    uint64_t keep[8];
-    size_t size[8];
-    uint8_t words[4 * 64];
-    const unsigned shift = t->shift, mask = t->mask, count = t->count;
-    unsigned lane, i, k;
-    for (k = 0; k < count; k++) { /* of a word that is read with bytes behind it */
-        size[k] = bsn_classes_size(t, k);
-        keep[k] = size[k] == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size[k]) - 1;
-        end[k] = t->next[k];
-        zeros[k] = end[k];
-    }
-    for (; groups >= lanes; groups -= lanes, out += 64 * lanes * width, elements += 64 * lanes * width) {
-        int dirty = 0;
-        for (lane = 0; lane < lanes; lane++) {
-            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
-            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
-            for (k = 0; k < count; k++) {
-                next[lane][k] = end[k];
-                end[k] += narrow || size[k] == 1 ? above[k] - above[k + 1] : (above[k] - above[k + 1]) * width;
-            }
-        }
+    bsn_element_store(element, bsn_element_load(element, width) + bsn_unzigzag(word), width);
+}
+
+/* More classes: the words of each are brought to the places of its elements, and are 0 elsewhere; words of 2 bytes move as two
+ * lists of bytes. Classes whose words are 0 are passed over; few words, and wider ones, are added one by one. */
+BSN_INLINE void bsn_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
+{
+    const unsigned count = t->count, narrow = width == 1 ? 0xFF : t->narrow;
+    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
+        const bsn_wide zero = bsn_wide_all(0);
+        bsn_wide low[64 / BSN_WIDE], high[64 / BSN_WIDE];
+        uint8_t words[64 * 8];
+        uint64_t rest = ~UINT64_C(0), of[8];
+        unsigned i, k, dirty = 0, single = 0;
+        BSN_UNROLL
+        for (i = 0; i < 64 / BSN_WIDE; i++) low[i] = high[i] = zero;
         for (k = 0; k < count; k++) {
-            const uint8_t *begin = next[0][k];
-            zeros[k] = bsn_first_not_zero(zeros[k] > begin ? zeros[k] : begin, end[k]);
-            dirty |= zeros[k] < end[k];
+            const uint64_t above = k + 1 < count ? bsn_reach(elements, t->border[k], width) : 0;
+            const int bytes = (int)(narrow >> k & 1);
+            uint64_t m = of[k] = rest & ~above;
+            const unsigned n = bsn_popcount(m);
+            const uint8_t *list = t->next[k];
+            rest = above;
+            if (bytes && bsn_all_zero(list, n)) {
+                t->next[k] = list + n;
+                continue;
+            }
+            if (n <= BSN_FEW || (!bytes && width != 2)) {
+                single |= 1u << k;
+                continue;
+            }
+            dirty = 1;
+            if (bytes) {
+                t->next[k] = list + n;
+                BSN_UNROLL
+                for (i = 0; i < 64 / BSN_WIDE; i++, m >>= BSN_WIDE) {
+                    low[i] |= bsn_wide_expand(list, m) & bsn_wide_look_up(bsn_spread, m);
+                    list += bsn_wide_ones(m);
+                }
+            } else {
+                t->next[k] = list + 2 * n;
+                BSN_UNROLL
+                for (i = 0; i < 64 / BSN_WIDE; i++, m >>= BSN_WIDE) {
+                    const bsn_wide spread = bsn_wide_look_up(bsn_spread, m);
+                    const uint8_t *upper = list + (BSN_WIDE_LANES == 2 ? 2u * bsn_ones_in[m & 255] : BSN_WIDE);
+                    low[i] |= bsn_wide_move_up(bsn_wide_bits(list, upper, 8, 8), m) & spread;
+                    high[i] |= bsn_wide_move_up(bsn_wide_bits(list, upper, 0, 8), m) & spread;
+                    list += 2 * bsn_wide_ones(m);
+                }
+            }
         }
         if (!dirty) {
-            if (out != elements) memcpy(out, elements, 64 * lanes * width);
-            continue;
-        }
-        for (i = 0; i < 64; i++) {
-            for (lane = 0; lane < lanes; lane++) {
-                const uint64_t x = bsn_element_load(elements + (64 * lane + i) * width, width);
-                const unsigned c = t->of[x >> shift & mask];
-                const uint8_t *from = next[lane][c];
-                const uint64_t word = bsn_element_load(from, width) >> (BSN_BIG_ENDIAN ? 8 * (width - size[c]) : 0);
-                if (narrow) words[64 * lane + i] = *from;
-                else bsn_element_store(out + (64 * lane + i) * width, x + bsn_unzigzag(word & keep[c]), width);
-                next[lane][c] = from + (narrow ? 1 : size[c]);
+            if (out != elements) memcpy(out, elements, 64 * width);
+        } else {
+            if (width == 2) {
+                BSN_UNROLL
+                for (i = 0; i < 64 / BSN_WIDE; i++)
+                    bsn_wide_widen(words + 2 * BSN_WIDE * i, words + 2 * BSN_WIDE * i + BSN_WIDE, low[i], high[i]);
+            } else {
+                uint8_t bytes[64];
+                for (i = 0; i < 64 / BSN_WIDE; i++) bsn_wide_put(bytes + BSN_WIDE * i, low[i]);
+                bsn_widen64(words, bytes, width);
             }
+            bsn_add(out, elements, words, 64, width);
         }
-        for (lane = 0; lane < lanes && narrow; lane++)
-            bsn_add64(out + 64 * lane * width, elements + 64 * lane * width, words + 64 * lane, width);
+        for (k = 0; single >> k; k++) {
+            const uint8_t *list = t->next[k];
+            uint64_t m = of[k];
+            if (!(single >> k & 1)) continue;
+            if (narrow >> k & 1) for (; m; m &= m - 1, list++) bsn_add_one(out + bsn_lowest_bit(m) * width, *list, width);
+            else for (; m; m &= m - 1, list += width)
+                    bsn_add_one(out + bsn_lowest_bit(m) * width, bsn_element_load(list, width), width);
+            t->next[k] = list;
+        }
     }
-    for (k = 0; k < count; k++) t->next[k] = end[k];
 }
 
 BSN_INLINE void bsn_classes_add_loop(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
 {
-    const unsigned all = (1u << t->count) - 1;
-    const size_t some = groups & ~(size_t)3, rest = 64 * some * width;
-    if (t->count == 1) {
-        bsn_add_one_class(t, out, elements, groups, width);
-    } else if ((t->narrow & all) == all) {
-        bsn_add_lanes(t, out, elements, some, width, 4, 1);
-        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 1);
-    } else {
-        bsn_add_lanes(t, out, elements, some, width, 4, 0);
-        bsn_add_lanes(t, out + rest, elements + rest, groups - some, width, 1, 0);
-    }
+    if (t->count == 1) bsn_add_one_class(t, out, elements, groups, width);
+    else bsn_add_classes(t, out, elements, groups, width);
 }
 
 static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
@@ -4548,51 +4755,55 @@ static void bsn_scalar_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *
     BSN_WIDTHS(t->width, bsn_classes_add_loop, (t, out, elements, groups));
 }
 
-/* Each word to the list of its class, four groups side by side, as in bsn_add_lanes. */
-BSN_INLINE void bsn_deal_lanes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width,
-                               unsigned lanes)
+/* The reverse: each word to the list of its class. */
+BSN_INLINE void bsn_deal_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width)
 {
-    const unsigned shift = t->shift, mask = t->mask, count = t->count;
-    uint8_t *list[4][8];
-    size_t size[8];
-    unsigned lane, i, k;
-    for (k = 0; k < count; k++) size[k] = bsn_classes_size(t, k);
-    for (; groups >= lanes; groups -= lanes, words += 64 * lanes * width, elements += 64 * lanes * width) {
-        for (lane = 0; lane < lanes; lane++) {
-            size_t above[9] = { 64, 0, 0, 0, 0, 0, 0, 0, 0 };
-            bsn_above_loop(t, above + 1, elements + 64 * lane * width, 1, width);
-            for (k = 0; k < count; k++) {
-                list[lane][k] = t->list[k];
-                t->list[k] += (above[k] - above[k + 1]) * size[k];
+    const unsigned count = t->count, narrow = width == 1 ? 0xFF : t->narrow;
+    for (; groups; groups--, words += 64 * width, elements += 64 * width) {
+        uint64_t rest = ~UINT64_C(0);
+        uint8_t bytes[64];
+        unsigned i, k;
+        int zeros;
+        bsn_narrow64(bytes, words, width);
+        zeros = bsn_all_zero(bytes, 64);
+        for (k = 0; k < count; k++) {
+            const uint64_t above = k + 1 < count ? bsn_reach(elements, t->border[k], width) : 0;
+            uint64_t m = rest & ~above;
+            uint8_t *list = t->list[k];
+            rest = above;
+            if (zeros) {
+                const unsigned n = bsn_popcount(m) * (narrow >> k & 1 ? 1 : width);
+                for (i = 0; i < n; i += 64) memset(list + i, 0, 64);
+                list += n;
+            } else if (narrow >> k & 1) {
+                BSN_UNROLL
+                for (i = 0; i < 64; i += BSN_WIDE, m >>= BSN_WIDE) list += bsn_wide_compress(list, bsn_wide_get(bytes + i), m);
+            } else if (width == 2) {
+                BSN_UNROLL
+                for (i = 0; i < 128; i += 2 * BSN_WIDE, m >>= BSN_WIDE) {
+                    const uint8_t *p = words + i;
+                    uint8_t *upper = list + (BSN_WIDE_LANES == 2 ? 2u * bsn_ones_in[m & 255] : BSN_WIDE);
+                    const bsn_wide low = bsn_wide_move_down(bsn_wide_bits(p, p + BSN_WIDE, 8, 8), m);
+                    bsn_wide_widen(list, upper, low, bsn_wide_move_down(bsn_wide_bits(p, p + BSN_WIDE, 0, 8), m));
+                    list += 2 * bsn_wide_ones(m);
+                }
+            } else {
+                for (; m; m &= m - 1, list += width) memcpy(list, words + bsn_lowest_bit(m) * width, width);
             }
-        }
-        for (i = 0; i < 64; i++) {
-            for (lane = 0; lane < lanes; lane++) {
-                const size_t at = (64 * lane + i) * width;
-                const unsigned c = t->of[bsn_element_load(elements + at, width) >> shift & mask];
-                const uint64_t word = bsn_element_load(words + at, width);
-                uint8_t *to = list[lane][c];
-                if (size[c] == 1) *to = (uint8_t)(word < 255 ? word : 255);
-                else bsn_element_store(to, word, width);
-                list[lane][c] = to + size[c];
-            }
+            t->list[k] = list;
         }
     }
 }
 
 BSN_INLINE void bsn_classes_deal_loop(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width)
 {
-    const size_t quads = groups & ~(size_t)3, rest = 64 * quads * width;
-    size_t i;
-    if (t->count == 1 && (t->narrow & 1)) {
-        for (i = 0; i < 64 * groups; i++) {
-            const uint64_t word = bsn_element_load(words + i * width, width);
-            t->list[0][i] = (uint8_t)(word < 255 ? word : 255);
-        }
-        t->list[0] += i;
+    if (t->count > 1) {
+        bsn_deal_classes(t, words, elements, groups, width);
+    } else if (t->narrow & 1) {
+        for (; groups; groups--, words += 64 * width, t->list[0] += 64) bsn_narrow64(t->list[0], words, width);
     } else {
-        bsn_deal_lanes(t, words, elements, quads, width, 4);
-        bsn_deal_lanes(t, words + rest, elements + rest, groups & 3, width, 1);
+        memcpy(t->list[0], words, 64 * groups * width);
+        t->list[0] += 64 * groups * width;
     }
 }
 
@@ -7401,6 +7612,13 @@ static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids
     return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
 }
 
+/* Marks the lowest byte 255 of 8, and perhaps others; 0 where there is none. */
+BSN_INLINE uint64_t bsn_mark_255(const uint8_t *p)
+{
+    const uint64_t x = ~bsn_load64(p);
+    return (x - BSN_ONES) & ~x & (BSN_ONES << 7);
+}
+
 /* Is there a byte 255 among n? `mask` has room for those of a chunk. */
 static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t n, uint8_t *mask)
 {
@@ -7411,14 +7629,6 @@ static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t 
         found = kernels->count(mask, m);
     }
     return found != 0;
-}
-
-/* Which of the classes that may become lists of bytes do. Loops over elements one by one wait for branches where lists differ
- * in width: there all do, or none. */
-BSN_INLINE unsigned bsn_narrow_lists(const bsn_context *c, const bsn_classes *t, unsigned narrow)
-{
-    const unsigned all = (1u << t->count) - 1;
-    return c->kernels->words_split || (narrow & all) == all ? narrow : 0;
 }
 
 /* Level fast: classes are chosen by a sample of a cell, before the pass over it, which deals words out as it finds them: those of
@@ -7450,7 +7660,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
     bsn_census_end(x);
     bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
-    t->narrow = bsn_narrow_lists(c, t, bsn_narrow_classes(x, t));
+    t->narrow = bsn_narrow_classes(x, t);
     bsn_classes_start(w, c, t, n);
 }
 
@@ -7579,6 +7789,53 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
+/* Classes whose words were dealt out as bytes, as the sample held no larger ones, but have some after all: they become as wide as
+ * elements. A byte 255 stands for a word that large or larger, and these are found again in their order. */
+static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_classes *t, const uint8_t *elements,
+                              size_t n, unsigned missed, uint8_t *const list[BSN_CLASSES], const size_t counts[BSN_CLASSES],
+                              uint8_t *room)
+{
+    const unsigned width = c->width;
+    uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
+    bsn_slices slices;
+    const uint8_t *p;
+    size_t i, j;
+    unsigned k;
+    for (k = 0; k < t->count; k++) {
+        const size_t whole = counts[k] & ~(size_t)63;
+        if (!(missed >> k & 1)) continue;
+        from[k] = next[k] = least;
+        memcpy(from[k], list[k], counts[k]);
+        for (i = 0; i < whole; i += 64) bsn_widen64(list[k] + i * width, from[k] + i, width);
+        for (; i < counts[k]; i++) bsn_element_store(list[k] + i * width, from[k][i], width);
+        least = from[k] + counts[k];
+        memset(least, 255, 8); /* where looking ends */
+        least += 8;
+    }
+    mask = least + BSN_CHUNK;
+    memset(&slices, 0, sizeof slices);
+    slices.width = width;
+    slices.limit = 255;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        if (bsn_chunk_words(w, c, ids, w->plane[0], elements, i, m, &p) < 255) continue;
+        (void)bsn_words_split_by(c->kernels, &slices, least, NULL, NULL, w->plane[0], m);
+        bsn_mask_above(c->kernels, mask, least, m, 254);
+        for (j = 0; j < m; j += 64) {
+            uint64_t some = bsn_mask_word(mask, j, m), found;
+            for (; some; some &= some - 1) {
+                const size_t one = (j + bsn_lowest_bit(some)) * width;
+                k = t->of[bsn_element_load(p + one, width) >> t->shift & t->mask];
+                if (!(missed >> k & 1)) continue;
+                while ((found = bsn_mark_255(next[k])) == 0) next[k] += 8;
+                next[k] += bsn_lowest_bit(found) / 8;
+                memcpy(list[k] + (size_t)(next[k]++ - from[k]) * width, w->plane[0] + one, width);
+            }
+        }
+    }
+    t->narrow &= ~missed;
+}
+
 /* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already
  * where there are classes, and have no bits but `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
@@ -7595,19 +7852,13 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     unsigned k, s;
     bsn_writer wr;
     if (sampled) {
-        for (;;) {
-            unsigned missed = 0;
-            for (k = 0; k < t->count; k++) {
-                list[k] = bsn_list_of(w, c, n, k);
-                counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
-                if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, list[k], counts[k], w->plane[0]))
-                    missed |= 1u << k;
-            }
-            if (!missed) break;
-            t->narrow = bsn_narrow_lists(c, t, t->narrow & ~missed); /* larger than all of the sample: once more */
-            bsn_classes_start(w, c, t, n);
-            (void)bsn_deal_words(w, c, ids, t, elements, 0, n);
+        unsigned missed = 0;
+        for (k = 0; k < t->count; k++) {
+            list[k] = bsn_list_of(w, c, n, k);
+            counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
+            if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, list[k], counts[k], w->plane[0])) missed |= 1u << k;
         }
+        if (missed) bsn_widen_classes(w, c, ids, t, elements, n, missed, list, counts, scratch);
     } else {
         uint8_t borders[BSN_CLASSES] = { 0 };
         bsn_classes_begin(t, c->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
