@@ -775,7 +775,7 @@ BSN_INLINE unsigned bsn_popcount(uint64_t x)
 /* the number of the lowest bit that is set; x > 0 */
 BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
 {
-#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held, tzcnt, which this is there, not */
+#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held; this is tzcnt, where there is one */
     uint64_t n;
     __asm__("rep\n\tbsfq %1, %0" : "=r"(n) : "r"(x) : "cc");
     return (unsigned)n;
