@@ -519,21 +519,26 @@ static BSN_BMI2 void bsn_bmi2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 
 BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
 {
+    const uint8_t *plane = node->planes, *const end = plane + node->count / 64 * 8;
+    const size_t stride = node->stride;
+    const unsigned rest = node->count & 63;
     uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t sum[4] = { 0, 0, 0, 0 }, i;
+    size_t sum[4] = { 0, 0, 0, 0 };
     unsigned j;
-    for (i = 0; i < node->count; i += 64) {
+    for (; plane != end; plane += 8) {
         BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(node->planes + j * node->stride + i / 8);
-        if (BSN_UNLIKELY(node->count - i < 64)) break;
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
         BSN_UNROLL
         for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
     }
-    for (j = 0; j < lists; j++) {
-        counts[j] = sum[j];
-        if (i < node->count)
-            counts[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w) & ((UINT64_C(1) << (node->count - i)) - 1));
+    if (rest) {
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w) & ((UINT64_C(1) << rest) - 1));
     }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) counts[j] = sum[j];
 }
 
 static BSN_BMI2 void bsn_bmi2_node_counts(const bsn_node *node, size_t counts[4])
@@ -610,23 +615,36 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
 
 /* XXH3 with 4 of the 8 accumulators in each register: lanes do not depend on each other, but for the data, which goes
  * to the neighbour. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], const uint8_t *p, const uint8_t *secret)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) {
+        const __m256i x = BSN_LOAD256(p + 32 * j), key = _mm256_xor_si256(x, BSN_LOAD256(secret + 32 * j));
+        const __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
+        a[j] = _mm256_add_epi64(a[j], _mm256_add_epi64(product, _mm256_shuffle_epi32(x, 0x4E)));
+    }
+}
+
+/* up to the end of a block of 16 stripes at a time */
 static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1);
     __m256i a[2];
-    size_t i;
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
-    for (i = first; i < first + count; i++, p += 64) {
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            const __m256i x = BSN_LOAD256(p + 32 * j);
-            const __m256i key = _mm256_xor_si256(x, BSN_LOAD256(bsn_secret + 8 * (i & 15) + 32 * j));
-            const __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
-            a[j] = _mm256_add_epi64(a[j], _mm256_add_epi64(product, _mm256_shuffle_epi32(x, 0x4E)));
+    while (count) {
+        const uint8_t *secret = bsn_secret + 8 * (first & 15);
+        size_t m = bsn_min(count, 16 - (first & 15));
+        count -= m;
+        first += m;
+        for (; m >= 4; m -= 4, p += 256, secret += 32) {
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) bsn_avx2_stripe(a, p + 64 * j, secret + 8 * j);
         }
-        if ((i & 15) != 15) continue;
+        for (; m; m--, p += 64, secret += 8) bsn_avx2_stripe(a, p, secret);
+        if (first & 15) break;
         BSN_UNROLL
         for (j = 0; j < 2; j++) {
             const __m256i key = BSN_LOAD256(bsn_secret + 128 + 32 * j);
@@ -940,34 +958,37 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_split_field(const bsn_field *f, uint8_t *const
     const __m256i sign55 = _mm256_set1_epi64x((long long)(UINT64_C(1) << 55));
     uint8_t *plane[8];
     size_t i;
-    unsigned j;
+    unsigned half, j;
     BSN_UNROLL
     for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 32, elements += i & 32 ? 32 : 64 * width - 32) {
-        __m256i v[8];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         BSN_UNROLL
-        for (j = 0; j < width; j++) v[j] = BSN_LOAD256(elements + 64 * j);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m256i exponent = _mm256_srli_epi64(_mm256_add_epi64(v[j], v[j]), 53);
-            const __m256i none = _mm256_cmpeq_epi64(exponent, zero);
-            const __m256i symbol = _mm256_andnot_si256(none, _mm256_sub_epi64(exponent, base));
-            const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi64(v[j], 3), mantissa),
-                                                 _mm256_and_si256(_mm256_srli_epi64(v[j], 8), sign55));
-            v[j] = _mm256_or_si256(_mm256_slli_epi64(symbol, 56), rest);
+        for (half = 0; half < 64; half += 32) {
+            __m256i v[8];
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[j] = BSN_LOAD256(elements + half + 64 * j);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) {
+                if (kind != BSN_FIELD_WIDE) break;
+                const __m256i exponent = _mm256_srli_epi64(_mm256_add_epi64(v[j], v[j]), 53);
+                const __m256i none = _mm256_cmpeq_epi64(exponent, zero);
+                const __m256i symbol = _mm256_andnot_si256(none, _mm256_sub_epi64(exponent, base));
+                const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi64(v[j], 3), mantissa),
+                                                     _mm256_and_si256(_mm256_srli_epi64(v[j], 8), sign55));
+                v[j] = _mm256_or_si256(_mm256_slli_epi64(symbol, 56), rest);
+            }
+            bsn_avx2_transpose(v, width);
+            if (kind == BSN_FIELD_INSIDE) {
+                const __m256i x = v[top], y = _mm256_srl_epi16(x, shift);
+                v[top] = bsn_avx2_select(low, x, bsn_avx2_select(sign, y, _mm256_add_epi8(x, x)));
+            } else if (kind == BSN_FIELD_ACROSS) {
+                const __m256i x = v[top], y = v[below];
+                v[top] = _mm256_or_si256(_mm256_add_epi8(x, x), _mm256_and_si256(_mm256_srli_epi16(y, 7), one));
+                v[below] = bsn_avx2_select(sign8, x, y);
+            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) BSN_STORE256(plane[j] + i + half, v[j]);
         }
-        bsn_avx2_transpose(v, width);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m256i x = v[top], y = _mm256_srl_epi16(x, shift);
-            v[top] = bsn_avx2_select(low, x, bsn_avx2_select(sign, y, _mm256_add_epi8(x, x)));
-        } else if (kind == BSN_FIELD_ACROSS) {
-            const __m256i x = v[top], y = v[below];
-            v[top] = _mm256_or_si256(_mm256_add_epi8(x, x), _mm256_and_si256(_mm256_srli_epi16(y, 7), one));
-            v[below] = bsn_avx2_select(sign8, x, y);
-        }
-        BSN_UNROLL
-        for (j = 0; j < width; j++) BSN_STORE256(plane[j] + i, v[j]);
     }
 }
 
@@ -983,43 +1004,46 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
     const __m256i sign = _mm256_set1_epi64x((long long)(UINT64_C(1) << 63));
     const uint8_t *plane[8];
     size_t i;
-    unsigned j;
+    unsigned half, j;
     BSN_UNROLL
     for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 32, elements += i & 32 ? 32 : 64 * width - 32) {
-        __m256i v[8];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         BSN_UNROLL
-        for (j = 0; j < width; j++) v[j] = BSN_LOAD256(plane[j] + i);
-        if (kind == BSN_FIELD_INSIDE) {
-            const __m256i x = v[top], y = _mm256_sll_epi16(x, shift);
-            v[top] = bsn_avx2_select(low, x, bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y));
-        }
-        if (kind == BSN_FIELD_ACROSS && width < 8) {
-            bsn_avx2_join_across(&v[below], &v[top]);
+        for (half = 0; half < 64; half += 32) {
+            __m256i v[8];
             BSN_UNROLL
-            for (j = 0; j < below; j += 2) bsn_avx2_exchange(&v[j], &v[j + 1]);
-            BSN_UNROLL
-            for (j = 0; j < below; j++) bsn_avx2_exchange_words(&v[j], &v[j + 2]);
-        } else {
-            if (kind == BSN_FIELD_ACROSS) {
-                const __m256i x = v[top], y = v[below];
-                v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
-                v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
+            for (j = 0; j < width; j++) v[j] = BSN_LOAD256(plane[j] + i + half);
+            if (kind == BSN_FIELD_INSIDE) {
+                const __m256i x = v[top], y = _mm256_sll_epi16(x, shift);
+                v[top] = bsn_avx2_select(low, x, bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y));
             }
-            bsn_avx2_transpose(v, width);
+            if (kind == BSN_FIELD_ACROSS && width < 8) {
+                bsn_avx2_join_across(&v[below], &v[top]);
+                BSN_UNROLL
+                for (j = 0; j < below; j += 2) bsn_avx2_exchange(&v[j], &v[j + 1]);
+                BSN_UNROLL
+                for (j = 0; j < below; j++) bsn_avx2_exchange_words(&v[j], &v[j + 2]);
+            } else {
+                if (kind == BSN_FIELD_ACROSS) {
+                    const __m256i x = v[top], y = v[below];
+                    v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
+                    v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
+                }
+                bsn_avx2_transpose(v, width);
+            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) {
+                if (kind != BSN_FIELD_WIDE) break;
+                const __m256i symbol = _mm256_srli_epi64(v[j], 56);
+                const __m256i none = _mm256_cmpeq_epi64(symbol, zero);
+                const __m256i exponent = _mm256_andnot_si256(none, _mm256_add_epi64(symbol, base));
+                const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi64(v[j], 3), mantissa),
+                                                     _mm256_and_si256(_mm256_slli_epi64(v[j], 8), sign));
+                v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
+            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) BSN_STORE256(elements + half + 64 * j, v[j]);
         }
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            if (kind != BSN_FIELD_WIDE) break;
-            const __m256i symbol = _mm256_srli_epi64(v[j], 56);
-            const __m256i none = _mm256_cmpeq_epi64(symbol, zero);
-            const __m256i exponent = _mm256_andnot_si256(none, _mm256_add_epi64(symbol, base));
-            const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi64(v[j], 3), mantissa),
-                                                 _mm256_and_si256(_mm256_slli_epi64(v[j], 8), sign));
-            v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
-        }
-        BSN_UNROLL
-        for (j = 0; j < width; j++) BSN_STORE256(elements + 64 * j, v[j]);
     }
 }
 
