@@ -936,14 +936,15 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
 typedef struct bsn_node {
     const uint8_t *list[4]; /* cursors into the lists of the children, in slot order */
     const uint8_t *planes;  /* plane j at planes + j * stride; plane 0 holds the first bit of a path */
-    size_t stride;          /* of the two behind a chained one: bits of their planes that have been used */
+    size_t stride;          /* of those merged with one before: bits of their planes that have been used */
     size_t count;           /* elements that pass the node */
     uint8_t *out;           /* where the merged list goes */
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
-    uint8_t follows;        /* 1: it is the only list of the node before it, and both have one leaf */
-    uint8_t chained;        /* 1: it and the two behind it, which follow, are merged at once */
+    uint8_t follows;        /* how it belongs to the node before it, see bsn_note_node */
+    uint8_t chained;        /* so many nodes behind it are merged with it, at once */
+    uint8_t merged;         /* 1: it is merged with one before it */
 } bsn_node;
 
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
@@ -1054,8 +1055,8 @@ struct bitsnap_kernels {
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
-    /* node_merge of a node that is chained; may read 64 bytes behind planes. n = 0 asks: returns 0 where the machine does not
-     * have it; null: it never has. */
+    /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns 0 where the
+     * machine does not have it; null: it never has. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
     void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
@@ -3132,22 +3133,43 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
     else memset(out, node->leaf[0], n);
 }
 
-/* Three nodes in a row, of which each has a leaf and the next one, are merged at once where the table can. The first one
- * gets leaves and list of all. */
+enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
+
+/* How many nodes behind this one a table that can merges with it: two, where three in a row have a leaf and the next one, each;
+ * or the first lists, but not the last one, where these are nodes of two leaves. */
+static unsigned bsn_chain_length(const bsn_node *node, unsigned behind)
+{
+    if (behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE) return 2;
+    if ((node->bits != 2 && node->bits != 3) || (node->lists != 2 && node->lists != 3) || !behind) return 0;
+    if (node[1].follows != BSN_FOLLOWS_FIRST) return 0;
+    return node->lists == 3 && behind >= 2 && node[2].follows == BSN_FOLLOWS_SECOND ? 2 : 1;
+}
+
+/* Finds nodes that are merged at once, of which the first one gets the leaves of all: in a row one each, and the list of the
+ * last; else two for each slot. */
 static void bsn_chain_nodes(const bsn_reader *r, unsigned from)
 {
-    unsigned i = from;
+    unsigned i, j, chained;
     if (!r->kernels->chain || !r->kernels->chain(NULL, 0, 0, NULL)) return;
-    while (i + 2 < r->nodes) {
+    for (i = from; i < r->nodes; i += 1 + chained) {
         bsn_node *node = &r->lists->node[i];
-        if (node[1].follows && node[2].follows) {
-            node->chained = 1;
-            node->leaf[1] = node[1].leaf[0];
-            node->leaf[2] = node[2].leaf[0];
+        chained = bsn_chain_length(node, r->nodes - 1 - i);
+        node->chained = (uint8_t)chained;
+        if (chained && node->bits == 1) {
             node->list[0] = node[2].list[0];
-            node[1].stride = node[2].stride = 0;
-            i += 3;
-        } else i++;
+        } else if (chained) {
+            for (j = (1u << node->bits) - node->lists; j-- > 1;) { /* 0 stays */
+                node->leaf[2 * j] = node->leaf[j];
+                node->leaf[2 * j - 1] = 0;
+            }
+        }
+        for (j = 1; j <= chained; j++) {
+            const unsigned slot = (1u << node->bits) - node->lists + j - 1;
+            if (node->bits == 1) node->leaf[j] = node[j].leaf[0];
+            else memcpy(node->leaf + 2 * slot, node[j].leaf, 2);
+            node[j].stride = 0;
+            node[j].merged = 1;
+        }
     }
 }
 
@@ -3158,9 +3180,7 @@ static void bsn_run_nodes(bsn_reader *r, unsigned from, unsigned until)
     while (r->nodes > until) {
         const unsigned i = --r->nodes;
         bsn_node *node = &r->lists->node[i];
-        if (i > from && node[-1].chained) continue;
-        if (i > from + 1 && node[-2].chained) continue;
-        bsn_run_node(r, node, 0, node->count, node->out);
+        if (!node->merged) bsn_run_node(r, node, 0, node->count, node->out);
     }
 }
 
@@ -3177,7 +3197,14 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
     node->count = item->count;
     node->bits = (uint8_t)bits;
     node->lists = (uint8_t)lists;
-    node->follows = r->nodes > 0 && item->parent == r->nodes - 1 && 8 * bits + lists == 9 && 8 * node[-1].bits + node[-1].lists == 9;
+    /* the only list of the node before it, where both have one leaf and one list; or two leaves that are the first list of the
+     * node before it, or the second one of that before such a node */
+    if (r->nodes > 0 && bits == 1 && item->parent == r->nodes - 1u && item->slot == 0) {
+        if (lists == 1 && 8 * node[-1].bits + node[-1].lists == 9) node->follows = BSN_FOLLOWS_ALONE;
+        if (lists == 0) node->follows = BSN_FOLLOWS_FIRST;
+    }
+    if (r->nodes > 1 && 8 * bits + lists == 8 && item->parent == r->nodes - 2u && item->slot == 1 && node[-1].follows == BSN_FOLLOWS_FIRST)
+        node->follows = BSN_FOLLOWS_SECOND;
     r->nodes++;
     return node;
 }

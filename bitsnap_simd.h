@@ -1251,10 +1251,10 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
 /* bsn_slot_mask of bytes 1 and 0 */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_slot(unsigned k, unsigned slot, const __m256i s[4], __m256i one)
 {
-    __m256i m = one;
+    __m256i m = slot >> (k - 1) & 1 ? s[0] : _mm256_andnot_si256(s[0], one);
     unsigned q;
     BSN_UNROLL
-    for (q = 0; q < k; q++) m = slot >> (k - 1 - q) & 1 ? _mm256_and_si256(s[q], m) : _mm256_andnot_si256(s[q], m);
+    for (q = 1; q < k; q++) m = slot >> (k - 1 - q) & 1 ? _mm256_and_si256(s[q], m) : _mm256_andnot_si256(s[q], m);
     return m;
 }
 
@@ -1330,15 +1330,14 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used
     return _pdep_u64(x, set);
 }
 
-/* Chained nodes: the planes of the second and third one are brought to the places of the elements, where they make a node
- * of four slots. */
-static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+/* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
+ * node of four slots. */
+static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     const uint8_t *plane, *list;
     __m256i leaf, one = _mm256_set1_epi8(1);
     size_t used[2], i;
     unsigned half, j;
-    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
     BSN_OPAQUE("+x", one);
     leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
     plane = node->planes + first / 8;
@@ -1364,6 +1363,75 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     BSN_UNROLL
     for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
     node->list[0] = list;
+}
+
+/* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements, each to
+ * those of its own slot, so that together they are one plane more, and leaves. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists,
+                                              unsigned twigs)
+{
+    const __m256i leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
+    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = node->stride;
+    __m256i one = _mm256_set1_epi8(1);
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t used[2] = { 0, 0 }, i;
+    unsigned half, j;
+    BSN_OPAQUE("+x", one);
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) used[j] = node[1 + j].stride;
+    BSN_UNROLL
+    for (j = twigs; j < lists; j++) list[j] = node->list[j];
+    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
+        uint64_t twig = 0;
+        __m256i y[2];
+        BSN_UNROLL
+        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) twig |= bsn_avx2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            __m256i s[4], x;
+            BSN_UNROLL
+            for (j = 0; j < k; j++) s[j] = bsn_avx2_spread(w[j], half, one);
+            x = s[0];
+            BSN_UNROLL
+            for (j = 1; j < k; j++) x = _mm256_add_epi8(_mm256_add_epi8(x, x), s[j]);
+            x = _mm256_add_epi8(_mm256_add_epi8(x, x), bsn_avx2_spread(twig, half, one));
+            x = _mm256_shuffle_epi8(leaf, x);
+            BSN_UNROLL
+            for (j = twigs; j < lists; j++) {
+                const uint32_t m = (uint32_t)(bsn_list_mask(k, lists, j, w) >> 32 * half);
+                const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
+                x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
+                list[j] += bsn_x86_ones(m);
+            }
+            y[half] = x;
+        }
+        BSN_STORE256(out, y[0]);
+        BSN_STORE256(out + 32, y[1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) node[1 + j].stride = used[j];
+    BSN_UNROLL
+    for (j = twigs; j < lists; j++) node->list[j] = list[j];
+}
+
+static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
+#define BSN_TWIGS(k, lists, twigs) \
+    case 16 * k + 4 * lists + twigs: bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs); break;
+    switch (16 * node->bits + 4 * node->lists + node->chained) {
+        BSN_TWIGS(2, 2, 1)
+        BSN_TWIGS(2, 3, 1)
+        BSN_TWIGS(2, 3, 2)
+        BSN_TWIGS(3, 2, 1)
+        BSN_TWIGS(3, 3, 1)
+        BSN_TWIGS(3, 3, 2)
+    default: bsn_avx2_merge_row(node, first, n, out); break;
+    }
+#undef BSN_TWIGS
     return 1;
 }
 

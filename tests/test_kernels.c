@@ -604,7 +604,7 @@ static void chain_case(size_t n)
     start[0].leaf[1] = start[1].leaf[0];
     start[0].leaf[2] = start[2].leaf[0];
     start[1].stride = start[2].stride = 0;
-    start[0].chained = 1;
+    start[0].chained = 2;
     for (j = 0; j < 3; j++) { /* at once; in place; in pieces, each to the same place */
         memcpy(a, start, sizeof a);
         out = at_end(1, n, SLACK);
@@ -617,6 +617,73 @@ static void chain_case(size_t n)
             if (j == 2) out = at_end(1, m, SLACK);
             CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
             CHECK(!memcmp(out, spare[1] + i, m), "%s: chain of %zu, %u: %zu from %zu", kernels->name, n, j, m, i);
+        }
+    }
+}
+
+/* a node whose first lists are nodes of two leaves each */
+static void twig_case(unsigned k, unsigned lists, unsigned twigs, size_t n)
+{
+    const size_t stride = (n + 7) / 8;
+    size_t counts[4], i, m;
+    uint8_t *planes, *out, *list[4] = { NULL, NULL, NULL, NULL };
+    bsn_node start[3], a[3];
+    unsigned j, way, leaves = (1u << k) - lists;
+    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
+    planes = random_planes(k, n, stride, 1);
+    list_sizes(counts, planes, stride, k, lists, n);
+    memset(start, 0, sizeof start);
+    start[0].planes = planes;
+    start[0].stride = stride;
+    start[0].count = n;
+    start[0].bits = (uint8_t)k;
+    start[0].lists = (uint8_t)lists;
+    for (j = 0; j < leaves; j++) start[0].leaf[j] = (uint8_t)test_random();
+    memcpy(a, start, sizeof a);
+    for (j = 0; j < lists; j++) {
+        if (j < twigs) {
+            const size_t bytes = (counts[j] + 7) / 8;
+            uint8_t *p = at_end(6 + j, bytes, 64);
+            fill(p, bytes, RANDOM);
+            if (counts[j] % 8) p[counts[j] / 8] = (uint8_t)(p[counts[j] / 8] & ((1u << counts[j] % 8) - 1));
+            fill(p + bytes, 64, RANDOM);
+            start[1 + j].planes = p;
+            start[1 + j].stride = bytes;
+            start[1 + j].count = counts[j];
+            start[1 + j].bits = 1;
+            start[1 + j].leaf[0] = (uint8_t)test_random();
+            start[1 + j].leaf[1] = (uint8_t)test_random();
+            a[1 + j] = start[1 + j];
+            scalar->node_merge(&a[1 + j], 0, counts[j], spare[2 + j]);
+            a[0].list[j] = spare[2 + j];
+        } else {
+            list[j] = at_end(2 + j, counts[j], SLACK);
+            fill(list[j], counts[j], RANDOM);
+            start[0].list[j] = a[0].list[j] = list[j];
+        }
+    }
+    scalar->node_merge(&a[0], 0, n, spare[1]);
+    memcpy(a, start, sizeof a);
+    memset(start[0].leaf, 0, sizeof start[0].leaf);
+    for (j = 0; j < leaves; j++) start[0].leaf[2 * j] = a[0].leaf[j];
+    for (j = 0; j < twigs; j++) {
+        memcpy(start[0].leaf + 2 * (leaves + j), a[1 + j].leaf, 2);
+        start[1 + j].stride = 0;
+        start[1 + j].merged = 1;
+    }
+    start[0].chained = (uint8_t)twigs;
+    for (way = 0; way < 3; way++) { /* at once; in place; in pieces, each to the same place */
+        memcpy(a, start, sizeof a);
+        out = at_end(1, n, SLACK);
+        if (way == 1) {
+            memcpy(out + n - counts[lists - 1], list[lists - 1], counts[lists - 1]);
+            a[0].list[lists - 1] = out + n - counts[lists - 1];
+        }
+        for (i = 0; i < n; i += m) {
+            m = way < 2 ? n : bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
+            if (way == 2) out = at_end(1, m, SLACK);
+            CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
+            CHECK(!memcmp(out, spare[1] + i, m), "%s: %u twigs of %u, %u, %u: %zu from %zu", kernels->name, twigs, k, lists, way, m, i);
         }
     }
 }
@@ -862,7 +929,11 @@ static void node_merge(void)
         for (i = 1; i < LENGTHS; i++)
             for (r = 0; r < (length_at(i) > 4096 ? 2u : 6u); r++) merge_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i));
     for (i = 1; i < LENGTHS; i++)
-        for (r = 0; r < 12; r++) chain_case(length_at(i));
+        for (r = 0; r < 12; r++) {
+            chain_case(length_at(i));
+            twig_case(2 + r % 2, 2, 1, length_at(i));
+            twig_case(2 + r % 2, 3, 1 + r / 2 % 2, length_at(i));
+        }
 }
 
 /* map and fork at once against the two */
