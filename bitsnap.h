@@ -953,6 +953,8 @@ typedef struct bsn_fork {
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
+    uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
+    size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
 } bsn_fork;
 
 /* How the bits of an element stand in the planes, see PLANES. */
@@ -1066,6 +1068,15 @@ struct bitsnap_kernels {
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
                      unsigned escape, uint8_t *escapes);
+    /* where symbol and other bits share a byte: the symbols are what is above `shift` of these bytes, bits_take is for the others;
+     * null where the two are as fast */
+    void (*top_take)(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying, size_t groups);
+    /* and back: symbols << shift | value, then bits_put. Returns 0 where the table does not have it for these bits, and nothing
+     * is done; null: it never has. */
+    int (*top_put)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits, unsigned varying,
+                   size_t groups);
+    /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
+    int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
@@ -3203,7 +3214,8 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
         if (lists == 1 && 8 * node[-1].bits + node[-1].lists == 9) node->follows = BSN_FOLLOWS_ALONE;
         if (lists == 0) node->follows = BSN_FOLLOWS_FIRST;
     }
-    if (r->nodes > 1 && 8 * bits + lists == 8 && item->parent == r->nodes - 2u && item->slot == 1 && node[-1].follows == BSN_FOLLOWS_FIRST)
+    if (r->nodes > 1 && 8 * bits + lists == 8 && item->parent == r->nodes - 2u && item->slot == 1 &&
+        node[-1].follows == BSN_FOLLOWS_FIRST)
         node->follows = BSN_FOLLOWS_SECOND;
     r->nodes++;
     return node;
@@ -3983,6 +3995,29 @@ static int bsn_room(bsn_writer *w, size_t size)
     return !w->full;
 }
 
+/* How many of a node's first lists, but not the last one, are nodes of two leaves that a table can write with it; the walk goes
+ * through these. */
+static unsigned bsn_twigs(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path)
+{
+    unsigned twigs;
+    if ((step->bits != 2 && step->bits != 3) || (step->lists != 2 && step->lists != 3) || step->escape) return 0;
+    if (!w->kernels->twigs_fork || !w->kernels->twigs_fork(NULL, NULL, 0, 0)) return 0;
+    for (twigs = 0; twigs + 1 < step->lists; twigs++) {
+        const uint16_t next = t->next;
+        const bsn_step child = bsn_tree_step(t, path);
+        if (child.bits == 1 && child.lists == 0) continue;
+        t->next = next;
+        break;
+    }
+    return twigs;
+}
+
+BSN_INLINE void bsn_run_fork(const bitsnap_kernels *kernels, bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (fork->twigs) kernels->twigs_fork(fork, codes, first, n);
+    else kernels->node_fork(fork, codes, first, n);
+}
+
 /* Writes a node and puts its lists on the stack, the first on top. A tree's root has symbols, which `code` maps
  * to codes on the way (those without a code are set aside); further down it is null. */
 static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item, const uint8_t *code)
@@ -3995,6 +4030,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     bsn_fork fork;
     size_t i, m, count[4] = { 0, 0, 0, 0 };
     unsigned j;
+    like.path = (uint8_t)(item->path + step.bits);
     if (!bsn_room(w, step.bits * stride)) return top;
     if (code && t->escape_kind) {
         t->escapes = scratch;
@@ -4004,6 +4040,8 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
+    fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
+    fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
     if (code) {
@@ -4019,23 +4057,28 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
                 escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
             } else {
                 escapes = w->kernels->map(list + i, m, code, escape, escapes);
-                w->kernels->node_fork(&fork, list + i, i, m);
+                bsn_run_fork(w->kernels, &fork, list + i, i, m);
             }
         }
         if (t->escape_kind) like.scratch = escapes + 64;
     } else {
-        w->kernels->node_fork(&fork, list, 0, n);
+        bsn_run_fork(w->kernels, &fork, list, 0, n);
+    }
+    for (j = 0; j < fork.twigs; j++) { /* what the stream has next */
+        const size_t size = bsn_mask_bytes(fork.used[j]);
+        if (!bsn_room(w, size)) return top;
+        memcpy(w->at, scratch + j * room, size);
+        w->at += size;
     }
     /* the lists together are no longer than the codes they came from: they move there */
-    for (j = 0; j < step.lists; j++) {
+    for (j = fork.twigs; j < step.lists; j++) {
         const uint8_t *from = scratch + j * room;
         count[j] = (size_t)(fork.list[j] - from);
         if (j == 0 && step.escape) continue;
         memcpy(list, from, count[j]);
         list += count[j];
     }
-    like.path = (uint8_t)(item->path + step.bits);
-    for (j = step.lists; j-- > 0; top++) {
+    for (j = step.lists; j-- > fork.twigs; top++) {
         *top = like;
         top->count = (uint32_t)count[j];
         if (j == 0 && step.escape) {
@@ -7076,6 +7119,7 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         const int stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
+        int taken = 0;
         for (k = 0; k < 8; k++)
             plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (y->planes == top) plane[top] = symbols + i;
@@ -7108,11 +7152,14 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
                 else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
                 if (stream) bsn_stream(to + i, plane[k], m);
             } else if (y->varying[k]) {
-                bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                uint8_t *bits = to + bsn_bits_size(y->varying[k], i);
+                taken = k == top && c->kernels->top_take && m % 64 == 0;
+                if (taken) c->kernels->top_take(symbols + i, bits, plane[k], y->shift, y->varying[k], m / 64);
+                else bsn_bits_take(c->kernels, bits, plane[k], y->varying[k], m);
                 if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
             }
         }
-        if (y->planes > top) /* a whole word at a time: there is room behind both */
+        if (y->planes > top && !taken) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
         if (counts) c->kernels->window(counts, symbols + i, m, base);
@@ -8255,10 +8302,16 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         if (y.planes > top) {
             /* the top plane is symbol and rest; symbols are below 2^e: nothing crosses into the next byte */
             uint8_t *both = w->plane[top];
-            for (j = 0; j < m; j += BSN_WIDE)
-                bsn_wide_store(both + j, bsn_wide_load(symbols + j) << y.shift | BSN_ONES * y.value[top]);
-            if (y.varying[top])
-                bsn_bits_put(c->kernels, both, d->body + y.at[top] + bsn_bits_size(y.varying[top], i), y.varying[top], m);
+            const uint8_t *bits = d->body + y.at[top] + bsn_bits_size(y.varying[top], i);
+            j = 0;
+            if (c->kernels->top_put && m >= 64 &&
+                c->kernels->top_put(both, symbols, y.shift, y.value[top], bits, y.varying[top], m / 64)) {
+                j = m & ~(size_t)63;
+                bits += bsn_bits_size(y.varying[top], j);
+            }
+            for (k = 0; j + k < m; k += BSN_WIDE)
+                bsn_wide_store(both + j + k, bsn_wide_load(symbols + j + k) << y.shift | BSN_ONES * y.value[top]);
+            if (y.varying[top]) bsn_bits_put(c->kernels, both + j, bits, y.varying[top], m - j);
         } else {
             plane[top] = symbols;
         }
@@ -10862,6 +10915,9 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     bsn_scalar_node_fork,
     bsn_scalar_node_counts,
+    NULL,
+    NULL,
+    NULL,
     NULL,
     NULL,
     NULL,

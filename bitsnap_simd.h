@@ -570,6 +570,9 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     NULL,
+    NULL,
+    NULL,
+    NULL,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
@@ -1095,6 +1098,69 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsi
     }
 }
 
+BSN_INLINE BSN_AVX2 void bsn_avx2_top_take_bits(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift,
+                                                unsigned varying, size_t groups)
+{
+    const __m128i count = _mm_cvtsi32_si128((int)shift);
+    const __m256i mask = _mm256_set1_epi8((char)(0xFF >> shift));
+    int b;
+    for (; groups; groups--, bytes += 64, symbols += 64) {
+        const __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
+        BSN_STORE256(symbols, _mm256_and_si256(_mm256_srl_epi16(x, count), mask));
+        BSN_STORE256(symbols + 32, _mm256_and_si256(_mm256_srl_epi16(y, count), mask));
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            bsn_store32(bits, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(x, 7 - b)));
+            bsn_store32(bits + 4, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(y, 7 - b)));
+            bits += 8;
+        }
+    }
+}
+
+static BSN_AVX2 void bsn_avx2_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying,
+                                       size_t groups)
+{
+    switch (varying) {
+    case 3: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 3, groups); break;
+    case 7: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 7, groups); break;
+    default: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, varying, groups); break;
+    }
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
+                                               const uint8_t *bits, size_t groups, unsigned count)
+{
+    const __m128i up = _mm_cvtsi32_si128((int)shift);
+    const __m256i constant = _mm256_set1_epi8((char)value), bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
+    unsigned half, b;
+    for (; groups; groups--, bytes += 64, symbols += 64, bits += 8 * count) {
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            const __m256i byte = half ? _mm256_setr_epi64x(4 * BSN_ONES, 5 * BSN_ONES, 6 * BSN_ONES, 7 * BSN_ONES)
+                                      : _mm256_setr_epi64x(0, BSN_ONES, 2 * BSN_ONES, 3 * BSN_ONES);
+            __m256i x = _mm256_or_si256(_mm256_sll_epi16(BSN_LOAD256(symbols + 32 * half), up), constant);
+            BSN_UNROLL
+            for (b = 0; b < count; b++) {
+                const __m256i plane = _mm256_set1_epi64x((long long)bsn_load64(bits + 8 * b));
+                const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(plane, byte), bit), bit);
+                x = b ? _mm256_or_si256(x, _mm256_and_si256(set, _mm256_set1_epi8((char)(1 << b)))) : _mm256_sub_epi8(x, set);
+            }
+            BSN_STORE256(bytes + 32 * half, x);
+        }
+    }
+}
+
+/* the two or three lowest bits */
+static BSN_AVX2 int bsn_avx2_top_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                     unsigned varying, size_t groups)
+{
+    if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
+    else if (varying == 7) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
+    else return 0;
+    return 1;
+}
+
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
 {
@@ -1365,6 +1431,9 @@ static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, 
     node->list[0] = list;
 }
 
+#define BSN_TWIG_NODES \
+    BSN_TWIGS(2, 2, 1) BSN_TWIGS(2, 3, 1) BSN_TWIGS(2, 3, 2) BSN_TWIGS(3, 2, 1) BSN_TWIGS(3, 3, 1) BSN_TWIGS(3, 3, 2)
+
 /* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements, each to
  * those of its own slot, so that together they are one plane more, and leaves. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists,
@@ -1423,29 +1492,23 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
 #define BSN_TWIGS(k, lists, twigs) \
     case 16 * k + 4 * lists + twigs: bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs); break;
     switch (16 * node->bits + 4 * node->lists + node->chained) {
-        BSN_TWIGS(2, 2, 1)
-        BSN_TWIGS(2, 3, 1)
-        BSN_TWIGS(2, 3, 2)
-        BSN_TWIGS(3, 2, 1)
-        BSN_TWIGS(3, 3, 1)
-        BSN_TWIGS(3, 3, 2)
+        BSN_TWIG_NODES
     default: bsn_avx2_merge_row(node, first, n, out); break;
     }
 #undef BSN_TWIGS
     return 1;
 }
 
-/* Planes by movemask and doubling, lists by picking, 8 at a time. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                         unsigned k, unsigned lists)
+/* the first k + more planes of 64 codes, and what is left of these behind the first k */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4], __m128i z[8], unsigned k, unsigned more)
 {
     __m256i x = BSN_LOAD256(codes), y = BSN_LOAD256(codes + 32);
-    __m128i z[8];
     unsigned i, j;
     BSN_UNROLL
-    for (j = 0; j < k; j++) {
+    for (j = 0; j < k + more; j++) {
         const uint32_t low = (uint32_t)_mm256_movemask_epi8(x), high = (uint32_t)_mm256_movemask_epi8(y);
         w[j] = low | (uint64_t)high << 32;
+        if (j == k) break;
         x = _mm256_add_epi8(x, x);
         y = _mm256_add_epi8(y, y);
     }
@@ -1455,17 +1518,28 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], ui
     z[6] = _mm256_extracti128_si256(y, 1);
     BSN_UNROLL
     for (i = 0; i < 8; i += 2) z[i + 1] = _mm_unpackhi_epi64(z[i], z[i]);
+}
+
+BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8], uint64_t m)
+{
+    unsigned i;
     BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_list_mask(k, lists, j, w);
-        uint8_t *p = list[j];
-        BSN_UNROLL
-        for (i = 0; i < 8; i++, m >>= 8) {
-            BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
-            p += bsn_x86_ones(m & 0xFF);
-        }
-        list[j] = p;
+    for (i = 0; i < 8; i++, m >>= 8) {
+        BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
+        p += bsn_x86_ones(m & 0xFF);
     }
+    return p;
+}
+
+/* Planes by movemask and doubling, lists by picking, 8 at a time. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                         unsigned k, unsigned lists)
+{
+    __m128i z[8];
+    unsigned j;
+    bsn_avx2_fork_planes(codes, w, z, k, 0);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = bsn_avx2_put_picked(list[j], z, bsn_list_mask(k, lists, j, w));
 }
 
 BSN_INLINE BSN_AVX2 void bsn_avx2_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
@@ -1479,6 +1553,75 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 #define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
+}
+
+/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
+{
+    const uint64_t x = _pext_u64(plane, set), word = *byte | x << (*used & 7);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set), n = shift + c;
+    bsn_store64(*p, word);
+    *byte = word >> (n & 56);
+    *p += n >> 3;
+    *used += c;
+    if (BSN_UNLIKELY(n >= 64)) { /* all of the word is done */
+        *byte = x >> 1 >> (63 - shift);
+        **p = (uint8_t)*byte;
+    }
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                             unsigned lists, unsigned twigs)
+{
+    const size_t stride = fork->stride;
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
+    uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
+    size_t used[2] = { 0, 0 };
+    __m128i z[8];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) {
+        used[j] = fork->used[j];
+        if (used[j] & 7) byte[j] = *list[j];
+    }
+    for (; n; codes += 64, plane += 8) {
+        if (BSN_UNLIKELY(n < 64)) { /* code 0 goes to a leaf */
+            memset(last, 0, sizeof last);
+            memcpy(last, codes, n);
+            codes = last;
+        }
+        bsn_avx2_fork_planes(codes, w, z, k, 1);
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
+        BSN_UNROLL
+        for (j = twigs; j < lists; j++) list[j] = bsn_avx2_put_picked(list[j], z, bsn_list_mask(k, lists, j, w));
+        if (BSN_UNLIKELY(n < 64)) {
+            for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));
+            break;
+        }
+        BSN_UNROLL
+        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
+        n -= 64;
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
+}
+
+static BSN_AVX2 int bsn_avx2_twigs_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
+#define BSN_TWIGS(k, lists, twigs) \
+    case 16 * k + 4 * lists + twigs: bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs); break;
+    switch (16 * fork->bits + 4 * fork->lists + fork->twigs) {
+        BSN_TWIG_NODES
+    default: break;
+    }
+#undef BSN_TWIGS
+    return 1;
 }
 
 static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
@@ -2525,6 +2668,9 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_window16,
     NULL,
     NULL,
+    bsn_avx2_top_take,
+    bsn_avx2_top_put,
+    bsn_avx2_twigs_fork,
     bsn_avx2_mask_above,
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
@@ -4542,6 +4688,9 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_window16,
     bsn_avx512_start,
     bsn_avx512_deal,
+    NULL,
+    NULL,
+    NULL,
     bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
@@ -5264,6 +5413,9 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
+    NULL,
+    NULL,
+    NULL,
     NULL,
     NULL,
     NULL,

@@ -406,6 +406,38 @@ static void bits_take_and_put(void)
     }
 }
 
+/* symbols that share a byte with other bits: there against shifts and bits_take, and back; buffers are exact */
+static void top_take_and_put(void)
+{
+    unsigned varying, shift;
+    size_t groups, i;
+    if (!kernels->top_take || !kernels->top_put) return;
+    for (shift = 1; shift < 8; shift++) {
+        for (varying = 1; varying < 1u << shift; varying++) {
+            for (groups = 0; groups <= 66; groups += groups < 5 ? 1 : 61) {
+                const size_t n = 64 * groups, size = bsn_bits_size(varying, n);
+                const unsigned value = (unsigned)test_random() & ~varying & ((1u << shift) - 1);
+                uint8_t *bytes = at_end(0, n, 0), *bits = at_end(1, size, 0), *symbols = at_end(2, n, 0);
+                fill(bytes, n, RANDOM);
+                for (i = 0; i < n; i++) bytes[i] = (uint8_t)((bytes[i] & (varying | 0xFFu << shift)) | value);
+                mark(bits, size, 0);
+                mark(symbols, n, 0);
+                scalar->bits_take(spare[1], bytes, varying, groups);
+                kernels->top_take(symbols, bits, bytes, shift, varying, groups);
+                CHECK(!memcmp(bits, spare[1], size), "%s: bits %02x of %zu groups", kernels->name, varying, groups);
+                for (i = 0; i < n; i++) CHECK(symbols[i] == bytes[i] >> shift, "%s: above %u: %zu", kernels->name, shift, i);
+                CHECK(marked(bits, size, 0) && marked(symbols, n, 0), "%s: top_take writes too far", kernels->name);
+                memcpy(spare[0], bytes, n);
+                memset(bytes, MARK, n);
+                mark(bytes, n, 0);
+                if (!kernels->top_put(bytes, symbols, shift, value, bits, varying, groups)) continue;
+                CHECK(!memcmp(bytes, spare[0], n), "%s: top of %02x above %u, %zu groups", kernels->name, varying, shift, groups);
+                CHECK(marked(bytes, n, 0), "%s: top_put writes too far", kernels->name);
+            }
+        }
+    }
+}
+
 /* ---- lists ---- */
 
 static void histogram(void)
@@ -683,7 +715,8 @@ static void twig_case(unsigned k, unsigned lists, unsigned twigs, size_t n)
             m = way < 2 ? n : bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
             if (way == 2) out = at_end(1, m, SLACK);
             CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
-            CHECK(!memcmp(out, spare[1] + i, m), "%s: %u twigs of %u, %u, %u: %zu from %zu", kernels->name, twigs, k, lists, way, m, i);
+            CHECK(!memcmp(out, spare[1] + i, m), "%s: %u twigs of %u, %u, %u: %zu from %zu", kernels->name, twigs,
+                  k, lists, way, m, i);
         }
     }
 }
@@ -722,6 +755,52 @@ static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
         for (j = 0; j < lists; j++) {
             CHECK((size_t)(b.list[j] - list[j]) == counts[j], "%s: fork %u, %u of %zu: size of list %u", kernels->name, k, lists, n, j);
             CHECK(!memcmp(list[j], spare[2 + j], counts[j]), "%s: fork %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
+        }
+    }
+}
+
+/* a node whose first lists are nodes of two leaves: their planes are the highest bits of the codes in these lists */
+static void fork_twigs_case(unsigned k, unsigned lists, unsigned twigs, size_t n, unsigned kind)
+{
+    const size_t stride = (n + 7) / 8;
+    uint8_t *codes = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0), *list[4];
+    bsn_fork a, b;
+    size_t counts[4], i, m;
+    unsigned j, pieces;
+    if (!kernels->twigs_fork || !kernels->twigs_fork(NULL, NULL, 0, 0)) return;
+    fill(codes, n, kind);
+    fill(codes + n, SLACK, RANDOM);
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    b = a;
+    a.planes = spare[0];
+    b.planes = planes;
+    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
+    scalar->node_fork(&a, codes, 0, n);
+    list_sizes(counts, spare[0], stride, k, lists, n);
+    for (pieces = 0; pieces < 2; pieces++) {
+        mark(planes, k * stride, 0);
+        b.twigs = (uint8_t)twigs;
+        b.used[0] = b.used[1] = 0;
+        for (j = 0; j < lists; j++) b.list[j] = list[j] = at_end(2 + j, j < twigs ? (counts[j] + 7) / 8 : counts[j], SLACK);
+        for (i = 0; i < n; i += m) {
+            m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
+            CHECK(kernels->twigs_fork(&b, codes + i, i, m), "%s: a fork with twigs", kernels->name);
+        }
+        CHECK(!memcmp(planes, spare[0], k * stride), "%s: planes of %u, %u of %zu", kernels->name, k, lists, n);
+        CHECK(marked(planes, k * stride, 0), "%s: twigs write too far", kernels->name);
+        for (j = 0; j < lists; j++) {
+            if (j < twigs) {
+                CHECK(b.used[j] == counts[j], "%s: fork %u, %u of %zu: bits of twig %u", kernels->name, k, lists, n, j);
+                memset(spare[1], 0, counts[j] / 8 + 1);
+                for (i = 0; i < counts[j]; i++) spare[1][i / 8] = (uint8_t)(spare[1][i / 8] | spare[2 + j][i] >> 7 << i % 8);
+                CHECK(!memcmp(list[j], spare[1], (counts[j] + 7) / 8), "%s: fork %u, %u: twig %u", kernels->name, k, lists, j);
+            } else {
+                CHECK((size_t)(b.list[j] - list[j]) == counts[j], "%s: twigs %u, %u: size of %u", kernels->name, k, lists, j);
+                CHECK(!memcmp(list[j], spare[2 + j], counts[j]), "%s: twigs %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
+            }
         }
     }
 }
@@ -994,6 +1073,11 @@ static void node_fork(void)
             for (kind = 0; kind < (length_at(i) > 4096 ? 2u : (unsigned)KINDS); kind++)
                 fork_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i), kind);
         for (i = 0; i < 200; i++) fork_range_case(node_kinds[j][0], node_kinds[j][1]);
+    }
+    for (i = 1; i < LENGTHS; i++) {
+        for (kind = 0; kind < (length_at(i) > 4096 ? 2u : (unsigned)KINDS); kind++) {
+            for (j = 0; j < 6; j++) fork_twigs_case(2 + j / 3, j % 3 ? 3 : 2, j % 3 == 2 ? 2 : 1, length_at(i), kind);
+        }
     }
 }
 
@@ -1519,7 +1603,7 @@ static void tables(void)
 #define CASES(name)                                                                                   \
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
-    static void name##_planes(void) { split_and_join(); bits_take_and_put(); }                        \
+    static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
