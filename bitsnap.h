@@ -5195,7 +5195,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     uint32_t *fine = x->tables, *escape = x->mask_count, *count = x->weight; /* memory of planning lists, which comes later */
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
-    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, kinds = size == 1 ? 256 : BSN_FINE;
+    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, words_end = size == 1 ? 256 : BSN_FINE;
     if (!lengths && size > 1 && !room) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
         cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
@@ -5207,7 +5207,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
         } else {
             bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
             length[cut] += fine[0]; /* or fewer bits */
-            for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : kinds); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+            for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : words_end); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         }
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];
@@ -5219,8 +5219,8 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* all are below BSN_FINE << cut: 11 bits */
-        (void)bsn_fold(fine, kinds, least - cut); /* without what stands apart in any case */
+    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* below BSN_FINE << cut, of 11 bits more */
+        (void)bsn_fold(fine, words_end, least - cut); /* without what stands apart in any case */
     } else { /* again */
         bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
     }
