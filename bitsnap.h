@@ -775,7 +775,7 @@ BSN_INLINE unsigned bsn_popcount(uint64_t x)
 /* the number of the lowest bit that is set; x > 0 */
 BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
 {
-#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held; this is tzcnt, where there is one */
+#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held; this may be tzcnt */
     uint64_t n;
     __asm__("rep\n\tbsfq %1, %0" : "=r"(n) : "r"(x) : "cc");
     return (unsigned)n;
@@ -5044,29 +5044,38 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
+/* n words or bytes, 64 at most and nearly always: a copy of so many is no call. */
+BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
+{
+    if (BSN_LIKELY(n == 64)) memcpy(to, from, 64 * width);
+    else memcpy(to, from, n * width);
+}
+
 /* symbols[i] = the lesser of words[i] >> shift and limit; planes[k * stride + i] = byte k of words[i], for the bytes that lie in
  * the low `shift` bits; bits[i] = those of these bits that fill no byte, if there are such. Both are null where they are not
  * wanted. Groups of 64 go by way of memory of their own, so that compilers make vectors. Returns the bits that words have. */
 #define BSN_WORDS_SPLIT(T)                                                                            \
     for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
-        T x[64];                                                                                      \
+        const T limit = (T)t->limit;                                                                  \
+        T x[64], any = 0;                                                                             \
         m = bsn_min(64, n);                                                                           \
         if (m < 64) memset(x, 0, sizeof x);                                                           \
-        memcpy(x, words, m * sizeof(T));                                                              \
+        bsn_copy_64(x, words, m, sizeof(T));                                                          \
         for (i = 0; i < 64; i++) {                                                                    \
             const T y = (T)(x[i] >> t->shift);                                                        \
-            byte[i] = (uint8_t)(y < t->limit ? y : t->limit);                                         \
-            all |= x[i];                                                                              \
+            byte[i] = (uint8_t)(y < limit ? y : limit);                                               \
+            any = (T)(any | x[i]);                                                                    \
         }                                                                                             \
-        memcpy(symbols, byte, m);                                                                     \
+        all |= any;                                                                                   \
+        bsn_copy_64(symbols, byte, m, 1);                                                             \
         for (k = 0; planes && k < whole; k++) {                                                       \
             for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * k);                              \
-            memcpy(planes + k * t->stride, byte, m);                                                  \
+            bsn_copy_64(planes + k * t->stride, byte, m, 1);                                          \
         }                                                                                             \
         if (planes) planes += m;                                                                      \
         if (!bits || !mask) continue;                                                                 \
         for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * whole & mask);                       \
-        memcpy(bits, byte, m);                                                                        \
+        bsn_copy_64(bits, byte, m, 1);                                                                \
         bits += m;                                                                                    \
     }
 
@@ -5432,11 +5441,11 @@ BSN_INLINE void bsn_words_add(const bsn_words *x, const uint8_t *more, size_t fi
             BSN_WORDS_ADD(T, +=, bits, 8 * whole)                                                     \
             bits += m;                                                                                \
         }                                                                                             \
-        memcpy(words, x, m * sizeof(T));                                                              \
+        bsn_copy_64(words, x, m, sizeof(T));                                                          \
     }
 #define BSN_WORDS_ADD(T, what, from, up)                                                              \
     {                                                                                                 \
-        memcpy(byte, from, m);                                                                        \
+        bsn_copy_64(byte, from, m, 1);                                                                \
         for (i = 0; i < 64; i++) x[i] what (T)((T)byte[i] << (up));                                   \
     }
 
