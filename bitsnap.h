@@ -7879,6 +7879,7 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
                               uint8_t *room)
 {
     const unsigned width = c->width;
+    uint8_t *words = (uint8_t *)w->plane;
     uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
     bsn_slices slices;
     const uint8_t *p;
@@ -7901,8 +7902,8 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
     slices.limit = 255;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
-        if (bsn_chunk_words(w, c, ids, w->plane[0], elements, i, m, &p) < 255) continue;
-        (void)bsn_words_split_by(c->kernels, &slices, least, NULL, NULL, w->plane[0], m);
+        if (bsn_chunk_words(w, c, ids, words, elements, i, m, &p) < 255) continue;
+        (void)bsn_words_split_by(c->kernels, &slices, least, NULL, NULL, words, m);
         bsn_mask_above(c->kernels, mask, least, m, 254);
         for (j = 0; j < m; j += 64) {
             uint64_t some = bsn_mask_word(mask, j, m), found;
@@ -7912,7 +7913,7 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
                 if (!(missed >> k & 1)) continue;
                 while ((found = bsn_mark_255(next[k])) == 0) next[k] += 8;
                 next[k] += bsn_lowest_bit(found) / 8;
-                memcpy(list[k] + (size_t)(next[k]++ - from[k]) * width, w->plane[0] + one, width);
+                memcpy(list[k] + (size_t)(next[k]++ - from[k]) * width, words + one, width);
             }
         }
     }

@@ -4075,8 +4075,10 @@ static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *
                 for (j = 0; j < 4; j++) x[j] = _mm512_srli_epi32(x[j], 8);
             }
             if (!bits || !mask) continue;
-            BSN_UNROLL
-            for (j = 0; j < 4 && !planes; j++) x[j] = _mm512_srl_epi32(x[j], above);
+            if (!planes) {
+                BSN_UNROLL
+                for (j = 0; j < 4; j++) x[j] = _mm512_srl_epi32(x[j], above);
+            }
             _mm512_storeu_si512(bits + i, _mm512_and_si512(bsn_avx512_lowest(x), some));
         }
     }
