@@ -157,12 +157,12 @@ int main(int argc, char **argv)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace_delta(19, 1);
-    b.workspace = malloc(b.workspace_size);
     if (argc > 1) {
         b.kernels = bitsnap_kernels_get((unsigned)atoi(argv[1]));
         if (!b.kernels) return 0;
     }
+    b.workspace_size = bitsnap_workspace_delta(19, 1);
+    b.workspace = malloc(b.workspace_size);
     frames(b);
     deltas(b);
     steps(b);
