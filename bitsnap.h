@@ -5228,7 +5228,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* below BSN_FINE << cut, of 11 bits more */
+    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* counted so, or all are below BSN_FINE << cut */
         (void)bsn_fold(fine, words_end, least - cut); /* without what stands apart in any case */
     } else { /* again */
         bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);

@@ -721,6 +721,26 @@ static void twig_case(unsigned k, unsigned lists, unsigned twigs, size_t n)
     }
 }
 
+/* Codes, and a node's planes and lists as portable code makes them, in spare[0] and from spare[2] on; b: the same node, as it is
+ * before that. */
+static void fork_begin(bsn_fork *a, bsn_fork *b, size_t counts[4], uint8_t *codes, uint8_t *planes, unsigned k, unsigned lists,
+                       size_t n, unsigned kind)
+{
+    unsigned j;
+    fill(codes, n, kind);
+    fill(codes + n, SLACK, RANDOM);
+    memset(a, 0, sizeof *a);
+    a->stride = (n + 7) / 8;
+    a->bits = (uint8_t)k;
+    a->lists = (uint8_t)lists;
+    *b = *a;
+    a->planes = spare[0];
+    b->planes = planes;
+    for (j = 0; j < 4; j++) a->list[j] = spare[2 + j];
+    scalar->node_fork(a, codes, 0, n);
+    list_sizes(counts, spare[0], a->stride, k, lists, n);
+}
+
 static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
 {
     const size_t stride = (n + 7) / 8;
@@ -729,18 +749,7 @@ static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
     bsn_fork a, b;
     size_t counts[4], i, m;
     unsigned j, pieces;
-    fill(codes, n, kind);
-    fill(codes + n, SLACK, RANDOM);
-    memset(&a, 0, sizeof a);
-    a.stride = stride;
-    a.bits = (uint8_t)k;
-    a.lists = (uint8_t)lists;
-    b = a;
-    a.planes = expected;
-    b.planes = planes;
-    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
-    scalar->node_fork(&a, codes, 0, n);
-    list_sizes(counts, expected, stride, k, lists, n);
+    fork_begin(&a, &b, counts, codes, planes, k, lists, n, kind);
     for (j = 0; j < lists; j++) CHECK((size_t)(a.list[j] - spare[2 + j]) == counts[j], "scalar: list %u of a fork", j);
     for (pieces = 0; pieces < 2; pieces++) {
         memset(planes, 0x33, k * stride);
@@ -768,18 +777,7 @@ static void fork_twigs_case(unsigned k, unsigned lists, unsigned twigs, size_t n
     size_t counts[4], i, m;
     unsigned j, pieces;
     if (!kernels->twigs_fork || !kernels->twigs_fork(NULL, NULL, 0, 0)) return;
-    fill(codes, n, kind);
-    fill(codes + n, SLACK, RANDOM);
-    memset(&a, 0, sizeof a);
-    a.stride = stride;
-    a.bits = (uint8_t)k;
-    a.lists = (uint8_t)lists;
-    b = a;
-    a.planes = spare[0];
-    b.planes = planes;
-    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
-    scalar->node_fork(&a, codes, 0, n);
-    list_sizes(counts, spare[0], stride, k, lists, n);
+    fork_begin(&a, &b, counts, codes, planes, k, lists, n, kind);
     for (pieces = 0; pieces < 2; pieces++) {
         mark(planes, k * stride, 0);
         b.twigs = (uint8_t)twigs;
