@@ -233,8 +233,8 @@ typedef struct bitsnap_info {
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
-    uint64_t same, classed, plain; /* cells of a delta that are equal to the base, coded against it, or for themselves; from
-                                      the index, where the source is the whole frame */
+    uint64_t same, sparse, classed, plain; /* cells of a delta that are equal to the base, but for a few elements equal, coded
+                                      against it, or for themselves; from the index, where the source is the whole frame */
 } bitsnap_info;
 
 /* ================================================================================= KERNELS */
@@ -441,7 +441,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
     uint64_t size;           /* bytes */
-    uint64_t changed;        /* CLASSED: words that are not 0 */
+    uint64_t changed;        /* CLASSED, SPARSE: words that are not 0 */
     unsigned kind;           /* of the list, of words that of their symbols; 0 also for planes, 128 for words, as they are */
 } bitsnap_part;
 
@@ -500,8 +500,9 @@ typedef struct bitsnap_stream {
     struct {              /* private */
         uint64_t header_check, chain, run, index_hash;
         bitsnap_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        uint64_t base_id, same[32]; /* cells that are equal to the base wait here until the run ends */
-        unsigned base_dtype, sames;
+        uint64_t base_id;
+        uint8_t waiting[400]; /* cells that share a block wait here until it ends: its form, their number, and bytes */
+        unsigned base_dtype, waiting_form, waiting_cells, waiting_size;
         uint64_t result_id; /* where it is known, though the elements are not */
         int check_base, has_result_id;
         uint8_t certificate[44]; /* of the blocks done */
@@ -6818,8 +6819,15 @@ enum {
     BSN_FORM_SAME = 4,   /* with a base: a run of cells that are as predicted */
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
-    BSN_FORM_QUANTIZED = 7 /* numbers near the elements */
+    BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
+    BSN_FORM_SPARSE = 8   /* with a base: a run of cells in which few elements are not as predicted */
 };
+
+/* Of these a block holds several cells, each with its own hashes. */
+BSN_INLINE int bsn_has_cells(unsigned form) { return form == BSN_FORM_SAME || form == BSN_FORM_SPARSE; }
+
+/* Of these it holds what is added to predictions. */
+BSN_INLINE int bsn_is_difference(unsigned form) { return form == BSN_FORM_CLASSED || form == BSN_FORM_SPARSE; }
 
 #define BSN_HEAD_SIZE 4u
 #define BSN_CHECK_SIZE 8u
@@ -7687,6 +7695,201 @@ static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
     return 0xFF & ~larger;
 }
 
+/* ---- few changes ----
+ * Where few of a cell's elements differ from their predictions, the places of these stand in the way of Elias and Fano: the low bits of
+ * each apart, the others in unary; and their words in as many bits as the largest needs. */
+
+#define BSN_CHANGES_LEAST 16u      /* one of so many elements changes at most; */
+#define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
+#define BSN_CHANGES_SHARE_FAST 64u /* but only a little smaller, and slower */
+#define BSN_RUN_MOST 32u /* cells of a block */
+#define BSN_PIECE_HEAD 20u     /* of a cell: hashes of base and elements, changes, bits of places and of words */
+
+typedef struct bsn_changes {
+    size_t count, most;
+    uint64_t any;    /* the bits that words less 1 have */
+    uint64_t *word;  /* less 1: none is 0 */
+    uint32_t *place; /* ascending */
+} bsn_changes;
+
+#define BSN_SPARSE_SURE 3u     /* with words (less 1) up to here, lists are hardly ever smaller */
+
+/* Behind the words of a cell, dealt out or not, and before the census. */
+static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
+{
+    const size_t n = (size_t)1 << c->block_log2;
+    bsn_changes *x = (bsn_changes *)bsn_align((uint8_t *)(w + 1) + 16 * n + 4 * 64);
+    x->word = (uint64_t *)bsn_align(x + 1);
+    x->place = (uint32_t *)bsn_align(x->word + n / BSN_CHANGES_LEAST);
+    return x;
+}
+BSN_ASSERT(changes_fit, sizeof(bsn_changes) + 3 * 64 + 12 * (65536 / BSN_CHANGES_LEAST) <= 2 * 65536);
+
+BSN_INLINE uint64_t bsn_low_bits(unsigned bits) { return bits ? ~UINT64_C(0) >> (64 - bits) : 0; }
+
+/* The word of an element, and back; a prediction, modulo 2^(8 * width). */
+BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned width)
+{
+    const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
+    return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
+}
+BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + (word >> 1 ^ (0 - (word & 1))); }
+
+/* `count` bits from bit `at` on, of `size` bytes that have them. */
+BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
+{
+    size_t i = (size_t)(at / 8);
+    const unsigned shift = at % 8;
+    uint64_t x = 0;
+    unsigned j;
+    if (!count) return 0;
+    if (size - i >= 8) x = bsn_load64(p + i);
+    else for (j = 0; i + j < size; j++) x |= (uint64_t)p[i + j] << 8 * j;
+    x >>= shift;
+    if (shift + count > 64) x |= (uint64_t)p[i + 8] << (64 - shift);
+    return x & bsn_low_bits(count);
+}
+
+/* Numbers of so many bits each, one behind the other, added to bytes that were 0 from bit `at` on. */
+typedef struct bsn_row_of_bits {
+    uint8_t *p;
+    uint64_t waiting;
+    unsigned used;
+} bsn_row_of_bits;
+
+BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
+{
+    r->p = p + (size_t)(at / 8);
+    r->used = at % 8;
+    r->waiting = r->used ? *r->p : 0;
+}
+
+BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
+{
+    r->waiting |= x << r->used;
+    r->used += bits;
+    if (r->used < 64) return;
+    bsn_store64(r->p, r->waiting);
+    r->p += 8;
+    r->used -= 64;
+    r->waiting = r->used ? x >> (bits - r->used) : 0;
+}
+
+BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
+{
+    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
+}
+
+/* The bits of a piece behind its head: low bits of places, the others in unary, words. */
+static uint64_t bsn_piece_bits(size_t n, size_t count, unsigned low, unsigned bits)
+{
+    return (uint64_t)count * (low + 1 + bits) + ((n - 1) >> low);
+}
+
+/* The least bytes of a piece for these changes. */
+static size_t bsn_piece_plan(const bsn_changes *x, size_t n, unsigned *low, unsigned *bits)
+{
+    unsigned k;
+    *bits = x->any ? bsn_log2(x->any) + 1 : 0;
+    *low = 0;
+    for (k = 1; k <= BSN_LOG2_MAX; k++)
+        if (bsn_piece_bits(n, x->count, k, *bits) < bsn_piece_bits(n, x->count, *low, *bits)) *low = k;
+    return BSN_PIECE_HEAD + (size_t)((bsn_piece_bits(n, x->count, *low, *bits) + 7) / 8);
+}
+
+static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, uint64_t base_hash, uint64_t result_hash)
+{
+    unsigned low, bits;
+    const size_t size = bsn_piece_plan(x, n, &low, &bits);
+    const uint64_t high = (uint64_t)x->count * low, words = high + x->count + ((n - 1) >> low);
+    uint8_t *p = to + BSN_PIECE_HEAD;
+    bsn_row_of_bits row;
+    size_t i;
+    bsn_store64(to, base_hash);
+    bsn_store64(to + 8, result_hash);
+    to[16] = (uint8_t)x->count;
+    to[17] = (uint8_t)(x->count >> 8);
+    to[18] = (uint8_t)low;
+    to[19] = (uint8_t)bits;
+    memset(p, 0, size - BSN_PIECE_HEAD);
+    bsn_row_begin(&row, p, 0);
+    for (i = 0; i < x->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(low), low);
+    bsn_row_end(&row);
+    for (i = 0; i < x->count; i++) {
+        const uint64_t one = high + (x->place[i] >> low) + i;
+        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
+    }
+    bsn_row_begin(&row, p, words);
+    for (i = 0; i < x->count && bits; i++) bsn_row_put(&row, x->word[i], bits);
+    bsn_row_end(&row);
+    return size;
+}
+
+/* The bytes of the piece at p, of a cell of n elements; 0 where there is none. */
+static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
+{
+    size_t count;
+    uint64_t size;
+    if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
+    count = p[16] | (size_t)p[17] << 8;
+    if (count == 0 || count > n / BSN_CHANGES_LEAST || p[18] > BSN_LOG2_MAX || p[19] > 8 * width) return 0;
+    size = BSN_PIECE_HEAD + (bsn_piece_bits(n, count, p[18], p[19]) + 7) / 8;
+    return size > (size_t)(end - p) ? 0 : (size_t)size;
+}
+
+/* Returns the rule that is broken, or 0. */
+static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n)
+{
+    const size_t count = p[16] | (size_t)p[17] << 8;
+    const unsigned low = p[18], bits = p[19];
+    const uint64_t high = (uint64_t)count * low, length = count + ((n - 1) >> low), words = high + length;
+    const uint64_t all = bsn_piece_bits(n, count, low, bits);
+    uint64_t j, least = 0, some, place;
+    size_t i = 0;
+    p += BSN_PIECE_HEAD;
+    size -= BSN_PIECE_HEAD;
+    x->count = count;
+    for (j = 0; j < length; j += 64) {
+        for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
+            if (i == count) return 52;
+            place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
+            if (place < least || place >= n) return 52;
+            least = place + 1;
+            x->place[i] = (uint32_t)place;
+            x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
+        }
+    }
+    return i < count || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
+}
+
+/* The piece of cell `part` of a run, which has n elements, all cells before it having `cell`; null where the run breaks rules. */
+static const uint8_t *bsn_piece_at(const uint8_t *body, const uint8_t *end, uint64_t part, size_t cell, size_t n, unsigned width,
+                                   size_t *size)
+{
+    const uint8_t *p = body + 4;
+    uint64_t i;
+    for (i = 0; i <= part; i++, p += *size) {
+        *size = bsn_piece_size(p, end, i < part ? cell : n, width);
+        if (!*size) return NULL;
+    }
+    return part + 1 == bsn_load32(body) && p != end ? NULL : p - *size;
+}
+
+BSN_INLINE size_t bsn_changes_share(const bsn_context *c)
+{
+    return c->level == BITSNAP_FAST ? BSN_CHANGES_SHARE_FAST : BSN_CHANGES_SHARE;
+}
+
+/* Where changes of a cell are collected, as long as there are few; null where that is not worth while. */
+static bsn_changes *bsn_changes_begin(bsn_work *w, const bsn_context *c, size_t n)
+{
+    bsn_changes *x = bsn_changes_place(w, c);
+    x->count = 0;
+    x->any = 0;
+    x->most = n / bsn_changes_share(c);
+    return x->most && !c->plain ? x : NULL;
+}
+
 /* The words of elements i .. i + m - 1, at most a chunk. */
 static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids *ids, uint8_t *words, const uint8_t *elements,
                                 size_t i, size_t m, const uint8_t **prediction)
@@ -7762,6 +7965,42 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
 }
 BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
+/* Elements at p for which bits of a mask of 64 are set, and their predictions. */
+BSN_INLINE void bsn_note_changes(bsn_changes *x, unsigned width, uint64_t mask, size_t first, const uint8_t *p, const uint8_t *prediction)
+{
+    for (; mask; mask &= mask - 1) {
+        const size_t one = bsn_lowest_bit(mask) * width;
+        const uint64_t word = bsn_word_of(bsn_element_load(p + one, width), bsn_element_load(prediction + one, width), width) - 1;
+        x->place[x->count] = (uint32_t)(first + one / width);
+        x->word[x->count++] = word;
+        x->any |= word;
+    }
+}
+
+/* What differs in elements i .. i + m - 1 is added; 0 where that is too much, for the cell or so early in it. */
+static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_changes *x, const uint8_t *elements, size_t i,
+                            size_t m)
+{
+    const unsigned width = c->width;
+    const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
+    const size_t most = bsn_min(x->most, 64 + 2 * (i + m) / bsn_changes_share(c));
+    uint8_t *mask = w->plane[0];
+    size_t j;
+    bsn_compare(c->kernels, width, mask, from, p, m);
+    if (x->count + c->kernels->count(mask, m) > most) return 0;
+    for (j = 0; j < m; j += 64) {
+        const uint64_t some = bsn_mask_word(mask, j, m);
+        if (!some) continue;
+        switch (width) {
+        case 1: bsn_note_changes(x, 1, some, i + j, from + j, p + j); break;
+        case 2: bsn_note_changes(x, 2, some, i + j, from + 2 * j, p + 2 * j); break;
+        case 4: bsn_note_changes(x, 4, some, i + j, from + 4 * j, p + 4 * j); break;
+        default: bsn_note_changes(x, 8, some, i + j, from + 8 * j, p + 8 * j); break;
+        }
+    }
+    return 1;
+}
+
 BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
 {
     return bsn_most_classes(c, n) > 1 && bsn_census_step(c, n) > BSN_CHUNK;
@@ -7769,9 +8008,10 @@ BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
 
 /* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
- * have. Where classes are sampled the words are dealt out. */
+ * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words are
+ * taken, as long as that is little; else its count becomes 0. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
-                          int hash, uint64_t *any)
+                          int hash, uint64_t *any, bsn_changes *changes)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
     const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
@@ -7779,14 +8019,14 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     bsn_classes *t = &x->classes;
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
-    size_t i, waiting = 0;
+    size_t i, j, waiting = 0;
     *any = 0;
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
         const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
         if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
-            size_t j = i;
+            j = i;
             while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
                     bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
             equal = j >= end;
@@ -7797,29 +8037,37 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             if (equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
             else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
         }
-        if (!words) continue;
-        if (equal && !t->count) {
-            if (!deal) memset(words + i * width, 0, m * width);
-            continue;
-        }
-        if (i + m < n) {
+        if (!words || (equal && (changes || (deal && !t->count)))) continue;
+        if (i + m < n && !equal) {
             bsn_prefetch(base + m * base_width, m * base_width);
             bsn_prefetch(from + m * width, m * width);
         }
+        if (changes && bsn_take_changes(w, c, ids, changes, elements, i, m)) continue;
         if (deal) {
             if (!t->count) {
                 bsn_sample_classes(w, c, ids, elements, n, t);
-                (void)bsn_deal_words(w, c, ids, t, elements, 0, i);
+                *any |= bsn_deal_words(w, c, ids, t, elements, 0, i);
             }
             *any |= bsn_deal_words(w, c, ids, t, elements, i, i + m);
-            continue;
         }
-        *any |= bsn_chunk_words(w, c, ids, words + i * width, elements, i, m, &p);
-        if (census) {
+        for (j = changes ? 0 : i; j <= i && !deal; j += BSN_CHUNK) { /* what has been passed by, and this */
+            const size_t some = bsn_min(BSN_CHUNK, n - j);
+            if (known >> j / BSN_LEAF & 1) {
+                memset(words + j * width, 0, some * width);
+                continue;
+            }
+            *any |= bsn_chunk_words(w, c, ids, words + j * width, elements, j, some, &p);
+            if (!census) continue;
             if (!counting) bsn_census_begin(x, c->dtype);
             counting = 1;
-            waiting = bsn_census_chunk(w, c, words + i * width, p, m, waiting);
+            waiting = bsn_census_chunk(w, c, words + j * width, p, some, waiting);
         }
+        if (changes) changes->count = 0;
+        changes = NULL;
+    }
+    if (changes) {
+        *any = changes->any;
+        return !changes->count;
     }
     if (!*any) return 1;
     for (i = 0; i < n && census; i += BSN_CHUNK)
@@ -7988,10 +8236,36 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     return (size_t)(wr.at - body);
 }
 
+/* The bytes of a SPARSE block of one cell. */
+static size_t bsn_sparse_plan(const bsn_changes *x, size_t n)
+{
+    unsigned low, bits;
+    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(x, n, &low, &bits);
+}
+
+/* It; 0 where it has no room. */
+static size_t bsn_encode_sparse(const bsn_context *c, const bsn_changes *x, uint8_t *to, size_t capacity, size_t n, uint64_t first,
+                                const bsn_ids *ids)
+{
+    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(x, n), size = whole - prefix;
+    bsn_record record;
+    if (capacity < whole) return 0;
+    bsn_store32(to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
+    bsn_store32(to + prefix, 1);
+    (void)bsn_piece_write(to + prefix + 4, x, n, ids->base_hash, ids->result_hash);
+    bsn_record_begin(&record, c, first, n, bsn_load32(to));
+    bsn_record_hash(&record, bsn_hash_of(c->kernels, to + prefix, size));
+    bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+    return whole;
+}
+
+/* Bytes that the index has of a block. */
+BSN_INLINE unsigned bsn_index_size(unsigned form) { return form == BSN_FORM_CONST || form == BSN_FORM_SPARSE ? 8 : 4; }
+
 /* Bytes before the body of a block. */
 BSN_INLINE size_t bsn_prefix_of(unsigned form, int checks, int base)
 {
-    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base && form != BSN_FORM_SAME ? BSN_IDS_SIZE : 0u);
+    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base && !bsn_has_cells(form) ? BSN_IDS_SIZE : 0u);
 }
 
 /* Chooses and writes a body that needs no base; returns its bytes, 0 where only the elements themselves remain. */
@@ -8044,7 +8318,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     const size_t room = capacity > prefix ? capacity - prefix : 0; /* without room it may still be found to be the same */
     uint8_t *body = room ? to + prefix : to, *end = body + bsn_min(room, stored - 1); /* coded forms must gain a byte */
     uint8_t *words = (uint8_t *)bsn_align(w + 1);
-    size_t size = 0, delta = 0;
+    size_t size = 0, delta = 0, sparse = 0; /* sparse: the size of that block, where it is possible */
     uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
     bsn_record record, begun;
@@ -8052,11 +8326,18 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     bsn_record_begin(&record, c, first, n, 0);
     if (c->role) {
         uint8_t both[BSN_IDS_SIZE];
-        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any);
+        bsn_changes *changes = bsn_changes_begin(w, c, n);
+        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, changes);
         ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
         ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
         ids->same = same && !c->plain;
         if (ids->same) return 0;
+        if (changes && changes->count) {
+            if (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST)
+                return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
+            sparse = bsn_sparse_plan(changes, n);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
+        }
         bsn_store64(both, ids->base_hash);
         bsn_store64(both + 8, ids->result_hash);
         bsn_record_bytes(&record, both, sizeof both);
@@ -8065,6 +8346,11 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     begun = record;
     if (c->role && !c->plain) {
         delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
+        if (sparse && (!delta || sparse <= prefix + delta)) {
+            bsn_changes *changes = bsn_changes_begin(w, c, n);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, changes);
+            return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
+        }
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
@@ -8089,7 +8375,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && (!size || delta <= size)) {
             record = begun;
             form = BSN_FORM_CLASSED;
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any);
+            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
             size = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
         }
     }
@@ -8404,6 +8690,30 @@ static void bsn_decode_same(bsn_decoding *d)
         if (out != p) memcpy(out, p, m * c->width);
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
+}
+
+/* Elements that are as predicted, but for a few. */
+static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t size)
+{
+    const bsn_context *c = d->context;
+    const unsigned width = c->width;
+    bsn_work *w = d->work;
+    bsn_changes *x = bsn_changes_place(w, c);
+    const unsigned rule = bsn_piece_read(x, piece, size, d->n);
+    size_t i, j = 0;
+    d->place = piece;
+    for (i = 0; i < d->n && !rule; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        if (out && out != p) memcpy(out, p, m * width);
+        for (; j < x->count && x->place[j] < i + m; j++) {
+            uint8_t *element = out + (x->place[j] - i) * width;
+            if (out) bsn_element_store(element, bsn_word_add(bsn_element_load(element, width), x->word[j] + 1), width);
+        }
+        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
+    }
+    return rule;
 }
 
 /* Reads how elements are classed, at the beginning of a body; returns the rule that is broken, or 0. */
@@ -8748,13 +9058,14 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
 {
     const unsigned form = head & 255;
     const uint64_t size = head >> 8, stored = n * c->width;
-    if (form > BSN_FORM_QUANTIZED || ((form == BSN_FORM_SAME || form == BSN_FORM_CLASSED) && !c->role) ||
+    if (form > BSN_FORM_SPARSE || ((bsn_has_cells(form) || bsn_is_difference(form)) && !c->role) ||
         (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log && !c->clusters))
         return 15;
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
     if (form == BSN_FORM_SAME && size % 8) return 16;
     if (form == BSN_FORM_CLASSED && size > stored + 2) return 16; /* words of which nothing is known fit */
+    if (form == BSN_FORM_SPARSE && size < 4 + BSN_PIECE_HEAD + 1) return 16;
     if (size == 0 || (form >= BSN_FORM_SPLIT && form != BSN_FORM_SAME && form != BSN_FORM_CLASSED && size > stored)) return 16;
     return 0;
 }
@@ -8764,7 +9075,7 @@ typedef struct bsn_place {
     const uint8_t *block, *input_end;
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
-    uint64_t part;         /* SAME: which of its cells */
+    uint64_t part;         /* SAME, SPARSE: which of its cells */
     const uint8_t *base;   /* of the cell's first element; null: in the context's */
 } bsn_place;
 
@@ -8788,10 +9099,11 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
     int done = 0; /* applying: the cell is the result already */
-    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i;
+    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i, piece = 0;
     bsn_record record;
     bsn_classes t;
     bsn_decoding d;
+    const uint8_t *expected = NULL; /* hashes of the cell: of the base, of the elements but where they are the base's */
     unsigned rule = 0, classes = 1;
     d.work = w;
     d.context = c;
@@ -8810,9 +9122,16 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     bsn_record_begin(&record, c, at->first, at->total, head);
     sink->stream = c->stream && sink->to;
     if (c->role) {
-        const uint8_t *expected = form == BSN_FORM_SAME ? d.body + 8 * at->part : d.body - BSN_IDS_SIZE;
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
-        if (form != BSN_FORM_SAME) bsn_record_bytes(&record, d.body - BSN_IDS_SIZE, BSN_IDS_SIZE);
+        if (form == BSN_FORM_SAME) {
+            expected = d.body + 8 * at->part;
+        } else if (form == BSN_FORM_SPARSE) {
+            expected = bsn_piece_at(d.body, d.end, at->part, (size_t)1 << c->block_log2, at->n, c->width, &piece);
+            if (!expected) return bsn_refuse(error, BITSNAP_E_CORRUPT, 52, prefix);
+        } else {
+            expected = d.body - BSN_IDS_SIZE;
+            bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
+        }
         d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
         sink->kernels = c->kernels;
         sink->n = at->n;
@@ -8845,6 +9164,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
         else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
+        else if (form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d, expected, piece);
         else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
@@ -8854,8 +9174,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
     if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
     if (sink->leaves && form != BSN_FORM_SAME && !(done && c->blind) &&
-        bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(d.body - BSN_IDS_SIZE + 8))
-        return bsn_refuse(error, BITSNAP_E_CHECK, 45, prefix - 8);
+        bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
+        return bsn_refuse(error, BITSNAP_E_CHECK, 45, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
         return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
@@ -9224,8 +9544,9 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
         info->frame_size = size;
         info->content_id = f.content_id;
         if (h.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f.certificate, h.cells);
-        for (; info->has_base && f.index < f.index_end; f.index += *f.index == BSN_FORM_CONST ? 8 : 4) {
+        for (; info->has_base && f.index < f.index_end; f.index += bsn_index_size(*f.index)) {
             if (*f.index == BSN_FORM_SAME) info->same += bsn_load32(f.index) >> 11;
+            else if (*f.index == BSN_FORM_SPARSE) info->sparse += f.index_end - f.index < 8 ? 0 : bsn_load32(f.index + 4);
             else if (*f.index == BSN_FORM_CLASSED) info->classed++;
             else info->plain++;
         }
@@ -9256,7 +9577,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
-    static const char *const rules[52] = {
+    static const char *const rules[53] = {
         NULL, NULL, "a frame of an unknown version of the format", "a frame with an extension that is not known",
         "quantized in a way that this build does not read", NULL,
         "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
@@ -9275,10 +9596,10 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
         "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns",
                 "a number that the quantizer does not have",
-        "the certificate is not that of the blocks"
+        "the certificate is not that of the blocks", "few changes of a cell that break their rules"
     };
     const unsigned rule = b->error.rule;
-    if (rule < 52 && rules[rule]) return rules[rule];
+    if (rule < 53 && rules[rule]) return rules[rule];
     return bitsnap_status_message(b->error.status);
 }
 
@@ -9568,12 +9889,12 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     }
 }
 
-/* What the index says of a block: its head and, of CONST, its run. Returns the bytes. */
+/* What the index says of a block: its head and, of CONST and SPARSE, its run. Returns the bytes. */
 static size_t bsn_index_entry(uint8_t entry[8], const uint8_t *block, size_t prefix, unsigned width)
 {
     memcpy(entry, block, 4);
-    if (block[0] != BSN_FORM_CONST) return 4;
-    memcpy(entry + 4, block + prefix + width, 4);
+    if (bsn_index_size(block[0]) == 4) return 4;
+    memcpy(entry + 4, block + prefix + (block[0] == BSN_FORM_CONST ? width : 0), 4);
     return 8;
 }
 
@@ -9607,33 +9928,59 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
     return BITSNAP_OK;
 }
 
-/* Cells that are equal to the base are one block, so many at a time. Which cells share a block depends on the elements
- * alone, not on how they are pushed. */
-#define BSN_SAMES 32u
-
-static size_t bsn_sames_size(const bitsnap_stream *s) { return s->state.sames
-        ? BSN_HEAD_SIZE + BSN_CHECK_SIZE + 8 * s->state.sames : 0; }
+/* Cells that are equal to the base, or nearly, share a block, as many as there is room for. Which cells share a block depends on
+ * the elements alone, not on how they are pushed. */
+static size_t bsn_waiting_size(const bitsnap_stream *s)
+{
+    if (!s->state.waiting_cells) return 0;
+    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + (s->state.waiting_form == BSN_FORM_SPARSE ? 4 : 0) + s->state.waiting_size;
+}
 
 /* Writes the block of the cells that wait, the last of which ends at s->position. */
-static bitsnap_status bsn_push_sames(bsn_call *call, bitsnap_stream *s, uint8_t **to, const uint8_t *end)
+static bitsnap_status bsn_push_waiting(bsn_call *call, bitsnap_stream *s, uint8_t **to, const uint8_t *end)
 {
-    const size_t size = bsn_sames_size(s);
+    const size_t size = bsn_waiting_size(s), prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE;
     const uint64_t cell = UINT64_C(1) << s->block_log2, cells = bsn_cells(s->position, s->block_log2);
-    const uint64_t first = (cells - s->state.sames) * cell;
-    const uint32_t head = (uint32_t)(BSN_FORM_SAME | (size_t)(8 * s->state.sames) << 8);
-    uint8_t *p = *to, *body = p + BSN_HEAD_SIZE + BSN_CHECK_SIZE;
+    const uint64_t first = (cells - s->state.waiting_cells) * cell;
+    const uint32_t head = (uint32_t)(s->state.waiting_form | (size - prefix) << 8);
+    uint8_t *p = *to;
     bsn_record record;
-    unsigned i;
     if (!size) return BITSNAP_OK;
     if ((size_t)(end - p) < size) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, first);
     bsn_store32(p, head);
-    for (i = 0; i < s->state.sames; i++) bsn_store64(body + 8 * i, s->state.same[i]);
+    if (s->state.waiting_form == BSN_FORM_SPARSE) bsn_store32(p + prefix, s->state.waiting_cells);
+    memcpy(p + size - s->state.waiting_size, s->state.waiting, s->state.waiting_size);
     bsn_record_begin(&record, &call->context, first, s->position - first, head);
-    bsn_record_hash(&record, bsn_hash_of(call->context.kernels, body, 8 * s->state.sames));
+    bsn_record_hash(&record, bsn_hash_of(call->context.kernels, p + prefix, size - prefix));
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(call->context.kernels, record.bytes, record.size));
-    s->state.sames = 0;
+    s->state.waiting_cells = s->state.waiting_size = 0;
     *to += size;
     return bsn_push_note(call, s, p);
+}
+
+/* The next cell, which begins at s->position, waits; `bytes` are what a block has for each cell. */
+static bitsnap_status bsn_push_cell(bsn_call *call, bitsnap_stream *s, unsigned form, const uint8_t *bytes, size_t size,
+                                    uint8_t **to, const uint8_t *end)
+{
+    bitsnap_status status = BITSNAP_OK;
+    if (s->state.waiting_form != form || s->state.waiting_cells == BSN_RUN_MOST ||
+        s->state.waiting_size + size > sizeof s->state.waiting)
+        status = bsn_push_waiting(call, s, to, end);
+    if (status) return status;
+    memcpy(s->state.waiting + s->state.waiting_size, bytes, size);
+    s->state.waiting_form = form;
+    s->state.waiting_cells++;
+    s->state.waiting_size += (unsigned)size;
+    return BITSNAP_OK;
+}
+BSN_ASSERT(sames_fit, 8 * BSN_RUN_MOST <= sizeof(((bitsnap_stream *)0)->state.waiting));
+
+/* The piece of a SPARSE block of one cell, if it may wait; else null. */
+static const uint8_t *bsn_may_wait(const uint8_t *block, size_t *size)
+{
+    *size = (bsn_load32(block) >> 8) - 4;
+    if (*block != BSN_FORM_SPARSE || *size > sizeof(((bitsnap_stream *)0)->state.waiting)) return NULL;
+    return block + BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4;
 }
 
 BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
@@ -9664,7 +10011,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     staging[1] = call.staging + slots * slot;
     while (left || call.coded_count) {
         uint64_t first = s->position;
-        const size_t gap = bsn_min(bsn_sames_size(s), (size_t)(end - to)); /* for the block that waits */
+        const size_t gap = bsn_min(bsn_waiting_size(s), (size_t)(end - to)); /* for the block that waits */
         for (batch = 0; batch < slots && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
@@ -9682,8 +10029,11 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
         call.coded_count = 0;
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
-            if (job->error.status == BITSNAP_OK && !(job->ids && job->ids->same)) {
-                status = bsn_push_sames(&call, s, &to, end);
+            const int same = job->ids && job->ids->same;
+            size_t piece_size = 0;
+            const uint8_t *piece = job->error.status || same ? NULL : bsn_may_wait(job->target, &piece_size);
+            if (!job->error.status && !same && !piece) {
+                status = bsn_push_waiting(&call, s, &to, end);
                 if (status) return status;
                 if (job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             }
@@ -9696,8 +10046,12 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                 bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
                                 s->width);
             }
-            if (job->ids && job->ids->same) {
-                s->state.same[s->state.sames++] = job->ids->base_hash;
+            if (same || piece) {
+                uint8_t hash[8];
+                bsn_store64(hash, same ? job->ids->base_hash : 0);
+                status = same ? bsn_push_cell(&call, s, BSN_FORM_SAME, hash, 8, &to, end)
+                              : bsn_push_cell(&call, s, BSN_FORM_SPARSE, piece, piece_size, &to, end);
+                if (status) return status;
                 job->size = 0;
             } else {
                 status = bsn_push_note(&call, s, job->target);
@@ -9707,8 +10061,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                 to += job->size;
             }
             s->position += job->n;
-            if (s->state.sames == BSN_SAMES || s->position == s->count) {
-                status = bsn_push_sames(&call, s, &to, end);
+            if (s->state.waiting_cells == BSN_RUN_MOST || s->position == s->count) {
+                status = bsn_push_waiting(&call, s, &to, end);
                 if (status) return status;
             }
         }
@@ -9885,10 +10239,11 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     look->prefix = bsn_prefix_of(look->form, c->checks, c->role != BSN_ROLE_NONE);
     look->need = look->prefix + (head >> 8);
     if (size < look->need) return BITSNAP_OK;
-    if (look->form == BSN_FORM_CONST || look->form == BSN_FORM_SAME) {
-        const size_t place = look->form == BSN_FORM_CONST ? look->prefix + c->width : 0;
-        run = look->form == BSN_FORM_CONST ? bsn_load32(p + place) : head >> 11;
-        if (run == 0 || run > bsn_cells(left, s->block_log2) || (c->role && look->form == BSN_FORM_CONST && run != 1))
+    if (look->form == BSN_FORM_CONST || bsn_has_cells(look->form)) {
+        const size_t place = look->form == BSN_FORM_SAME ? 0 : look->prefix + (look->form == BSN_FORM_CONST ? c->width : 0);
+        run = look->form == BSN_FORM_SAME ? head >> 11 : bsn_load32(p + place);
+        if (run == 0 || run > bsn_cells(left, s->block_log2) || (c->role && look->form == BSN_FORM_CONST && run != 1) ||
+            (look->form == BSN_FORM_SPARSE && run > BSN_RUN_MOST))
             return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + place, first);
         look->elements = run << s->block_log2 < left ? run << s->block_log2 : left;
     }
@@ -9897,7 +10252,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
 }
 
 /* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
- * number of elements, of SAME runs any number of cells are whole enough: s->state.run of the block's are done. */
+ * number of elements, of others any number of cells are whole enough: s->state.run of the block's are done. */
 static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t *to, const uint8_t *compare,
                                       uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
                                       size_t *used)
@@ -9924,7 +10279,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
             if (status) return status;
             wanted = look.elements - skip;
-            if (look.whole && look.form == BSN_FORM_SAME && wanted > cell) wanted = cell;
+            if (look.whole && bsn_has_cells(look.form) && wanted > cell) wanted = cell;
             if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
                 more = 0;
                 break;
@@ -9937,7 +10292,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             job->n = (size_t)wanted;
             job->first = first;
             job->total = look.elements;
-            job->part = look.form == BSN_FORM_SAME ? skip >> s->block_log2 : 0;
+            job->part = bsn_has_cells(look.form) ? skip >> s->block_log2 : 0;
             job->offset = offset;
             job->sink.to = to ? to + (*done + queued) * width : NULL;
             job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
@@ -10152,7 +10507,7 @@ static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream 
     if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, position);
     form = *head & 255;
     *run = form == BSN_FORM_SAME ? *head >> 11 : 1;
-    if (form == BSN_FORM_CONST) {
+    if (bsn_index_size(form) > 4) {
         if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
         *run = bsn_load32(f->index);
         f->index += 4;
@@ -10222,7 +10577,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
             if (indexed && !skip && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
             n = look.elements;
-            if (look.form == BSN_FORM_SAME) { /* cell by cell */
+            if (bsn_has_cells(look.form)) { /* cell by cell */
                 while (position + skip + cell <= first) skip += cell;
                 n = look.elements - skip < cell ? look.elements - skip : cell;
             }
@@ -10334,7 +10689,21 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
 }
 
 BSN_INLINE const uint8_t *bsn_walk_body(const bsn_walk *x) { return x->at + x->look.prefix; }
-BSN_INLINE int bsn_walk_single(const bsn_walk *x) { return x->look.form == BSN_FORM_CLASSED && *bsn_walk_body(x) == 1; }
+
+/* Is it a difference that can be told without the base? */
+BSN_INLINE int bsn_walk_single(const bsn_walk *x)
+{
+    return x->look.form == BSN_FORM_SPARSE || (x->look.form == BSN_FORM_CLASSED && *bsn_walk_body(x) == 1);
+}
+
+/* Of a SPARSE block, which has been looked through: the current cell's piece. */
+static const uint8_t *bsn_walk_piece(const bsn_walk *x, size_t *size)
+{
+    const uint64_t cell = UINT64_C(1) << x->s.block_log2, left = x->s.count - x->first - x->part * cell;
+    return bsn_piece_at(bsn_walk_body(x), x->at + x->look.whole, x->part, (size_t)cell, (size_t)(left < cell ? left : cell), x->s.width,
+                        size);
+}
+
 
 /* The hashes of the cell's base and elements; where a cast is the same, the elements' is not known: 0. */
 static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
@@ -10343,8 +10712,10 @@ static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
         ids[0] = bsn_load64(bsn_walk_body(x) + 8 * x->part);
         ids[1] = x->s.role == BSN_ROLE_BASE ? ids[0] : 0;
     } else {
-        ids[0] = bsn_load64(bsn_walk_body(x) - BSN_IDS_SIZE);
-        ids[1] = bsn_load64(bsn_walk_body(x) - BSN_IDS_SIZE + 8);
+        size_t size;
+        const uint8_t *p = x->look.form == BSN_FORM_SPARSE ? bsn_walk_piece(x, &size) : bsn_walk_body(x) - BSN_IDS_SIZE;
+        ids[0] = bsn_load64(p);
+        ids[1] = bsn_load64(p + 8);
     }
 }
 
@@ -10353,6 +10724,7 @@ typedef struct bsn_making {
     bsn_call call;
     bitsnap_stream s;
     uint8_t *to, *end, *cell[2];
+    uint8_t *at; /* where the cell's block is made: there is room for the one that waits before it */
 } bsn_making;
 
 static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, size_t n)
@@ -10381,7 +10753,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
             : BITSNAP_OK;
 }
 
-/* The words of a block of one class. */
+/* The words of a difference that can be told without the base. */
 static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words, size_t n)
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
@@ -10389,6 +10761,16 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     bsn_decoding d;
     bsn_reader r;
     bsn_words list;
+    if (x->look.form == BSN_FORM_SPARSE) {
+        bsn_changes *changes = bsn_changes_place(w, &x->context);
+        size_t size, i;
+        const uint8_t *piece = bsn_walk_piece(x, &size);
+        const unsigned rule = bsn_piece_read(changes, piece, size, n);
+        memset(words, 0, n * x->s.width);
+        for (i = 0; i < changes->count && !rule; i++)
+            bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
+        return rule;
+    }
     memset(&d, 0, sizeof d);
     d.work = w;
     d.context = &x->context;
@@ -10407,19 +10789,27 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     return r.rule ? r.rule : r.at == d.end ? 0 : 33;
 }
 
-/* A block of n elements stands at m->to, but for its check. */
+/* A block of n elements stands at m->at, but for hashes and check. */
 static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n, const uint64_t ids[2])
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     const bsn_context *c = &m->call.context;
-    uint8_t *p = m->to;
+    uint8_t *p = m->at;
     bsn_record record;
     bsn_decoding d;
     bsn_sink sink;
     const uint32_t head = bsn_load32(p);
+    const int sparse = (head & 255) == BSN_FORM_SPARSE;
     const size_t prefix = bsn_prefix_of(head & 255, 1, 1);
-    bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
-    bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
+    uint8_t *both = sparse ? p + prefix + 4 : p + prefix - BSN_IDS_SIZE;
+    size_t piece_size;
+    const uint8_t *piece = bsn_may_wait(p, &piece_size);
+    bitsnap_status status;
+    bsn_store64(both, ids[0]);
+    bsn_store64(both + 8, ids[1]);
+    if (piece) return bsn_push_cell(&m->call, &m->s, BSN_FORM_SPARSE, piece, piece_size, &m->to, m->end);
+    status = bsn_push_waiting(&m->call, &m->s, &m->to, m->end);
+    if (status) return status;
     memset(&d, 0, sizeof d);
     memset(&sink, 0, sizeof sink);
     d.work = w;
@@ -10430,7 +10820,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     d.sink = &sink;
     d.record = &record;
     bsn_record_begin(&record, c, position, n, head);
-    bsn_record_bytes(&record, p + prefix - BSN_IDS_SIZE, BSN_IDS_SIZE);
+    if (!sparse) bsn_record_bytes(&record, both, BSN_IDS_SIZE);
     if ((head & 255) == BSN_FORM_SPLIT) (void)bsn_decode_split(&d); /* notes the hashes of its planes */
     else bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, head >> 8));
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
@@ -10441,24 +10831,56 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
 /* The block of x as it is. */
 static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
 {
-    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
-    memcpy(m->to, x->at, x->look.whole);
+    if ((size_t)(m->end - m->at) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (x->look.form == BSN_FORM_SPARSE) { /* of a run only the cell */
+        size_t size;
+        const uint8_t *piece = bsn_walk_piece(x, &size);
+        bsn_store32(m->at, (uint32_t)(BSN_FORM_SPARSE | (4 + size) << 8));
+        bsn_store32(m->at + x->look.prefix, 1);
+        memcpy(m->at + x->look.prefix + 4, piece, size);
+    } else {
+        memcpy(m->at, x->at, x->look.whole);
+    }
     return bsn_make_block(m, position, n, ids);
 }
 
-/* A block of one class, of words that are overwritten; *same where all of them are 0, and nothing is written. */
+/* Words that are not 0; returns 0 where there are too many. */
+static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t word = bsn_element_load(words + i * width, width);
+        if (!word) continue;
+        if (x->count == x->most) return 0;
+        x->place[x->count] = (uint32_t)i;
+        x->word[x->count++] = word - 1;
+        x->any |= word - 1;
+    }
+    return 1;
+}
+
+/* A block of one class, or of few words, which are overwritten; *same where all of them are 0, and nothing is written. */
 static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t position, size_t n, const uint64_t ids[2], int *same)
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     const unsigned width = m->s.width;
-    const size_t prefix = bsn_prefix_of(BSN_FORM_CLASSED, 1, 1), room = (size_t)(m->end - m->to), stored = n * width;
-    uint8_t *body = m->to + prefix, *copy = m->cell[1];
+    const size_t prefix = bsn_prefix_of(BSN_FORM_CLASSED, 1, 1), room = (size_t)(m->end - m->at), stored = n * width;
+    uint8_t *body = m->at + prefix, *copy = m->cell[1];
+    bsn_changes *changes = bsn_changes_begin(w, &m->call.context, n);
     bsn_writer wr;
     size_t i, size;
     uint8_t any = 0;
     for (i = 0; i < stored; i++) any |= words[i];
     *same = !any;
     if (!any) return BITSNAP_OK;
+    if (changes && bsn_words_changes(changes, words, n, width) && changes->any <= BSN_SPARSE_SURE) {
+        bsn_ids made;
+        made.base_hash = ids[0];
+        made.result_hash = ids[1];
+        if (!bsn_encode_sparse(&m->call.context, changes, m->at, room, n, position, &made))
+            return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        return bsn_make_block(m, position, n, ids);
+    }
     if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
     memcpy(copy, words, stored);
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
@@ -10473,7 +10895,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
         body[1] = BSN_WORDS_RAW;
         bsn_copy_little_endian(body + 2, words, n, width);
     }
-    bsn_store32(m->to, (uint32_t)(BSN_FORM_CLASSED | size << 8));
+    bsn_store32(m->at, (uint32_t)(BSN_FORM_CLASSED | size << 8));
     return bsn_make_block(m, position, n, ids);
 }
 
@@ -10487,7 +10909,7 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     memset(&made, 0, sizeof made);
     made.cell = base ? base : elements;
     c.plain = !base;
-    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->to, (size_t)(m->end - m->to), elements, n, position, &made);
+    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->at, (size_t)(m->end - m->at), elements, n, position, &made);
     *same = made.same;
     if (made.same) return BITSNAP_OK;
     if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
@@ -10533,7 +10955,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         bsn_walk_ids(two, next);
         if (ids[1] && ids[1] != next[0]) return bsn_fail(b, BITSNAP_E_BASE, 44, (uint64_t)(two->at - two->frame), position);
         if (two->look.form == BSN_FORM_SAME) copy = one;
-        else if (two->look.form != BSN_FORM_CLASSED || one->look.form == BSN_FORM_SAME) copy = two;
+        else if (!bsn_is_difference(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
         if (copy != one) ids[1] = next[1];
     } else {
         next[0] = ids[0];
@@ -10541,11 +10963,10 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         ids[1] = next[0];
         if (one->look.form == BSN_FORM_SAME) copy = one;
     }
+    m->at = m->to + bsn_min(bsn_waiting_size(&m->s), (size_t)(m->end - m->to));
     if (copy && copy->look.form == BSN_FORM_SAME) {
         same = 1;
     } else {
-        status = bsn_push_sames(&m->call, &m->s, &m->to, m->end); /* those before this cell */
-        if (status) return status;
         if (copy) {
             status = bsn_make_copy(m, copy, position, n, ids);
         } else if (bsn_walk_single(one) && (!merging || bsn_walk_single(two))) {
@@ -10555,7 +10976,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
             bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.width);
             status = bsn_make_words(m, m->cell[0], position, n, ids, &same);
         } else {
-            const int known = merging && one->look.form != BSN_FORM_CLASSED; /* the elements of the first, without its base */
+            const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
             if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
             status = bsn_walk_decode(m, one, m->cell[0], base, n);
             if (!status && merging) {
@@ -10567,11 +10988,14 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         }
         if (status) return status;
     }
+    if (same) {
+        uint8_t hash[8];
+        bsn_store64(hash, ids[0]);
+        status = bsn_push_cell(&m->call, &m->s, BSN_FORM_SAME, hash, 8, &m->to, m->end);
+    }
     m->s.position = position + n;
-    if (!same) return BITSNAP_OK;
-    m->s.state.same[m->s.state.sames++] = ids[0];
-    if (m->s.state.sames < BSN_SAMES && m->s.position < m->s.count) return BITSNAP_OK;
-    return bsn_push_sames(&m->call, &m->s, &m->to, m->end);
+    if (status || m->s.position < m->s.count) return status;
+    return bsn_push_waiting(&m->call, &m->s, &m->to, m->end);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -10736,6 +11160,27 @@ BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding 
     return r.at == d->end ? 0 : 33;
 }
 
+BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const size_t cell = (size_t)1 << c->block_log2;
+    bsn_changes *x = bsn_changes_place(d->work, c);
+    uint64_t i, first = 0;
+    unsigned rule = 0;
+    for (i = 0; first < block->elements && !rule; i++, first += cell) {
+        const size_t n = bsn_min((size_t)(block->elements - first), cell);
+        size_t size;
+        const uint8_t *piece = bsn_piece_at(d->body, d->end, i, cell, n, c->width, &size);
+        if (!piece) return 52;
+        rule = bsn_piece_read(x, piece, size, n);
+        block->part[0].changed += x->count;
+    }
+    block->parts = 1;
+    block->part[0].elements = block->elements;
+    block->part[0].size = (uint64_t)(d->end - d->body);
+    return rule;
+}
+
 /* Forms with words behind scales; the quantized ones by clusters have none. */
 BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d)
 {
@@ -10829,6 +11274,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
 }

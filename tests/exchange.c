@@ -247,8 +247,8 @@ static void write_deltas(const char *directory, unsigned number)
         b.base.dtype = (bitsnap_dtype)base_dtype;
         if (round % 2) b.base.id = bitsnap_content_id(given, n, b.base.dtype);
         CHECK(bitsnap_encode(&b, frame, bound, &size, elements, n, (bitsnap_dtype)dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
-        CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.same + info.classed + info.plain == info.blocks);
-        deltas += info.same + info.classed > 0;
+        CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.same + info.sparse + info.classed + info.plain == info.blocks);
+        deltas += info.same + info.sparse + info.classed > 0;
         snprintf(name, sizeof name, "v%05u.frame", ++number);
         spill(directory, name, frame, size);
         snprintf(name, sizeof name, "v%05u.elements", number);

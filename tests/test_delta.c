@@ -53,7 +53,7 @@ static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n,
 /* What the blocks say of themselves adds up, and the words that are not 0 are the elements that have changed. */
 static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t size)
 {
-    uint64_t first = 0, at = info->header_size, same = 0, classed = 0, plain = 0;
+    uint64_t first = 0, at = info->header_size, same = 0, sparse = 0, classed = 0, plain = 0;
     const uint64_t cell = UINT64_C(1) << info->block_log2;
     const unsigned width = info->width;
     const void *known = b.base.data;
@@ -72,15 +72,19 @@ static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t
             CHECK(block.classes >= 1 && block.classes <= 8 && block.parts == (known || block.classes == 1 ? block.classes : 0));
             CHECK(!block.parts || (words == changed && elements == block.elements), "%d of %d", (int)words, (int)changed);
         }
+        if (block.form == BSN_FORM_SPARSE)
+            CHECK(block.parts == 1 && elements == block.elements && (words == changed || info->base_dtype != info->dtype) && words,
+                  "%d of %d", (int)words, (int)changed);
         if (block.form == BSN_FORM_SAME) CHECK(!changed && !block.parts);
         if (block.form == BSN_FORM_SPLIT) CHECK(block.parts == 2);
         if (block.form == BSN_FORM_BYTES) CHECK(block.parts == width);
-        *(block.form == BSN_FORM_SAME ? &same : block.form == BSN_FORM_CLASSED ? &classed : &plain) += (block.elements + cell - 1) / cell;
+        *(block.form == BSN_FORM_SAME ? &same : block.form == BSN_FORM_SPARSE ? &sparse : block.form == BSN_FORM_CLASSED ? &classed : &plain)
+            += (block.elements + cell - 1) / cell;
         at += block.size;
         first += block.elements;
         CHECK(bitsnap_read_block(&b, &block, info, 0, p, 3) == BITSNAP_E_TRUNCATED);
     }
-    CHECK(same == info->same && classed == info->classed && plain == info->plain && at + 44 <= size);
+    CHECK(same == info->same && sparse == info->sparse && classed == info->classed && plain == info->plain && at + 44 <= size);
     CHECK(bitsnap_read_block(&b, &block, info, first, p, size) == BITSNAP_E_ARGUMENT);
     CHECK(bitsnap_read_block(&b, &block, info, 1, p, size) == BITSNAP_E_ARGUMENT);
 }
@@ -100,7 +104,7 @@ static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level,
     CHECK(size <= bitsnap_bound(n, dtype));
     CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.base_dtype == dtype &&
           info.base_id == bitsnap_content_id(base, n, dtype) && info.content_id == bitsnap_content_id(result, n, dtype) &&
-          info.same + info.classed + info.plain == info.blocks && info.frame_size == size);
+          info.same + info.sparse + info.classed + info.plain == info.blocks && info.frame_size == size);
     CHECK(every || info.same == info.blocks, "%d cells of %d", (int)info.same, (int)info.blocks);
     blocks(b, &info, frame, size);
     blocks(fresh(), &info, frame, size);

@@ -118,7 +118,7 @@ static size_t measure_bitsnap(measured *m, const change *c, enum form form, unsi
     if (memcmp(back, c->data, c->n * m->width) != 0) stop("the round trip failed: bitsnap, ", form_names[form]);
     if (form != FULL && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) {
         m->cells[form - DELTA][0] = info.same;
-        m->cells[form - DELTA][1] = info.classed;
+        m->cells[form - DELTA][1] = info.sparse + info.classed;
         m->cells[form - DELTA][2] = info.plain;
     }
     free(frame);
