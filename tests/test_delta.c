@@ -510,6 +510,138 @@ static void pieces(void)
     }
 }
 
+/* Cells of 65536 with no, few or many changes. */
+static void few(uint8_t *to, const uint8_t *from, size_t n, unsigned width)
+{
+    size_t i, k;
+    memcpy(to, from, n * width);
+    for (i = 0; i < n; i += 65536) {
+        const size_t m = bsn_min(65536, n - i), r = test_below(12), count = r < 3 ? 0 : r < 9 ? 1 + test_below(5) : r < 11 ? 60 : m;
+        for (k = 0; k < count; k++) {
+            uint8_t *p = to + (i + test_below(m)) * width;
+            const uint64_t step = r == 8 ? test_random() : r == 10 ? test_below(40) : 1;
+            bsn_element_store(p, bsn_element_load(p, width) + (test_below(2) ? step : 0 - step), width);
+        }
+    }
+}
+
+/* Cells with few changes, which share blocks, in every way there is. */
+static void sparse(void)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_I8, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64 };
+    uint64_t shared = 0, alone = 0;
+    unsigned k, round, t;
+    for (round = 0; round < 40; round++) {
+        const bitsnap_dtype dtype = dtypes[round % 4];
+        const unsigned width = bitsnap_width(dtype), workers = 1 + round % 3;
+        const size_t n = round % 7 ? 65536 + test_below(300000) : test_below(3000);
+        size_t whole, size, next, made, at, i;
+        uint8_t index[256];
+        bitsnap b = with_base(base, n, dtype);
+        bitsnap_stream s;
+        bitsnap_info info;
+        data_fill(base, n, dtype, DATA_WEIGHTS);
+        few(result, base, n, width);
+        b.block_log2 = 16;
+        b.level = (int)(round / 4 % 3);
+        b.flags = round % 5 == 4 ? BITSNAP_VERIFY : round % 5 == 3 ? BITSNAP_SELF_CONTAINED : 0;
+        whole = encode(&b, frame, result, n, dtype);
+        CHECK(bitsnap_read_info(&info, frame, whole) == BITSNAP_OK && info.same + info.sparse + info.classed + info.plain == info.blocks);
+        blocks(b, &info, frame, whole);
+        if (whole) *(info.sparse > 1 ? &shared : &alone) += info.sparse;
+        for (t = 0; bitsnap_kernels_get(t); t++) {
+            b.kernels = bitsnap_kernels_get(t);
+            memset(back, 0xAA, n * width);
+            CHECK(bitsnap_decode(&b, back, n, dtype, frame, whole) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
+            CHECK(encode(&b, other, result, n, dtype) == whole && !memcmp(frame, other, whole), "%s", b.kernels->name);
+        }
+        b.kernels = NULL;
+        for (k = 0; k < 20; k++) { /* ranges, which reach into runs */
+            const size_t first = test_below(n + 1), m = test_below(n - first + 1);
+            CHECK(bitsnap_decode_range(&b, back, first, m, dtype, frame, whole) == BITSNAP_OK && !memcmp(back, result + first * width, m * width),
+                  "%s", bitsnap_message(&b));
+        }
+        memcpy(back, base, n * width); /* in place: from the base, from half of the way, from the result */
+        for (k = 0; k < 3; k++) {
+            CHECK(bitsnap_apply(&b, back, n, dtype, frame, whole) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
+            if (k == 0) memcpy(back, base, bsn_min(65536, n) * width);
+        }
+        b.run = run;
+        b.run_context = (void *)(uintptr_t)&workers;
+        b.workers = workers;
+        b.workspace_size = bitsnap_workspace_delta(16, workers);
+        b.workspace = malloc(b.workspace_size);
+        CHECK(bitsnap_push_begin(&b, &s, other, sizeof other, &at, n, dtype) == BITSNAP_OK);
+        s.index = index;
+        s.index_capacity = sizeof index;
+        for (i = 0; i < n; i += next) { /* piece by piece */
+            next = bsn_min((1 + test_below(4)) << 16, n - i);
+            CHECK(bitsnap_push(&b, &s, other + at, width * next + 36 * ((next >> 16) + 1) + 640, &size, result + i * width, next) == BITSNAP_OK);
+            at += size;
+        }
+        CHECK(bitsnap_push_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK && at + size == whole && !memcmp(frame, other, whole));
+        CHECK(bitsnap_pull_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
+        for (i = 0; i < n; i += size) {
+            CHECK(bitsnap_pull(&b, &s, back + i * width, bsn_min((1 + test_below(3)) << 16, n - i), &size, frame + at, whole - at, &made) ==
+                  BITSNAP_OK, "%s", bitsnap_message(&b));
+            if (!size) break;
+            at += made;
+        }
+        CHECK(bitsnap_pull_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
+        free(b.workspace);
+        b = with_base(base, n, dtype);
+        few(third, result, n, width); /* and on to a third state, and all the way back */
+        b.base.data = result;
+        b.block_log2 = 16;
+        size = encode(&b, other, third, n, dtype);
+        b.base.data = base;
+        CHECK(bitsnap_merge(&b, merged, sizeof merged, &made, frame, whole, other, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        memcpy(back, base, n * width);
+        CHECK(bitsnap_apply(&b, back, n, dtype, merged, made) == BITSNAP_OK && !memcmp(back, third, n * width), "%s", bitsnap_message(&b));
+        CHECK(bitsnap_invert(&b, other, sizeof other, &size, merged, made) == BITSNAP_OK, "%s", bitsnap_message(&b));
+        CHECK(bitsnap_apply(&b, back, n, dtype, other, size) == BITSNAP_OK && !memcmp(back, base, n * width), "%s", bitsnap_message(&b));
+    }
+    CHECK(shared > 50 && alone, "%d cells", (int)shared);
+}
+
+/* Pieces come back, have the size that was planned, and whatever they are made into, what is read lies in the cell. */
+static void sparse_pieces(void)
+{
+    static uint64_t words[2][4096];
+    static uint32_t places[2][4096];
+    static uint8_t piece[65536];
+    bsn_changes x, y;
+    unsigned round, k;
+    x.word = words[0];
+    x.place = places[0];
+    y.word = words[1];
+    y.place = places[1];
+    for (round = 0; round < 3000; round++) {
+        const size_t n = 16 + test_below(round % 3 ? 65521 : 2000), most = bsn_min(n / 16, 4096);
+        const unsigned bits = (unsigned)test_below(65);
+        unsigned low, b;
+        size_t i, size;
+        x.count = 1 + test_below(round % 2 ? most : bsn_min(most, 9));
+        x.any = 0;
+        for (i = 0; i < x.count; i++) { /* as far apart as there is room */
+            const size_t from = i ? x.place[i - 1] + 1 : 0, room = n - (x.count - i) - from;
+            x.place[i] = (uint32_t)(from + test_below(round % 5 ? bsn_min(room, 2 * n / x.count) + 1 : room + 1));
+            x.word[i] = bits ? test_random() >> (64 - bits) : 0;
+            x.any |= x.word[i];
+        }
+        size = bsn_piece_write(piece, &x, n, 1, 2);
+        CHECK(size == bsn_piece_plan(&x, n, &low, &b) && size == bsn_piece_size(piece, piece + size, n, 8));
+        CHECK(!bsn_piece_size(piece, piece + size - 1, n, 8));
+        CHECK(bsn_piece_read(&y, piece, size, n) == 0 && y.count == x.count && !memcmp(x.place, y.place, 4 * x.count) &&
+              !memcmp(x.word, y.word, 8 * x.count));
+        for (k = 0; k < 5; k++) {
+            piece[16 + test_below(size - 16)] ^= (uint8_t)(1u << test_below(8));
+            if (bsn_piece_size(piece, piece + size, n, 8) != size || bsn_piece_read(&y, piece, size, n)) continue;
+            for (i = 0; i < y.count; i++) CHECK(y.place[i] < n && (!i || y.place[i] > y.place[i - 1]));
+        }
+    }
+}
+
 /* Every capacity that is too small is refused, and nothing is written behind it. */
 static void capacities(void)
 {
@@ -542,6 +674,8 @@ int main(void)
     RUN(algebra);
     RUN(algebra_needs);
     RUN(pieces);
+    RUN(sparse);
+    RUN(sparse_pieces);
     RUN(capacities);
     free(workspace);
     return test_failures != 0;

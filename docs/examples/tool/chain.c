@@ -93,7 +93,7 @@ static file_frame sum_of(const chain_file *x)
     for (i = 0; i < x->count; i++) {
         all.count += x->frames[i].count;
         all.same += x->frames[i].same;
-        all.classed += x->frames[i].classed;
+        all.differences += x->frames[i].differences;
         all.plain += x->frames[i].plain;
     }
     return all;
@@ -107,7 +107,7 @@ void chain_print(const chain_file *x, uint64_t file_size)
                  (unsigned long long)x->link.base.data_size, x->link.coded_size ? "another" : "the same");
     (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
                  "%llu for themselves\n", (unsigned long long)all.count, per_element(file_size, all.count),
-                 (unsigned long long)all.same, (unsigned long long)all.classed, (unsigned long long)all.plain);
+                 (unsigned long long)all.same, (unsigned long long)all.differences, (unsigned long long)all.plain);
 }
 
 void chain_print_forms(const chain_file *x, int each)
@@ -124,7 +124,7 @@ void chain_print_forms(const chain_file *x, int each)
         else (void)printf("without a base");
         (void)printf(": %.4f bits/element", per_element(a->size, a->count));
         if (x->delta)
-            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->classed,
+            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->differences,
                          (unsigned long long)a->plain);
         if (a->role) (void)printf(", from id %016llx", (unsigned long long)a->base_id);
         if (a->has_id) (void)printf(a->role ? " to %016llx" : ", id %016llx", (unsigned long long)a->id);
@@ -147,7 +147,7 @@ static void put_id(json *j, const char *name, uint64_t id)
 static void put_cells(json *j, const file_frame *a)
 {
     json_member_whole(j, "cells_same", a->same);
-    json_member_whole(j, "cells_classed", a->classed);
+    json_member_whole(j, "cells_differences", a->differences);
     json_member_whole(j, "cells_plain", a->plain);
 }
 

@@ -459,7 +459,7 @@ uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n,
 static void count_cells(file_frame *frame, unsigned form, uint64_t cells)
 {
     if (form == FORM_SAME) frame->same += cells;
-    else if (form == FORM_CLASSED) frame->classed += cells;
+    else if (form == FORM_CLASSED || form == FORM_SPARSE) frame->differences += cells;
     else frame->plain += cells;
 }
 
@@ -469,13 +469,15 @@ static int note_form(file_reader *r, const bitsnap_info *info, uint64_t first, c
 {
     uint64_t changed = UINT64_MAX;
     unsigned k;
+    int difference;
     if (bitsnap_read_block(&r->codec->b, block, info, first, p, size)) {
         r->codec->b.error.offset += r->in->offset + (uint64_t)(p - input_bytes(r->in)) - r->frame_begin;
         return fail_codec(r, f);
     }
+    difference = block->form == FORM_CLASSED || block->form == FORM_SPARSE;
     if (block->form == FORM_SAME) changed = 0;
-    else if (block->form != FORM_CLASSED && base) changed = count_changed(elements, base, block->elements, info->width);
-    for (k = 0; block->form == FORM_CLASSED && k < block->parts; k++)
+    else if (!difference && base) changed = count_changed(elements, base, block->elements, info->width);
+    for (k = 0; difference && k < block->parts; k++)
         changed = (k ? changed : 0) + block->part[k].changed;
     return r->form_observer.block(r->form_observer.context, block, changed, f);
 }
@@ -567,7 +569,7 @@ static int skip(file_reader *r, uint64_t n, fault *f)
 static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
 {
     if (form <= FORM_BYTES) return 1;
-    if (form <= FORM_CLASSED) return info->has_base;
+    if (form <= FORM_CLASSED || form == FORM_SPARSE) return info->has_base;
     return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
 }
 
@@ -596,7 +598,7 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
         }
         count_cells(frame, b.form, b.cells);
         done += b.elements;
-        *footer += *footer ? (b.form == FORM_CONST ? 8 : 4) : 0;
+        *footer += *footer ? index_size(b.form) : 0;
         if (skip(r, b.whole, f)) return 1;
     }
     return 0;

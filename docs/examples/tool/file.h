@@ -116,7 +116,7 @@ typedef struct file_frame {
     uint64_t base_id;         /* content id of that range */
     int has_id;
     uint64_t id;              /* content id of the elements */
-    uint64_t same, classed, plain; /* cells, as bitsnap_info has them */
+    uint64_t same, differences, plain; /* cells that are as the base, coded as differences to it, or alone */
 } file_frame;
 
 /* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are

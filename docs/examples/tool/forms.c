@@ -67,7 +67,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
     if (add_row(x, &row, f)) return 1;
     for (k = 0; k < block->parts; k++) {
         const bitsnap_part *part = &block->part[k];
-        const int classed = block->form == FORM_CLASSED;
+        const int classed = block->form == FORM_CLASSED, sparse = block->form == FORM_SPARSE;
         if (!part->elements) continue;
         row.sort = PART;
         row.which = k;
@@ -75,10 +75,10 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.highest = classed && k + 1 < block->classes ? block->borders[k] - 1u : 255;
         row.elements = part->elements;
         row.bytes = part->size;
-        row.known = classed ? part->elements : 0;
+        row.known = classed || sparse ? part->elements : 0;
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
-        if ((block->form == FORM_SPLIT || block->form >= FORM_SCALED) && !k) continue; /* planes, or two lists */
+        if (((block->form == FORM_SPLIT || block->form >= FORM_SCALED) && !k) || sparse) continue; /* planes, or two lists, or none */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -97,7 +97,7 @@ int forms_add(forms *x, const forms *more, fault *f)
 
 static const char *form_name(unsigned form)
 {
-    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED" };
+    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE" };
     return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
@@ -105,6 +105,7 @@ static const char *form_name(unsigned form)
 static void part_name(const form_row *r, char *text)
 {
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which ? "exponents" : "other bits, as they are");
+    else if (r->form == FORM_SPARSE) (void)snprintf(text, 48, "places and differences");
     else if (r->form >= FORM_SCALED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
     else if (r->classes == 1) (void)snprintf(text, 48, "all differences");

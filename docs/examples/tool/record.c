@@ -16,7 +16,7 @@ const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
 
 static unsigned prefix_of(unsigned form, const block_kind *k)
 {
-    return 4 + (k->checks ? 8u : 0u) + (k->base && form != FORM_SAME ? 16u : 0u);
+    return 4 + (k->checks ? 8u : 0u) + (k->base && form != FORM_SAME && form != FORM_SPARSE ? 16u : 0u);
 }
 
 static double load_double(const uint8_t *p)
@@ -41,9 +41,14 @@ bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells)
     return c;
 }
 
+/* Where CONST and SPARSE blocks have their run. */
+static unsigned run_at(unsigned form, const block_kind *k) { return prefix_of(form, k) + (form == FORM_CONST ? k->width : 0); }
+
+unsigned index_size(unsigned form) { return form == FORM_CONST || form == FORM_SPARSE ? 8 : 4; }
+
 size_t block_need(const uint8_t *p, const block_kind *k)
 {
-    return p[0] == FORM_CONST ? prefix_of(p[0], k) + k->width + 4 : 4;
+    return index_size(p[0]) > 4 ? run_at(p[0], k) + 4 : 4;
 }
 
 block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left)
@@ -52,7 +57,7 @@ block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left)
     b.form = p[0];
     b.prefix = prefix_of(b.form, k);
     b.whole = b.prefix + (uint64_t)(load32(p) >> 8);
-    b.cells = b.form == FORM_CONST ? load32(p + b.prefix + k->width) : b.form == FORM_SAME ? load32(p) >> 11 : 1;
+    b.cells = index_size(b.form) > 4 ? load32(p + run_at(b.form, k)) : b.form == FORM_SAME ? load32(p) >> 11 : 1;
     b.elements = b.cells << k->block_log2 < left ? b.cells << k->block_log2 : left;
     return b;
 }

@@ -27,7 +27,9 @@ typedef struct block_kind {
     int checks, base; /* whether blocks have checks, and the frame a base */
 } block_kind;
 
-enum { FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7 };
+enum {
+    FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7, FORM_SPARSE = 8
+};
 enum { CERTIFICATE_SIZE = 44 };
 
 /* A block, by its first bytes. */
@@ -39,6 +41,9 @@ typedef struct block_size {
 
 /* The certificate of a frame of so many cells, or 0 where there is no bound: CERTIFICATE_SIZE bytes of its footer. */
 bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells);
+
+/* Bytes that the index has of a block of this form. */
+unsigned index_size(unsigned form);
 
 /* Bytes that must be there to tell the size of the block that begins at p, where at least 4 are. */
 size_t block_need(const uint8_t *p, const block_kind *k);
