@@ -6,6 +6,12 @@
 
 #define MOST (1u << 18)
 
+/* Small enough to be tried often: all of one cell, or a few cells of bytes. */
+static int is_small(const bitsnap_info *info)
+{
+    return info->count <= MOST / (info->width == 1 ? 1 : 8) && info->block_log2 <= 18;
+}
+
 static uint8_t *elements(size_t bytes, unsigned kind)
 {
     uint8_t *p = (uint8_t *)malloc(bytes ? bytes : 1);
@@ -50,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     frame = fuzz_copy(data + 3, size);
     memset(&info, 0, sizeof info);
     memset(&b, 0, sizeof b);
-    if (bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.count <= MOST / 8 && info.block_log2 <= 18) {
+    if (bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && is_small(&info)) {
         const unsigned base_width = bitsnap_width(info.base_dtype);
         b.workspace_size = bitsnap_workspace_delta(18, 2);
         b.workspace = malloc(b.workspace_size);
@@ -85,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 REQUIRE(bitsnap_decode(&c, back, info.count, info.dtype, out[1], made) == BITSNAP_OK && !memcmp(back, base, bytes));
                 free(back);
             }
-            if (second && bitsnap_read_info(&info2, second, second_size) == BITSNAP_OK && info2.count <= MOST / 8 && info2.block_log2 <= 18)
+            if (second && bitsnap_read_info(&info2, second, second_size) == BITSNAP_OK && is_small(&info2))
                 (void)bitsnap_merge(&b, out[1], bitsnap_bound(info.count, info.dtype), &made, frame, size, second, second_size);
             b.base.data = NULL;
         }
@@ -106,13 +112,15 @@ size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room)
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F16 };
     const bitsnap_dtype dtype = dtypes[number % 5];
     const unsigned width = bitsnap_width(dtype), kind = number / 5 % 3, two = number / 15 % 2, every = number / 30 % 3;
-    const size_t n = 40 + 61 * (number % 7), bytes = n * width;
+    const int few = number >= 90; /* changes, in one cell or two: so few that they stand one by one */
+    const size_t n = !few ? 40 + 61 * (number % 7) : width == 1 ? 65536 + 900 : 700 + 61 * (number % 7), bytes = n * width;
     uint8_t *base = elements(bytes, kind), *result = fuzz_copy(base, bytes), *third;
     size_t first = 0, second = 0, i;
     bitsnap b;
     memset(&b, 0, sizeof b);
-    if (number < 90) {
-        for (i = 0; i < bytes && every < 2; i += width * (every ? 1u : 9u)) result[i] = (uint8_t)(result[i] + (i % 5 ? 1 : i));
+    if (number < 100) {
+        if (few) result[number * 7 % bytes]++, result[bytes - width * (number % 9 + 1)]++;
+        for (i = 0; i < bytes && every < 2 && !few; i += width * (every ? 1u : 9u)) result[i] = (uint8_t)(result[i] + (i % 5 ? 1 : i));
         third = fuzz_copy(result, bytes);
         third[bytes / 2]++;
         b.workspace_size = bitsnap_workspace_delta(16, 1);
@@ -121,6 +129,8 @@ size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room)
         b.base.count = n;
         b.base.dtype = dtype;
         b.flags = number & 1 ? BITSNAP_SELF_CONTAINED : 0;
+        b.block_log2 = 16;
+        b.level = few ? BITSNAP_FAST : BITSNAP_DEFAULT;
         REQUIRE(b.workspace && bitsnap_encode(&b, to + 3, room - 3, &first, result, n, dtype) == BITSNAP_OK);
         b.base.data = result;
         if (two) REQUIRE(bitsnap_encode(&b, to + 3 + first, room - 3 - first, &second, third, n, dtype) == BITSNAP_OK);
