@@ -7983,11 +7983,11 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
 {
     const unsigned width = c->width;
     const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
-    const size_t most = bsn_min(x->most, 64 + 2 * (i + m) / bsn_changes_share(c));
+    const size_t share = x->any > BSN_SPARSE_SURE ? BSN_CHANGES_SHARE : bsn_changes_share(c);
     uint8_t *mask = w->plane[0];
     size_t j;
     bsn_compare(c->kernels, width, mask, from, p, m);
-    if (x->count + c->kernels->count(mask, m) > most) return 0;
+    if (x->count + c->kernels->count(mask, m) > bsn_min(x->most, 16 + 2 * (i + m) / share)) return 0;
     for (j = 0; j < m; j += 64) {
         const uint64_t some = bsn_mask_word(mask, j, m);
         if (!some) continue;
