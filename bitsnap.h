@@ -454,7 +454,7 @@ typedef struct bitsnap_block {
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
     bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
-                                CLASSED: each class, where that can be known, else there are 0 parts; SCALED, QUANTIZED: the
+                                CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it; SCALED, QUANTIZED: the
                                 scales (without elements: none), with what stands before them, then the words */
 } bitsnap_block;
 
@@ -471,7 +471,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *
  * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block, 8 for constant ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
+ *   (4 bytes a block, 8 for constant and sparse ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
  *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
  *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
@@ -5584,6 +5584,175 @@ static void bsn_words_read(bsn_words *x, size_t n)
     }
 }
 
+/* ---- few changes ----
+ * Where few of a cell's elements differ from their predictions, the places of these stand in the way of Elias and Fano: the
+ * low bits of each apart, the others in unary; and their words in as many bits as the largest needs. That of a cell is a piece. */
+
+#define BSN_CHANGES_LEAST 16u      /* one of so many elements changes at most; */
+#define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
+#define BSN_CHANGES_SHARE_FAST 64u /* but only a little smaller, and slower */
+#define BSN_SPARSE_SURE 3u         /* where words (less 1) are not above this, lists are hardly ever smaller */
+#define BSN_PLACE_BITS 20u         /* of the places of a cell */
+#define BSN_PIECE_HEAD 20u         /* hashes of base and elements, changes, bits of places and of words */
+#define BSN_RUN_MOST 32u           /* cells of a block */
+
+typedef struct bsn_changes {
+    size_t count, most;
+    uint64_t any;    /* the bits that words less 1 have */
+    uint64_t *word;  /* less 1: none is 0 */
+    uint32_t *place; /* ascending */
+} bsn_changes;
+
+BSN_INLINE uint64_t bsn_low_bits(unsigned bits) { return bits ? ~UINT64_C(0) >> (64 - bits) : 0; }
+
+/* The word of an element, and back; a prediction, modulo 2^(8 * width). */
+BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned width)
+{
+    const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
+    return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
+}
+BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + (word >> 1 ^ (0 - (word & 1))); }
+
+/* `count` bits from bit `at` on, of `size` bytes that have them. */
+BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
+{
+    size_t i = (size_t)(at / 8);
+    const unsigned shift = at % 8;
+    uint64_t x = 0;
+    unsigned j;
+    if (!count) return 0;
+    if (size - i >= 8) x = bsn_load64(p + i);
+    else for (j = 0; i + j < size; j++) x |= (uint64_t)p[i + j] << 8 * j;
+    x >>= shift;
+    if (shift + count > 64) x |= (uint64_t)p[i + 8] << (64 - shift);
+    return x & bsn_low_bits(count);
+}
+
+/* Numbers of so many bits each, one behind the other, added to bytes that were 0 from bit `at` on. */
+typedef struct bsn_row_of_bits {
+    uint8_t *p;
+    uint64_t waiting;
+    unsigned used;
+} bsn_row_of_bits;
+
+BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
+{
+    r->p = p + (size_t)(at / 8);
+    r->used = at % 8;
+    r->waiting = r->used ? *r->p : 0;
+}
+
+BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
+{
+    r->waiting |= x << r->used;
+    r->used += bits;
+    if (r->used < 64) return;
+    bsn_store64(r->p, r->waiting);
+    r->p += 8;
+    r->used -= 64;
+    r->waiting = r->used ? x >> (bits - r->used) : 0;
+}
+
+BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
+{
+    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
+}
+
+/* The bits of a piece behind its head: low bits of places, the others in unary, words. */
+static uint64_t bsn_piece_bits(size_t n, size_t count, unsigned low, unsigned bits)
+{
+    return (uint64_t)count * (low + 1 + bits) + ((n - 1) >> low);
+}
+
+/* The least bytes of a piece for these changes. */
+static size_t bsn_piece_plan(const bsn_changes *x, size_t n, unsigned *low, unsigned *bits)
+{
+    unsigned k;
+    *bits = x->any ? bsn_log2(x->any) + 1 : 0;
+    *low = 0;
+    for (k = 1; k <= BSN_PLACE_BITS; k++)
+        if (bsn_piece_bits(n, x->count, k, *bits) < bsn_piece_bits(n, x->count, *low, *bits)) *low = k;
+    return BSN_PIECE_HEAD + (size_t)((bsn_piece_bits(n, x->count, *low, *bits) + 7) / 8);
+}
+
+static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, uint64_t base_hash, uint64_t result_hash)
+{
+    unsigned low, bits;
+    const size_t size = bsn_piece_plan(x, n, &low, &bits);
+    const uint64_t high = (uint64_t)x->count * low, words = high + x->count + ((n - 1) >> low);
+    uint8_t *p = to + BSN_PIECE_HEAD;
+    bsn_row_of_bits row;
+    size_t i;
+    bsn_store64(to, base_hash);
+    bsn_store64(to + 8, result_hash);
+    to[16] = (uint8_t)x->count;
+    to[17] = (uint8_t)(x->count >> 8);
+    to[18] = (uint8_t)low;
+    to[19] = (uint8_t)bits;
+    memset(p, 0, size - BSN_PIECE_HEAD);
+    bsn_row_begin(&row, p, 0);
+    for (i = 0; i < x->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(low), low);
+    bsn_row_end(&row);
+    for (i = 0; i < x->count; i++) {
+        const uint64_t one = high + (x->place[i] >> low) + i;
+        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
+    }
+    bsn_row_begin(&row, p, words);
+    for (i = 0; i < x->count && bits; i++) bsn_row_put(&row, x->word[i], bits);
+    bsn_row_end(&row);
+    return size;
+}
+
+/* The bytes of the piece at p, of a cell of n elements; 0 where there is none. */
+static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
+{
+    size_t count;
+    uint64_t size;
+    if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
+    count = p[16] | (size_t)p[17] << 8;
+    if (count == 0 || count > n / BSN_CHANGES_LEAST || p[18] > BSN_PLACE_BITS || p[19] > 8 * width) return 0;
+    size = BSN_PIECE_HEAD + (bsn_piece_bits(n, count, p[18], p[19]) + 7) / 8;
+    return size > (size_t)(end - p) ? 0 : (size_t)size;
+}
+
+/* Returns the rule that is broken, or 0. */
+static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n)
+{
+    const size_t count = p[16] | (size_t)p[17] << 8;
+    const unsigned low = p[18], bits = p[19];
+    const uint64_t high = (uint64_t)count * low, length = count + ((n - 1) >> low), words = high + length;
+    const uint64_t all = bsn_piece_bits(n, count, low, bits);
+    uint64_t j, least = 0, some, place;
+    size_t i = 0;
+    p += BSN_PIECE_HEAD;
+    size -= BSN_PIECE_HEAD;
+    x->count = count;
+    for (j = 0; j < length; j += 64) {
+        for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
+            if (i == count) return 52;
+            place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
+            if (place < least || place >= n) return 52;
+            least = place + 1;
+            x->place[i] = (uint32_t)place;
+            x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
+        }
+    }
+    return i < count || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
+}
+
+/* The piece of cell `part` of a run, which has n elements, all cells before it having `cell`; null where the run breaks rules. */
+static const uint8_t *bsn_piece_at(const uint8_t *body, const uint8_t *end, uint64_t part, size_t cell, size_t n, unsigned width,
+                                   size_t *size)
+{
+    const uint8_t *p = body + 4;
+    uint64_t i;
+    for (i = 0; i <= part; i++, p += *size) {
+        *size = bsn_piece_size(p, end, i < part ? cell : n, width);
+        if (!*size) return NULL;
+    }
+    return part + 1 == bsn_load32(body) && p != end ? NULL : p - *size;
+}
+
 /* ================================================================================= QUANTIZE
  * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
  * n cells of equal ratio, and all numbers of a cell become one of its inside, from which both ends are equally far as a part
@@ -7695,25 +7864,6 @@ static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
     return 0xFF & ~larger;
 }
 
-/* ---- few changes ----
- * Where few of a cell's elements differ from their predictions, the places of these stand in the way of Elias and Fano: the low bits of
- * each apart, the others in unary; and their words in as many bits as the largest needs. */
-
-#define BSN_CHANGES_LEAST 16u      /* one of so many elements changes at most; */
-#define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
-#define BSN_CHANGES_SHARE_FAST 64u /* but only a little smaller, and slower */
-#define BSN_RUN_MOST 32u /* cells of a block */
-#define BSN_PIECE_HEAD 20u     /* of a cell: hashes of base and elements, changes, bits of places and of words */
-
-typedef struct bsn_changes {
-    size_t count, most;
-    uint64_t any;    /* the bits that words less 1 have */
-    uint64_t *word;  /* less 1: none is 0 */
-    uint32_t *place; /* ascending */
-} bsn_changes;
-
-#define BSN_SPARSE_SURE 3u     /* with words (less 1) up to here, lists are hardly ever smaller */
-
 /* Behind the words of a cell, dealt out or not, and before the census. */
 static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
 {
@@ -7724,156 +7874,6 @@ static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
     return x;
 }
 BSN_ASSERT(changes_fit, sizeof(bsn_changes) + 3 * 64 + 12 * (65536 / BSN_CHANGES_LEAST) <= 2 * 65536);
-
-BSN_INLINE uint64_t bsn_low_bits(unsigned bits) { return bits ? ~UINT64_C(0) >> (64 - bits) : 0; }
-
-/* The word of an element, and back; a prediction, modulo 2^(8 * width). */
-BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned width)
-{
-    const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
-    return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
-}
-BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + (word >> 1 ^ (0 - (word & 1))); }
-
-/* `count` bits from bit `at` on, of `size` bytes that have them. */
-BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
-{
-    size_t i = (size_t)(at / 8);
-    const unsigned shift = at % 8;
-    uint64_t x = 0;
-    unsigned j;
-    if (!count) return 0;
-    if (size - i >= 8) x = bsn_load64(p + i);
-    else for (j = 0; i + j < size; j++) x |= (uint64_t)p[i + j] << 8 * j;
-    x >>= shift;
-    if (shift + count > 64) x |= (uint64_t)p[i + 8] << (64 - shift);
-    return x & bsn_low_bits(count);
-}
-
-/* Numbers of so many bits each, one behind the other, added to bytes that were 0 from bit `at` on. */
-typedef struct bsn_row_of_bits {
-    uint8_t *p;
-    uint64_t waiting;
-    unsigned used;
-} bsn_row_of_bits;
-
-BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
-{
-    r->p = p + (size_t)(at / 8);
-    r->used = at % 8;
-    r->waiting = r->used ? *r->p : 0;
-}
-
-BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
-{
-    r->waiting |= x << r->used;
-    r->used += bits;
-    if (r->used < 64) return;
-    bsn_store64(r->p, r->waiting);
-    r->p += 8;
-    r->used -= 64;
-    r->waiting = r->used ? x >> (bits - r->used) : 0;
-}
-
-BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
-{
-    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
-}
-
-/* The bits of a piece behind its head: low bits of places, the others in unary, words. */
-static uint64_t bsn_piece_bits(size_t n, size_t count, unsigned low, unsigned bits)
-{
-    return (uint64_t)count * (low + 1 + bits) + ((n - 1) >> low);
-}
-
-/* The least bytes of a piece for these changes. */
-static size_t bsn_piece_plan(const bsn_changes *x, size_t n, unsigned *low, unsigned *bits)
-{
-    unsigned k;
-    *bits = x->any ? bsn_log2(x->any) + 1 : 0;
-    *low = 0;
-    for (k = 1; k <= BSN_LOG2_MAX; k++)
-        if (bsn_piece_bits(n, x->count, k, *bits) < bsn_piece_bits(n, x->count, *low, *bits)) *low = k;
-    return BSN_PIECE_HEAD + (size_t)((bsn_piece_bits(n, x->count, *low, *bits) + 7) / 8);
-}
-
-static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, uint64_t base_hash, uint64_t result_hash)
-{
-    unsigned low, bits;
-    const size_t size = bsn_piece_plan(x, n, &low, &bits);
-    const uint64_t high = (uint64_t)x->count * low, words = high + x->count + ((n - 1) >> low);
-    uint8_t *p = to + BSN_PIECE_HEAD;
-    bsn_row_of_bits row;
-    size_t i;
-    bsn_store64(to, base_hash);
-    bsn_store64(to + 8, result_hash);
-    to[16] = (uint8_t)x->count;
-    to[17] = (uint8_t)(x->count >> 8);
-    to[18] = (uint8_t)low;
-    to[19] = (uint8_t)bits;
-    memset(p, 0, size - BSN_PIECE_HEAD);
-    bsn_row_begin(&row, p, 0);
-    for (i = 0; i < x->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(low), low);
-    bsn_row_end(&row);
-    for (i = 0; i < x->count; i++) {
-        const uint64_t one = high + (x->place[i] >> low) + i;
-        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
-    }
-    bsn_row_begin(&row, p, words);
-    for (i = 0; i < x->count && bits; i++) bsn_row_put(&row, x->word[i], bits);
-    bsn_row_end(&row);
-    return size;
-}
-
-/* The bytes of the piece at p, of a cell of n elements; 0 where there is none. */
-static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
-{
-    size_t count;
-    uint64_t size;
-    if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
-    count = p[16] | (size_t)p[17] << 8;
-    if (count == 0 || count > n / BSN_CHANGES_LEAST || p[18] > BSN_LOG2_MAX || p[19] > 8 * width) return 0;
-    size = BSN_PIECE_HEAD + (bsn_piece_bits(n, count, p[18], p[19]) + 7) / 8;
-    return size > (size_t)(end - p) ? 0 : (size_t)size;
-}
-
-/* Returns the rule that is broken, or 0. */
-static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n)
-{
-    const size_t count = p[16] | (size_t)p[17] << 8;
-    const unsigned low = p[18], bits = p[19];
-    const uint64_t high = (uint64_t)count * low, length = count + ((n - 1) >> low), words = high + length;
-    const uint64_t all = bsn_piece_bits(n, count, low, bits);
-    uint64_t j, least = 0, some, place;
-    size_t i = 0;
-    p += BSN_PIECE_HEAD;
-    size -= BSN_PIECE_HEAD;
-    x->count = count;
-    for (j = 0; j < length; j += 64) {
-        for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
-            if (i == count) return 52;
-            place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
-            if (place < least || place >= n) return 52;
-            least = place + 1;
-            x->place[i] = (uint32_t)place;
-            x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
-        }
-    }
-    return i < count || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
-}
-
-/* The piece of cell `part` of a run, which has n elements, all cells before it having `cell`; null where the run breaks rules. */
-static const uint8_t *bsn_piece_at(const uint8_t *body, const uint8_t *end, uint64_t part, size_t cell, size_t n, unsigned width,
-                                   size_t *size)
-{
-    const uint8_t *p = body + 4;
-    uint64_t i;
-    for (i = 0; i <= part; i++, p += *size) {
-        *size = bsn_piece_size(p, end, i < part ? cell : n, width);
-        if (!*size) return NULL;
-    }
-    return part + 1 == bsn_load32(body) && p != end ? NULL : p - *size;
-}
 
 BSN_INLINE size_t bsn_changes_share(const bsn_context *c)
 {
