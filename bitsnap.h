@@ -10438,59 +10438,63 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
-/* A whole frame: decoded, compared or only looked through. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint8_t *compare, unsigned aim, uint64_t count,
-                                       unsigned dtype, const uint8_t *source, size_t source_size)
+/* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
+ * not have it on the stack. */
+static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *elements, const uint8_t *compare, unsigned aim,
+                                       uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
 {
-    bitsnap_stream s;
     bsn_call call;
     bitsnap_status status;
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
     if (!b) return BITSNAP_E_ARGUMENT;
-    status = bitsnap_pull_begin(b, &s, source, source_size, &at);
+    status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
-    if (!any && (s.count != count || (unsigned)s.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (!any && (s.count > SIZE_MAX / s.width || (count && !elements && !compare)))
+    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_BLIND && !s.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_APPLY_DRY && s.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
-    status = bsn_call_begin(&call, b, &s);
-    if (!status && aim != BSN_BLIND) status = bsn_check_base(b, &s);
+    if (aim >= BSN_BLIND && !s->role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    status = bsn_call_begin(&call, b, s);
+    if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.context.apply = aim >= BSN_APPLY_DRY;
     call.context.blind = aim == BSN_BLIND;
     call.context.ignore = call.context.ignore && !call.context.apply;
     call.storing = aim == BSN_APPLY;
-    bsn_call_expect(&call, s.flags, s.count);
-    status = bsn_pull_blocks(&call, &s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s.count, &done, source + at,
+    bsn_call_expect(&call, s->flags, s->count);
+    status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
             source_size - at, &used);
     if (status) return status;
     at += used;
-    if (s.position < s.count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s.position);
-    status = bitsnap_pull_end(b, &s, source + at, source_size - at, &used);
+    if (s->position < s->count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s->position);
+    status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_TRAILING, 7, at, s.count);
+    return at == source_size ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_TRAILING, 7, at, s->count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
+            source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
 /* What the index says of the next block: how many elements it stands for, and how many bytes. */
@@ -10618,6 +10622,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
                                          const void *source, size_t source_size)
 {
     unsigned pass;
+    bitsnap_stream s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
     if (!b) return BITSNAP_E_ARGUMENT;
@@ -10630,7 +10635,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     live.dtype = dtype;
     b->base = live;
     for (pass = BSN_APPLY_DRY; pass <= BSN_APPLY && !status; pass++)
-        status = bsn_decode_frame(b, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+        status = bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
+                source_size);
     b->base = base;
     return status;
 }
@@ -10654,7 +10660,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *fra
     bsn_footer f;
     bsn_call call;
     size_t used;
-    bitsnap_status status = bsn_decode_frame(b, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    bitsnap_status status = bsn_decode_frame(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
