@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!log2) REQUIRE(coded <= bitsnap_bound(n, (bitsnap_dtype)dtype));
     for (t = 0; t < 4; t++) {
         uint8_t *small;
-        cap = t == 0 ? coded : t == 1 ? coded - 1 : (size_t)(data[1 + t] * 257u) % coded;
+        cap = t == 0 ? coded : t == 1 ? coded - 1 : (size_t)(data[t] * 257u) % coded;
         small = (uint8_t *)malloc(cap ? cap : 1);
         REQUIRE(small);
         status = bitsnap_encode(&b, small, cap, &again, elements, n, (bitsnap_dtype)dtype);
