@@ -99,7 +99,7 @@ typedef enum bitsnap_status {
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
     BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
     BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R51 */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R52 */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
     BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
@@ -5716,7 +5716,7 @@ static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, uns
 }
 
 /* Returns the rule that is broken, or 0. */
-static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n)
+static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n, unsigned width)
 {
     const size_t count = p[16] | (size_t)p[17] << 8;
     const unsigned low = p[18], bits = p[19];
@@ -5735,6 +5735,7 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
             least = place + 1;
             x->place[i] = (uint32_t)place;
             x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
+            if (x->word[i] == bsn_low_bits(8 * width)) return 52; /* it would change nothing */
         }
     }
     return i < count || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
@@ -8699,7 +8700,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
     const unsigned width = c->width;
     bsn_work *w = d->work;
     bsn_changes *x = bsn_changes_place(w, c);
-    const unsigned rule = bsn_piece_read(x, piece, size, d->n);
+    const unsigned rule = bsn_piece_read(x, piece, size, d->n, width);
     size_t i, j = 0;
     d->place = piece;
     for (i = 0; i < d->n && !rule; i += BSN_CHUNK) {
@@ -10771,7 +10772,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         bsn_changes *changes = bsn_changes_place(w, &x->context);
         size_t size, i;
         const uint8_t *piece = bsn_walk_piece(x, &size);
-        const unsigned rule = bsn_piece_read(changes, piece, size, n);
+        const unsigned rule = bsn_piece_read(changes, piece, size, n, x->s.width);
         memset(words, 0, n * x->s.width);
         for (i = 0; i < changes->count && !rule; i++)
             bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
@@ -11178,7 +11179,7 @@ BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *
         size_t size;
         const uint8_t *piece = bsn_piece_at(d->body, d->end, i, cell, n, c->width, &size);
         if (!piece) return 52;
-        rule = bsn_piece_read(x, piece, size, n);
+        rule = bsn_piece_read(x, piece, size, n, c->width);
         block->part[0].changed += x->count;
     }
     block->parts = 1;

@@ -53,14 +53,14 @@ for document in documents:
 
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = dict(re.findall(r"^\| R(\d+) \| ([A-Z]*)", form, re.M))
-messages = re.search(r"rules\[52\] = \{(.*?)\n    \};", header, re.S)[1]
+messages = re.search(r"rules\[53\] = \{(.*?)\n    \};", header, re.S)[1]
 entries = re.findall(r'NULL|"(?:[^"\\]|\\.)*"', messages)
-bad = [f"R{i}" for i in range(1, 52) if (i in (1, 5, 7)) != (entries[i] == "NULL")]
-report(len(entries) == 52 and not bad, "every reject condition has its message", ", ".join(bad))
+bad = [f"R{i}" for i in range(1, 53) if (i in (1, 5, 7)) != (entries[i] == "NULL")]
+report(len(entries) == 53 and not bad, "every reject condition has its message", ", ".join(bad))
 tests = read("tests/generate.py") + read("tests/test_frame.c") if os.path.exists(os.path.join(root, "tests/generate.py")) else ""
-bad = [f"R{i}" for i in range(1, 52) if i != 5 and not re.search(rf"\bR{i}\b|rule == {i}\b|\b{i}\b", tests)]
+bad = [f"R{i}" for i in range(1, 53) if i != 5 and not re.search(rf"\bR{i}\b|rule == {i}\b|\b{i}\b", tests)]
 report(not bad, "every reject condition has a test", ", ".join(bad))
-bad = [f"{s} {a}" for s, a in (("MAGIC", "R1 "), ("UNSUPPORTED", "R2-R4"), ("TRUNCATED", "R6 "), ("TRAILING", "R7 "), ("CHECK", "R8-R12, R45"), ("CORRUPT", "R13-R42, R46-R51"), ("BASE", "R43-R44"))
+bad = [f"{s} {a}" for s, a in (("MAGIC", "R1 "), ("UNSUPPORTED", "R2-R4"), ("TRUNCATED", "R6 "), ("TRAILING", "R7 "), ("CHECK", "R8-R12, R45"), ("CORRUPT", "R13-R42, R46-R52"), ("BASE", "R43-R44"))
        if not re.search(rf"BITSNAP_E_{s} = \d+,[^=]*?{a}", header, re.S)]
 report(not bad, "statuses name their conditions", ", ".join(bad))
 rows = re.findall(r"\{ (\d+(?:, \d+){8}) \}", re.search(r"bsn_built_in\[BSN_BUILT_INS\]\[9\] = \{(.*?)\n\};", header, re.S)[1])

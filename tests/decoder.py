@@ -2,7 +2,7 @@
 """A decoder of the bitsnap format, version 0, that was written from docs/FORMAT.md alone.
 
 It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R51), and shares nothing with the codec.
+its sections and of its conditions R1 to R52), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
     decoder.py file FILE [--base BASE]     write the source of a .bsnap file to standard output
@@ -23,7 +23,7 @@ from typing import List, Optional, Tuple
 
 
 class Reject(Exception):
-    """One of the conditions R1 to R51 applies. Rule 0 is for section 8, whose conditions have no numbers."""
+    """One of the conditions R1 to R52 applies. Rule 0 is for section 8, whose conditions have no numbers."""
 
     def __init__(self, rule, message, offset):
         name = "R%d" % rule if rule else "file"
@@ -451,7 +451,9 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED = 0, 1, 2, 3, 4, 5, 6, 7
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE = 0, 1, 2, 3, 4, 5, 6, 7, 8
+WITH_RUN = (CONST, SPARSE)      # their runs stand in the body, and in the index
+OWN_HASHES = (SAME, SPARSE)     # their cell hashes stand in the body
 MAX_BASE = 1792
 
 
@@ -525,7 +527,7 @@ class Block:
     form: int
     first: int          # the number of its first element in the frame
     count: int          # n
-    cells: int          # 1, but for the run of a CONST or SAME block
+    cells: int          # 1, but for the run of a CONST, SAME or SPARSE block
     check: Optional[int]
     certificate: Optional["Certificate"] = None     # of a QUANTIZED block
 
@@ -533,7 +535,7 @@ class Block:
     def index_entry(self):
         """6.2"""
         entry = self.head.to_bytes(4, "little")
-        return entry + self.cells.to_bytes(4, "little") if self.form == CONST else entry
+        return entry + self.cells.to_bytes(4, "little") if self.form in WITH_RUN else entry
 
 
 def need(data, pos, size):
@@ -717,10 +719,79 @@ def decode_classed(data, start, end, dtype, predictions):
         raise Reject(33, "bytes behind the last list of words", reader.pos)
     elements = bytearray()
     for v, number in zip(numbers, members):
-        z = next(lists[number])
-        d = -(z + 1 >> 1) if z & 1 else z >> 1
-        elements += ((v + d) % (1 << 8 * w)).to_bytes(w, "little")
+        elements += ((v + difference_of(next(lists[number]))) % (1 << 8 * w)).to_bytes(w, "little")
     return bytes(elements)
+
+
+def difference_of(z):
+    """5.7: what a word stands for, modulo 2^W"""
+    return -(z + 1 >> 1) if z & 1 else z >> 1
+
+
+MAX_SPARSE_RUN = 32
+MAX_LOW_BITS = 20           # 5.14: of a place
+PIECE_HEAD = 20
+
+
+def decode_piece(data, pos, end, n, w):
+    """5.14: the places and differences of the cell of n elements whose piece begins at pos, and where the piece ends."""
+    if PIECE_HEAD > end - pos:
+        raise Reject(52, "a piece that begins behind the body", end)
+    m, k, b = u16(data, pos + 16), data[pos + 18], data[pos + 19]
+    if not 1 <= m <= n // 16:
+        raise Reject(52, "%d of %d elements that are not their predictions" % (m, n), pos + 16)
+    if k > MAX_LOW_BITS:
+        raise Reject(52, "%d low bits of a place" % k, pos + 18)
+    if b > 8 * w:
+        raise Reject(52, "%d bits of a word" % b, pos + 19)
+    start, u = pos + PIECE_HEAD, m + (n - 1 >> k)
+    size = m * k + u + m * b
+    after = start + (size + 7) // 8
+    if after > end:
+        raise Reject(52, "a piece that is longer than the body", end)
+    if has_bits_behind(data[start:after], size):
+        raise Reject(52, "a 1 behind the last bit of a piece", after - 1)
+    bits = bits_of(data[start:after], size)
+    lows, uppers, words = bits[:m * k], bits[m * k:m * k + u], bits[m * k + u:]
+    if sum(uppers) != m:
+        raise Reject(52, "%d places, not %d" % (sum(uppers), m), start)
+    ones = [number for number, one in enumerate(uppers) if one]
+    places = [one - i << k | number_of_mask(lows[k * i:k * i + k]) for i, one in enumerate(ones)]
+    if any(high <= low for low, high in zip(places, places[1:])) or places[-1] >= n:
+        raise Reject(52, "places that do not ascend, or are behind the cell", start)
+    numbers = [number_of_mask(words[b * i:b * i + b]) for i in range(m)]
+    if max(numbers) >= (1 << 8 * w) - 1:
+        raise Reject(52, "a word that changes nothing", start)
+    return [(place, difference_of(number + 1)) for place, number in zip(places, numbers)], after
+
+
+def number_of_mask(bits):
+    """The number whose bits these are, the least significant first."""
+    return sum(bit << i for i, bit in enumerate(bits))
+
+
+def decode_sparse(data, start, end, header, cell, cells, base, ignore_checks):
+    """5.14: the elements of the cells of a run; start: of the first piece"""
+    w, elements, pos = DTYPES[header.dtype].width, b"", start
+    for number in range(cell, cell + cells):
+        first = number * header.cell
+        n = min(header.cell, header.count - first)
+        changes, after = decode_piece(data, pos, end, n, w)
+        of_base = base.cell(first, n)
+        if not ignore_checks:
+            check_base_hash(data, pos, of_base, base, number)
+        part = bytearray(predict(of_base, header))
+        for place, d in changes:
+            at = slice(place * w, place * w + w)
+            part[at] = ((int.from_bytes(part[at], "little") + d) % (1 << 8 * w)).to_bytes(w, "little")
+        part = bytes(part)
+        if not ignore_checks and u64(data, pos + 8) != cell_hash(part, header.dtype):
+            raise Reject(45, "the cell hash of the elements, of cell %d" % number, pos + 8)
+        elements += part
+        pos = after
+    if pos != end:
+        raise Reject(52, "bytes behind the last piece", pos)
+    return elements
 
 
 # 5.8 to 5.13: the dtypes that can be quantized, and have scales: the bits of mantissa and exponent
@@ -1078,31 +1149,41 @@ def cast_element(x, dtype):
 
 def predict(cell, header):
     """6.3: the predictions of the elements of a cell, whose base is given."""
-    if header.base.role == 1:
-        return cell
-    return b"".join(cast_element(u32(cell, i), header.dtype).to_bytes(2, "little") for i in range(0, len(cell), 4))
+    return cell if header.base.role == 1 else cast_cell(cell, header.dtype)
+
+
+@functools.lru_cache(maxsize=8)     # cells that repeat themselves are cast once
+def cast_cell(cell, dtype):
+    return b"".join(cast_element(u32(cell, i), dtype).to_bytes(2, "little") for i in range(0, len(cell), 4))
 
 
 def check_body_size(form, size, n, header, pos):
     """R15, R16"""
     w = DTYPES[header.dtype].width
-    needs = {SAME: header.base, CLASSED: header.base, SCALED: header.columns, QUANTIZED: header.quantizer}
-    if form > QUANTIZED or needs.get(form, True) is None:
+    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer}
+    if form > SPARSE or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     if form == SAME:
         if size == 0 or size % 8:
             raise Reject(16, "a body of %d bytes, of a SAME block" % size, pos)
         return
-    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4)}
+    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4), SPARSE: (4 + PIECE_HEAD + 1, n * w)}
     low, high = sizes.get(form, (1, n * w + 2 if form == CLASSED else n * w))
     if not low <= size <= high:
         raise Reject(16, "a body of %d bytes, of a block of form %d and %d elements" % (size, form, n), pos)
 
 
 def check_run(form, run, header, cell, pos):
-    """R17, for a CONST or SAME block whose first cell is given."""
-    if not 1 <= run <= (1 if form == CONST and header.base else header.cells - cell):
+    """R17, for a CONST, SAME or SPARSE block whose first cell is given."""
+    left = header.cells - cell
+    if not 1 <= run <= (1 if form == CONST and header.base else min(left, MAX_SPARSE_RUN) if form == SPARSE else left):
         raise Reject(17, "a run of %d cells" % run, pos)
+
+
+def check_base_hash(data, pos, part, base, cell):
+    """R44, of the part of the base that is the given cell"""
+    if u64(data, pos) != cell_hash(part, base.dtype):
+        raise Reject(44, "the cell hash of the base, of cell %d" % cell, pos)
 
 
 def decode_block(data, pos, header, cell, ignore_checks, base=None):
@@ -1114,7 +1195,7 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
     need(data, pos, 4)
     head = u32(data, pos)
     form, size = head & 255, head >> 8
-    has_hashes = header.base is not None and form != SAME
+    has_hashes = header.base is not None and form not in OWN_HASHES
     start = pos + (12 if header.has_checks else 4) + (16 if has_hashes else 0)
     end = start + size
     check_body_size(form, size, n, header, pos)
@@ -1126,6 +1207,9 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
     if form == CONST:                                                   # 5.1
         cells = u32(data, start + w)
         check_run(form, cells, header, cell, start + w)
+    if form == SPARSE:                                                  # 5.14
+        cells = u32(data, start)
+        check_run(form, cells, header, cell, start)
     n = min(cells * header.cell, header.count - first)
     split = SplitBlock(data, start, end, header.dtype, n) if form == SPLIT else None
 
@@ -1136,13 +1220,11 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         record += split.check_record() if split else le64(xxh3(data[start:end]))
         if xxh3(record) != check:
             raise Reject(9, "the check of the block", pos + 4)
-    if header.base and not ignore_checks:                               # 6.3
+    if header.base and form != SPARSE and not ignore_checks:            # 6.3
         place = start if form == SAME else start - 16
         for of_cell in range(cells):
             at = first + of_cell * header.cell
-            part = base.cell(at, min(header.cell, first + n - at))
-            if u64(data, place + 8 * of_cell) != cell_hash(part, base.dtype):
-                raise Reject(44, "the cell hash of the base, of cell %d" % (cell + of_cell), place + 8 * of_cell)
+            check_base_hash(data, place + 8 * of_cell, base.cell(at, min(header.cell, first + n - at)), base, cell + of_cell)
 
     certificate = None
     if split:
@@ -1159,6 +1241,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         elements = decode_scaled(data, start, end, header, first, n)
     elif form == QUANTIZED:
         elements, certificate = decode_quantized(data, start, end, header, first, n)
+    elif form == SPARSE:
+        elements = decode_sparse(data, start + 4, end, header, cell, cells, base, ignore_checks)
     else:
         elements = data[start:end]
     if has_hashes and not ignore_checks and u64(hashes, 8) != cell_hash(elements, header.dtype):
@@ -1379,12 +1463,12 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
             head = u32(index, entry)
             entry += 4
             check_body_size(head & 255, head >> 8, min(header.cell, header.count - start), header, footer)
-            if head & 255 == CONST:
+            if head & 255 in WITH_RUN:
                 if entry + 4 > len(index):
                     raise Reject(41, "the index ends inside an entry", footer)
                 cells = u32(index, entry)
                 entry += 4
-                check_run(CONST, cells, header, cell, footer)
+                check_run(head & 255, cells, header, cell, footer)
             elif head & 255 == SAME:
                 cells = (head >> 8) // 8
                 check_run(SAME, cells, header, cell, footer)
@@ -1397,7 +1481,7 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
             parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
         cell += cells
         if index is not None:
-            hashes = 16 if header.base and head & 255 != SAME else 0
+            hashes = 16 if header.base and head & 255 not in OWN_HASHES else 0
             pos += (12 if header.has_checks else 4) + hashes + (head >> 8)
     return b"".join(parts)
 

@@ -6,7 +6,7 @@
 writes for every i
 
     v00001.frame, v00001.elements    a valid frame and its elements
-    v00002.frame, v00002.large       the same, but only the number of the elements, where they exceed 1 MiB
+    v00002.frame, v00002.large       the same, but only the number of the elements, where they exceed 4 MiB
     v00003.base, x00002-R44.base     beside a frame: the base that it is to be decoded with, its dtype as a byte and then
                                      its elements; without that file there is none
     x00001-R23.frame                 a frame to which condition R23 applies, and as far as possible no other one
@@ -27,8 +27,9 @@ from typing import List, Optional
 
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
-                     F16, F32, F64, FLOATS, MAX_WORDS_LEVEL, QUANTIZED, QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPLIT,
-                     STORED, Base, built_in_lengths, cell_hash, le64, xxh3)
+                     F16, F32, F64, FLOATS, MAX_LOW_BITS, MAX_SPARSE_RUN, MAX_WORDS_LEVEL, OWN_HASHES, PIECE_HEAD, QUANTIZED,
+                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, Base, built_in_lengths,
+                     cell_hash, le64, xxh3)
 
 
 class Impossible(Exception):
@@ -401,7 +402,7 @@ class Block:
 
     def hashes(self, base, dtype, first):
         """7.1"""
-        if base is None or self.form == SAME:
+        if base is None or self.form in OWN_HASHES:
             return b""
         return (le64(cell_hash(base.cell(first, self.n), base.dtype) ^ self.hash_errors[0]) +
                 le64(cell_hash(self.all_elements, dtype) ^ self.hash_errors[1]))
@@ -620,7 +621,7 @@ class Frame:
             check = block.check(header_check, first, hashes)
             data += block.head + (check if self.flags & 1 else b"") + hashes + block.body
             chain = le64(xxh3(chain + check))
-            index += block.head + (block.cells.to_bytes(4, "little") if block.form == CONST else b"")
+            index += block.head + (block.cells.to_bytes(4, "little") if block.form in WITH_RUN else b"")
             first += block.n
         data += self.error("gap", b"")
         if self.count > 1 << self.log2 or self.flags & 6:
@@ -1250,12 +1251,144 @@ def valid_raw_words(rng, dtype):
     return delta_frame(rng, dtype, role, base, [block])
 
 
+def random_places(rng, n, m):
+    """Of n elements m, in order: anywhere, or near each other, at the ends too."""
+    style = rng.randrange(4)
+    if style == 0:
+        start = rng.choice((0, n - m, rng.randint(0, n - m)))
+        return list(range(start, start + m))
+    if style == 1:
+        size = rng.randint(m, min(n, 3 * m))
+        start = rng.randint(0, n - size)
+        return sorted(rng.sample(range(start, start + size), m))
+    if style == 2 and m >= 2:
+        return [0] + sorted(rng.sample(range(1, n - 1), m - 2)) + [n - 1]
+    return sorted(rng.sample(range(n), m))
+
+
+def bits_of_numbers(numbers, bits):
+    return [number >> i & 1 for number in numbers for i in range(bits)]
+
+
+def bits_of_places(places, k, n):
+    """5.14: those that stand apart, and the others"""
+    upper = [0] * (len(places) + (n - 1 >> k))
+    for i, place in enumerate(places):
+        upper[(place >> k) + i] = 1
+    return bits_of_numbers([place & (1 << k) - 1 for place in places], k), upper
+
+
+def sparse_piece(rng, dtype, role, base, first, n, room, **errors):
+    """5.14: the piece of a cell, of not more than room bytes, and the elements of the cell; errors: what of it is to be
+    something else. They change what chance has found, or the bytes."""
+    w, bits = DTYPES[dtype].width, 8 * DTYPES[dtype].width
+    cell = base.cell(first, n)
+    prediction = decoder.cast_cell(cell, dtype) if role == 2 else cell
+    most = min(n // 16, 65535)
+    for _ in range(20):
+        m = rng.choice((1, 2, most, rng.randint(1, max(1, most)), int(rng.expovariate(1 / 20)) + 1))
+        m = errors.get("m", lambda m, n: min(m, most))(m, n)
+        if m == 0 and "m" not in errors:
+            raise Impossible("a cell too short for a piece")
+        k = rng.choice((max(0, (n // max(m, 1)).bit_length() - 1), rng.choice((0, 1, 7, 8, 16, 20)), rng.randint(0, MAX_LOW_BITS)))
+        k = errors.get("k", lambda k: k)(k)
+        numbers = [min(number, (1 << bits) - 2) for number in random_words(rng, m, bits, rng.choice((1, 4, bits // 2, bits)))]
+        b = max(numbers, default=0).bit_length()
+        b = errors.get("b", lambda b, bits: b)(rng.choice((b, b, bits, rng.randint(b, bits))), bits)
+        if m <= n and m * k + m + (n - 1 >> k) + m * b <= 8 * (room - PIECE_HEAD):
+            break
+    else:
+        raise Impossible("a piece longer than its room")
+    numbers = errors.get("numbers", lambda numbers, bits: numbers)(numbers, bits)
+    places = random_places(rng, n, m)
+    low, upper = bits_of_places(errors.get("places", lambda same, k, n: same)(places, k, n), k, n)
+    coded = low + errors.get("upper", lambda upper: upper)(upper) + bits_of_numbers(numbers, b)
+    coded += errors.get("filling", lambda m: [])(-len(coded) % 8)
+    elements = bytearray(prediction)
+    for place, number in zip(places, numbers):
+        at = slice(place * w, place * w + w)
+        value = int.from_bytes(prediction[at], "little") + difference_of(number + 1, bits)
+        elements[at] = (value % (1 << bits)).to_bytes(w, "little")
+    base_error, error = errors.get("hashes", (0, 0))
+    head = le64(cell_hash(cell, base.dtype) ^ base_error) + le64(cell_hash(bytes(elements), dtype) ^ error)
+    piece = head + m.to_bytes(2, "little") + bytes([k, b]) + bytes(mask_of(coded))
+    return errors.get("piece", lambda same: same)(piece), bytes(elements)
+
+
+def sparse_block(rng, dtype, role, base, first, n, log2, wrong=None, **errors):
+    """5.14: a run; errors: what is wrong in the piece of one of its cells, and in what follows."""
+    w, cell = DTYPES[dtype].width, 1 << log2
+    run = (n + cell - 1) // cell
+    room = (min(n, cell) * w - 4) // run
+    wrong = run - 1 if errors and wrong is None else wrong
+    body, elements, made = b"", b"", {}
+    for number in range(run):
+        at = first + number * cell
+        size = min(cell, first + n - at)
+        # where cells repeat themselves, few pieces stand for many
+        key = base.cell(at, size), number == wrong, rng.randrange(3) if run > 4 else number
+        if key not in made:
+            made[key] = sparse_piece(rng, dtype, role, base, at, size, room, **(errors if number == wrong else {}))
+        body += made[key][0]
+        elements += made[key][1]
+    body = errors.get("run", lambda run: run)(run).to_bytes(4, "little") + body + errors.get("behind", b"")
+    body = errors.get("body", lambda same: same)(body)
+    if not 4 + PIECE_HEAD < len(body) <= min(n, cell) * w:
+        raise Impossible("a body that is too short or too long")
+    return Block(SPARSE, body, n, elements, run)
+
+
+def few_elements(rng, dtype):
+    """A number of them for which a piece has room."""
+    return rng.choice((1, 2, 4, 6)) * 32 + rng.choice((-1, 0, 1, 31)) if rng.random() < 0.7 else rng.randint(300, 5000)
+
+
+def sparse_delta(rng, dtype=None, role=None, **errors):
+    """A delta of one short cell."""
+    dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
+    role, n, log2 = role or random_role(rng, dtype), few_elements(rng, dtype), rng.randint(16, 20)
+    base = random_base_of(rng, dtype, role, n)
+    return delta_frame(rng, dtype, role, base, [sparse_block(rng, dtype, role, base, 0, n, log2, **errors)], log2)
+
+
+def valid_sparse_cell(rng, log2):
+    """Whole cells, and a shorter one."""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    n = (1 << log2) + rng.choice((0, 16, 20, 100, 1 << 14))
+    role = random_role(rng, dtype) if log2 == 16 else 1
+    base = large_base(rng, dtype, role, n)
+    return delta_frame(rng, dtype, role, base, [sparse_block(rng, dtype, role, base, 0, n, log2)], log2)
+
+
+def repeated_base(rng, dtype, role, n, cell=1 << 16):
+    """A base whose cells are alike."""
+    one = large_base(rng, dtype, role, cell)
+    return Base(one.dtype, (one.elements * (n // cell + 1))[:n * DTYPES[one.dtype].width])
+
+
+def valid_sparse_run(rng, role, run, more=None):
+    """A run among other blocks."""
+    dtype = rng.choice((F16, BF16)) if role == 2 else rng.choice([d for d in DTYPES if DTYPES[d].width <= (2 if run > 3 else 8)])
+    before, behind = more or (rng.choice((0, 0, 1)), rng.choice((0, 0, 1)))
+    cells = before + run + behind
+    n = (cells << 16) - rng.choice((0, 1, 30000, 65536 - 16, 65536 - 100))
+    base = (repeated_base if cells > 4 or role == 2 else large_base)(rng, dtype, role, n)
+    blocks = [cell_of_delta(rng, dtype, role, base, 0, 1 << 16, 16)] if before else []
+    first, end = before << 16, min(before + run << 16, n)
+    blocks.append(sparse_block(rng, dtype, role, base, first, end - first, 16))
+    if behind:
+        blocks.append(cell_of_delta(rng, dtype, role, base, end, n - end, 16))
+    return delta_frame(rng, dtype, role, base, blocks, 16)
+
+
 def cell_of_delta(rng, dtype, role, base, first, n, log2):
     """A block of a whole cell that takes little time."""
     w = DTYPES[dtype].width
-    form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT))
+    form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT, SPARSE, SPARSE))
     if form == SAME:
         return same_block(base, dtype, role, first, n, log2)
+    if form == SPARSE and n >= 100:
+        return sparse_block(rng, dtype, role, base, first, n, log2)
     if form == CONST:
         return const_block(pack([random_element(rng, dtype)], w), n, 1)
     if form == CLASSED:
@@ -1323,6 +1456,11 @@ def valid_delta_recipes():
                 for depth in (1, 2, 3, 4, 4, 4)]
     recipes += [lambda rng, limit=limit: valid_limit(rng, rng.choice(list(DTYPES)), limit) for limit in (1, 2, 127, 254, 255)]
     recipes += [lambda rng: valid_raw_words(rng, rng.choice(floats))] * 3
+    recipes += [lambda rng, d=d: sparse_delta(rng, d, 1) for d in DTYPES]
+    recipes += [lambda rng, d=d: sparse_delta(rng, d, 2) for d in (F16, BF16)]
+    recipes += [lambda rng: valid_sparse_cell(rng, rng.choice((16, 16, 17, rng.randint(18, 20))))] * 2
+    recipes += [lambda rng, role=role: valid_sparse_run(rng, role, rng.randint(1, 3)) for role in (1, 1, 2)]
+    recipes += [lambda rng: valid_sparse_run(rng, 1, rng.randint(4, 31)), lambda rng: valid_sparse_run(rng, 1, MAX_SPARSE_RUN)]
     return recipes
 
 
@@ -2227,7 +2365,7 @@ def small_delta(rng, dtype=None):
     """A valid delta of one cell, to be spoiled."""
     dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
     return valid_same(rng, dtype, random_role(rng, dtype)) if rng.random() < 0.3 else rng.choice(
-        (lambda rng, dtype: valid_classed(rng, dtype, None), valid_delta_plain))(rng, dtype)
+        (lambda rng, dtype: valid_classed(rng, dtype, None), valid_delta_plain, sparse_delta))(rng, dtype)
 
 
 def delta_of_form(form):
@@ -2241,7 +2379,8 @@ def delta_of_form(form):
 def without_base(rng):
     """R15: a delta without the extension."""
     dtype = rng.choice(list(DTYPES))
-    frame = rng.choice((valid_classed(rng, dtype, None), valid_same(rng, dtype, 1)))
+    frame = rng.choice((lambda: valid_classed(rng, dtype, None), lambda: valid_same(rng, dtype, 1),
+                        lambda: sparse_delta(rng, dtype, 1)))()
     frame.extensions, frame.base = rng.choice((None, b"")), None
     return frame
 
@@ -2296,6 +2435,161 @@ def other_same_in_index(rng):
         place += 8 if block.form == CONST else 4
     frame.errors["index"] = lambda index: index[:place] + bytes([SAME, 8 * rng.choice((1, 3)), 0, 0]) + index[place + 4:]
     return frame
+
+
+def place_of_sparse(frame):
+    """In the index, of the head of the first run of cells in a SPARSE block; and the run."""
+    place = 0
+    for block in frame.blocks:
+        if block.form == SPARSE and block.cells > 1:
+            return place, block.cells
+        place += 8 if block.form in WITH_RUN else 4
+    raise Impossible("no run")
+
+
+def other_sparse_in_index(change, last=False):
+    """R40, R41: change(rng, head, run) of a SPARSE block in the index, of the last one if asked for."""
+    def made(rng):
+        frame = valid_sparse_run(rng, 1, rng.randint(2, 4), (rng.randrange(2), 0 if last else rng.randrange(2)))
+        place, run = place_of_sparse(frame)
+        frame.errors["index"] = lambda index: index[:place] + change(rng, index[place:place + 4], run) + index[place + 8:]
+        return frame
+    return made
+
+
+def index_word(number):
+    return number.to_bytes(4, "little")
+
+
+def bad_sparse_run(change):
+    """R17: another run than there are pieces."""
+    def made(rng):
+        return sparse_delta(rng, run=lambda run: change(rng))
+    return made
+
+
+def long_sparse_run(rng):
+    """R17: of cells that are there."""
+    return valid_sparse_run(rng, 1, rng.randint(MAX_SPARSE_RUN + 1, MAX_SPARSE_RUN + 3))
+
+
+def sparse_run_beyond(rng):
+    """R17: a run that reaches beyond the last cell."""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    n = (rng.randint(1, 3) << 16) + rng.choice((20, 5000))
+    base = large_base(rng, dtype, 1, n)
+    block = sparse_block(rng, dtype, 1, base, 0, n, 16, run=lambda run: rng.choice((run + 1, 32)))
+    return delta_frame(rng, dtype, 1, base, [block], 16)
+
+
+def sparse_check(rng):
+    """R9: the check of a record with other elements than those of the run."""
+    frame = valid_sparse_run(rng, 1, 2, (0, 0))
+    block, header_check = frame.blocks[0], frame.header()[-8:]
+    first_cell = dataclasses.replace(block, n=1 << 16)
+    block.check_error = int.from_bytes(block.check(header_check, 0), "little") ^ int.from_bytes(
+        first_cell.check(header_check, 0), "little")
+    return frame
+
+
+def bad_sparse(make, runs=0.1):
+    """R44, R45, R52: make(rng) gives errors of a piece, in a block of one cell or in a run."""
+    def made(rng):
+        if rng.random() >= runs:
+            return sparse_delta(rng, **make(rng))
+        run = rng.randint(2, 3)
+        dtype, wrong = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2]), rng.randrange(run)
+        n = (run << 16) - rng.choice((0, 9, 30000, 65000))
+        base = large_base(rng, dtype, 1, n)
+        return delta_frame(rng, dtype, 1, base, [sparse_block(rng, dtype, 1, base, 0, n, 16, wrong, **make(rng))], 16)
+    return made
+
+
+def changed_places(change):
+    """change(rng, places, k, n) changes places, and says whether it could."""
+    def make(rng):
+        def spoil(places, k, n):
+            places = list(places)
+            if not change(rng, places, k, n):
+                raise Impossible("places that cannot be spoiled so")
+            return places
+        return {"places": spoil}
+    return make
+
+
+def neighbours(rng, places, k):
+    """The number of the first of two places with the same upper bits; None if there are none."""
+    near = [i for i in range(len(places) - 1) if places[i] >> k == places[i + 1] >> k]
+    return rng.choice(near) if near else None
+
+
+def equal_places(rng, places, k, n):
+    i = neighbours(rng, places, k)
+    if i is not None:
+        places[i + 1] = places[i]
+    return i is not None
+
+
+def descending_places(rng, places, k, n):
+    i = neighbours(rng, places, k)
+    if i is not None:
+        places[i], places[i + 1] = places[i + 1], places[i]
+    return i is not None
+
+
+def place_behind(rng, places, k, n):
+    """A place that is not below n, but has no larger upper bits than others."""
+    last = (n - 1 >> k) + 1 << k
+    if n < last:
+        places[-1] = rng.choice((n, last - 1, rng.randrange(n, last)))
+    return n < last
+
+
+def one_more(rng, upper):
+    zeros = [i for i, one in enumerate(upper) if not one]
+    if not zeros:
+        raise Impossible("ones alone")
+    i = rng.choice(zeros)
+    return upper[:i] + [1] + upper[i + 1:]
+
+
+def one_fewer(rng, upper):
+    i = rng.choice([i for i, one in enumerate(upper) if one])
+    return upper[:i] + [0] + upper[i + 1:]
+
+
+def dirty_filling(rng, m):
+    if m == 0:
+        raise Impossible("no bits to fill up")
+    filling = [rng.randrange(2) for _ in range(m)]
+    filling[rng.randrange(m)] = 1
+    return filling
+
+
+def piece_byte(place, value):
+    """Another value of a byte of a piece, and no other bits for it."""
+    return lambda rng: {"piece": lambda piece: piece[:place] + bytes([value(rng)]) + piece[place + 1:]}
+
+
+def word_of_ones(rng):
+    return {"b": lambda b, bits: bits,
+            "numbers": lambda numbers, bits: [(1 << bits) - 1 if i == len(numbers) // 2 else number for i, number in enumerate(numbers)]}
+
+
+def cut_piece(rng):
+    return {"body": lambda body: body[:rng.choice((len(body) - 1, rng.randint(4 + PIECE_HEAD + 1, len(body))))]}
+
+
+def cut_run(rng):
+    """R52: a run of which a piece is not there, or the head of one has been cut."""
+    dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    n = rng.randint(1, 2) << 16
+    n += rng.choice((100, 30000))
+    base = large_base(rng, dtype, 1, n)
+    first = sparse_block(rng, dtype, 1, base, 0, 1 << 16, 16)
+    block = sparse_block(rng, dtype, 1, base, 0, n, 16)
+    block.body = block.body[:4] + first.body[4:] + rng.randbytes(rng.choice((0, 1, 8, PIECE_HEAD - 1)))
+    return delta_frame(rng, dtype, 1, base, [block], 16)
 
 
 def bad_base_info(change):
@@ -2826,7 +3120,7 @@ def invalid_recipes():
             lambda rng: spoiled(valid_empty(rng), behind=b"PNS\xB5")],
         8: spoil_header("header_check", 1, 1 << 63, nonzero) + [
             lambda rng: flip_bit(rng, small_frame(rng).write(), 16, 24)],
-        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check), delta_check],
+        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check), delta_check, sparse_check],
         10: [lambda rng: spoiled(with_footer(rng), footer_check=nonzero(rng)),
              lambda rng: spoiled(small_frame(rng, 2, 1), footer_check=1 << rng.randrange(64))],
         37: [lambda rng: spoiled(with_footer(rng), end_magic=b"PNS\xB4"),
@@ -2840,9 +3134,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(8, 9, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED) + [
-            without_base, delta_of_form(8), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, 8, 255)] + [
+        15: bad_form(9, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            without_base, delta_of_form(9), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, 9, 255)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -2850,11 +3144,13 @@ def invalid_recipes():
              sized(SPLIT, lambda w: 0), sized(SPLIT, lambda w: 64 * w + 1), sized(BYTES, lambda w: 0),
              sized(BYTES, lambda w: 64 * w + 1)] + [delta_sized(form, change) for form, change in (
                  (SAME, lambda n, w: 8 + 1), (SAME, lambda n, w: 4), (SAME, lambda n, w: 12), (SAME, lambda n, w: 0), (CLASSED, lambda n, w: 0),
-                 (CLASSED, lambda n, w: n * w + 3), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))] + [
+                 (CLASSED, lambda n, w: n * w + 3), (SPARSE, lambda n, w: 24), (SPARSE, lambda n, w: 0),
+                 (SPARSE, lambda n, w: n * w + 1), (STORED, lambda n, w: n * w + 16), (CONST, lambda n, w: w))] + [
                  lossy_sized(form, size) for form in (SCALED, QUANTIZED) for size in (lambda all: 0, lambda all: all + 1)],
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 32) - 1)), 1), bad_run(2),
              bad_run(lambda rng: 1 << 31), same_run(1), same_run(1 << 19), const_run_of_delta(2),
-             const_run_of_delta(0)],
+             const_run_of_delta(0), bad_sparse_run(lambda rng: 0), bad_sparse_run(lambda rng: 2),
+             bad_sparse_run(lambda rng: rng.choice((33, 256, 65536, 1 << 31))), long_sparse_run, sparse_run_beyond],
         18: [short_split, short_descriptor, short_split],
         19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
              symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)],
@@ -2905,8 +3201,13 @@ def invalid_recipes():
             index_error(lambda rng, index: index + bytes(4)), index_error(lambda rng, index: index[:-1]),
             index_error(None, gap=bytes(4)), index_error(None, gap=b"\x00")],
         40: [index_error(swap_heads), other_run_in_index, index_error(lambda rng, index: flip_bit(rng, index)),
-             index_error(lambda rng, index: bytes(len(index))), other_same_in_index],
-        41: [index_without_last, index_with_short_run, empty_index, index_without_last],
+             index_error(lambda rng, index: bytes(len(index))), other_same_in_index,
+             other_sparse_in_index(lambda rng, head, run: head + index_word(
+                 rng.choice((0, run - 1, run + 1, 32, 33, rng.getrandbits(32) | 64)))),
+             other_sparse_in_index(lambda rng, head, run: flip_bit(rng, head) + index_word(run))],
+        41: [index_without_last, index_with_short_run, empty_index, index_without_last,
+             other_sparse_in_index(lambda rng, head, run: head, True),
+             other_sparse_in_index(lambda rng, head, run: head + index_word(rng.randint(1, run - 1)), True)],
         42: [bad_base_info(change) for change in (
             lambda rng, info: info[:9], lambda rng, info: info + b"\x00", lambda rng, info: b"", lambda rng, info: info[:2],
             lambda rng, info: bytes([rng.choice((0, 3, 4, 255))]) + info[1:],
@@ -2915,8 +3216,9 @@ def invalid_recipes():
             second_base, cast_to(F32), cast_to(5), cast_to(F64)] + [bad_base_flags(flags) for flags in (0, 1, 2)] + [
             bad_base_log2(log2) for log2 in (6, 15)],
         43: [no_base, other_base_dtype, other_base_count],
-        44: [changed_base, wrong_base_hash, wrong_same_hash, changed_base],
-        45: [wrong_elements_hash] * 3,
+        44: [changed_base, wrong_base_hash, wrong_same_hash, changed_base,
+             bad_sparse(lambda rng: {"hashes": (nonzero(rng), 0)}, 0.5)],
+        45: [wrong_elements_hash] * 3 + [bad_sparse(lambda rng: {"hashes": (0, rng.choice((1, 1 << 63, nonzero(rng))))}, 0.5)],
         46: [bad_classes(change) for change in (no_classes, many_classes, integer_classes, border_0, equal_borders,
                                                 descending_borders, cut_borders)],
         47: [bad_words(change) for change in (
@@ -2956,6 +3258,18 @@ def invalid_recipes():
              bad_clustered(us=change_cluster_u(lambda count: 1 + (1 << 31)))],
         51: [other_field("numbers", 64), other_field("exact", 64), other_field("sum_relative", 64), other_field("sum_squares", 62),
              other_field("largest", 62), other_field("largest_relative", 32)],
+        52: [bad_sparse(make) for make in (
+            lambda rng: {"m": lambda m, n: 0}, lambda rng: {"m": lambda m, n: n // 16 + 1},
+            lambda rng: {"m": lambda m, n: rng.randint(n // 16 + 1, n // 8 + 1)}, piece_byte(17, lambda rng: 255),
+            lambda rng: {"k": lambda k: rng.choice((21, 22, 31, 32, 64, 255))},
+            piece_byte(18, lambda rng: rng.choice((21, 64, 255))),
+            lambda rng: {"b": lambda b, bits: rng.choice((bits + 1, bits + 8, 65))}, word_of_ones,
+            piece_byte(19, lambda rng: rng.choice((65, 128, 255))),
+            changed_places(equal_places), changed_places(descending_places), changed_places(place_behind),
+            changed_places(place_behind), lambda rng: {"upper": lambda upper: one_more(rng, upper)},
+            lambda rng: {"upper": lambda upper: one_fewer(rng, upper)},
+            lambda rng: {"filling": lambda m: dirty_filling(rng, m)},
+            lambda rng: {"behind": rng.choice((b"\x00", rng.randbytes(rng.randint(1, 9))))}, cut_piece)] + [cut_run],
     }
 
 
@@ -3209,7 +3523,7 @@ class Writer:
             assert (decoded.elements, decoded.dtype, decoded.size) == (elements, frame.dtype, len(data)), stem
             self.put(stem + ".frame", data)
             self.put_base(stem, frame)
-            if len(elements) > 1 << 20:
+            if len(elements) > 1 << 22:
                 self.put(stem + ".large", b"%d" % frame.count)
             else:
                 self.put(stem + ".elements", elements)
