@@ -2577,7 +2577,7 @@ def word_of_ones(rng):
 
 
 def cut_piece(rng):
-    return {"body": lambda body: body[:rng.choice((len(body) - 1, rng.randint(4 + PIECE_HEAD + 1, len(body))))]}
+    return {"body": lambda body: body[:rng.choice((len(body) - 1, rng.randint(4 + PIECE_HEAD, len(body) - 1)))]}
 
 
 def cut_run(rng):
