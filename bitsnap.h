@@ -948,6 +948,9 @@ typedef struct bsn_node {
     uint8_t merged;         /* 1: it is merged with one before it */
 } bsn_node;
 
+/* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
+enum { BSN_CHAIN_ROWS = 1, BSN_CHAIN_TWIGS = 2 };
+
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
 typedef struct bsn_fork {
     uint8_t *list[4];
@@ -1058,8 +1061,8 @@ struct bitsnap_kernels {
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
      * where the table does not have it for this node and field, and nothing is done; null: it never has. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
-    /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns 0 where the
-     * machine does not have it; null: it never has. */
+    /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
+     * (BSN_CHAIN_..) the machine has; null: none. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
     void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
@@ -3149,9 +3152,9 @@ enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
 
 /* How many nodes behind this one a table that can merges with it: two, where three in a row have a leaf and the next one, each;
  * or the first lists, but not the last one, where these are nodes of two leaves. */
-static unsigned bsn_chain_length(const bsn_node *node, unsigned behind)
+static unsigned bsn_chain_length(const bsn_node *node, unsigned behind, int chains)
 {
-    if (behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE) return 2;
+    if ((chains & BSN_CHAIN_ROWS) && behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE) return 2;
     if ((node->bits != 2 && node->bits != 3) || (node->lists != 2 && node->lists != 3) || !behind) return 0;
     if (node[1].follows != BSN_FOLLOWS_FIRST) return 0;
     return node->lists == 3 && behind >= 2 && node[2].follows == BSN_FOLLOWS_SECOND ? 2 : 1;
@@ -3161,11 +3164,12 @@ static unsigned bsn_chain_length(const bsn_node *node, unsigned behind)
  * last; else two for each slot. */
 static void bsn_chain_nodes(const bsn_reader *r, unsigned from)
 {
+    const int chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
     unsigned i, j, chained;
-    if (!r->kernels->chain || !r->kernels->chain(NULL, 0, 0, NULL)) return;
+    if (!chains) return;
     for (i = from; i < r->nodes; i += 1 + chained) {
         bsn_node *node = &r->lists->node[i];
-        chained = bsn_chain_length(node, r->nodes - 1 - i);
+        chained = bsn_chain_length(node, r->nodes - 1 - i, chains);
         node->chained = (uint8_t)chained;
         if (chained && node->bits == 1) {
             node->list[0] = node[2].list[0];
@@ -8528,7 +8532,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     uint64_t list_hash = 0;
     bsn_layout y;
     bsn_reader r;
-    size_t i, j;
+    size_t i, j, m;
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
@@ -8547,11 +8551,13 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
-    finish.node = r.raw || !r.lists->node[0].bits || r.lists->node[0].chained ? NULL : &r.lists->node[0];
+    finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
-    for (i = 0; i < d->n; i += chunk) {
-        const size_t m = bsn_min(chunk, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
+    for (i = 0; i < d->n; i += m) {
+        uint8_t *out;
+        m = bsn_min(chunk, d->n - i);
+        if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
+        out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
         if (c->large && w->next) bsn_prefetch(d->end + i * ahead, m * ahead);
         for (k = 0; k < y.planes && k < top; k++) {
@@ -8563,7 +8569,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                              y.varying[k], m);
             }
         }
-        if (c->kernels->finish && finish.node && out && m == chunk && i + m < d->n) {
+        if (c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n) { /* hashes end with the last bytes */
             uint8_t *to = out;
             finish.stream = bsn_sink_streams(d->sink, i, m);
             if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;

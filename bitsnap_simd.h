@@ -1386,7 +1386,7 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 }
 
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
-BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
+BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
 {
     const uint8_t *p = plane + (*used >> 3);
     const unsigned shift = *used & 7, c = bsn_x86_ones(set);
@@ -1411,8 +1411,8 @@ static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, 
     BSN_UNROLL
     for (j = 0; j < 2; j++) used[j] = node[1 + j].stride;
     for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        const uint64_t a = bsn_load64(plane), b = bsn_avx2_deposit(node[1].planes, &used[0], a);
-        const uint64_t c = bsn_avx2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
+        const uint64_t a = bsn_load64(plane), b = bsn_bmi2_deposit(node[1].planes, &used[0], a);
+        const uint64_t c = bsn_bmi2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
         __m256i y[2];
         BSN_UNROLL
         for (half = 0; half < 2; half++) {
@@ -1457,7 +1457,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size
         BSN_UNROLL
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
         BSN_UNROLL
-        for (j = 0; j < twigs; j++) twig |= bsn_avx2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
+        for (j = 0; j < twigs; j++) twig |= bsn_bmi2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
         BSN_UNROLL
         for (half = 0; half < 2; half++) {
             __m256i s[4], x;
@@ -1488,7 +1488,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size
 
 static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
+    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_ROWS | BSN_CHAIN_TWIGS : 0;
 #define BSN_TWIGS(k, lists, twigs) \
     case 16 * k + 4 * lists + twigs: bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs); break;
     switch (16 * node->bits + 4 * node->lists + node->chained) {
@@ -3049,14 +3049,16 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
     return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64((long long)UINT64_C(0x8040201008040201)), x, 0);
 }
 
-/* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_order(unsigned varying)
+/* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b; byte 7 to that of bit
+ * `sign`. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_order(unsigned varying, unsigned sign)
 {
-    uint8_t from[64];
-    unsigned b, i, j = 0;
-    for (i = 0; i < 64; i++) from[i] = 0;
-    for (b = 0; b < 8; b++)
-        for (i = 0; i < 8 && varying >> b & 1; i++) from[j++] = (uint8_t)(8 * i + b);
+    uint64_t from[8];
+    unsigned j;
+    for (j = 0; j < 8; j++, varying &= varying - 1) {
+        const unsigned b = varying ? _tzcnt_u32(varying) : 0;
+        from[j] = UINT64_C(0x3830282018100800) + BSN_ONES * (b == sign ? 7 : b);
+    }
     return _mm512_loadu_si512(from);
 }
 
@@ -3071,40 +3073,39 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_take64(__m512i x, __m512i order)
 static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
     const unsigned size = 8u * bsn_ones_in[varying];
-    const __m512i order = bsn_avx512_bits_order(varying);
+    const __m512i order = bsn_avx512_bits_order(varying, 7);
     for (; groups; groups--, bytes += 64, bits += size)
         bsn_avx512_store_some(bits, bsn_avx512_bits_take64(_mm512_loadu_si512(bytes), order), size);
 }
 
-/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b. Where the bytes come from, and
- * which do. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, uint64_t *some)
+/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b; of bit `sign`, to bit 7. Where the
+ * bytes come from; 0x80 and more: nowhere. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, unsigned sign)
 {
-    uint8_t from[64];
-    unsigned b, i, j = 0;
-    *some = 0;
-    for (i = 0; i < 64; i++) from[i] = 0;
-    for (b = 0; b < 8; b++) {
-        for (i = 0; i < 8 && varying >> b & 1; i++) {
-            from[8 * i + 7 - b] = (uint8_t)j++;
-            *some |= UINT64_C(1) << (8 * i + 7 - b);
-        }
+    const __m512i eighth = _mm512_set_epi64(7 * BSN_ONES, 6 * BSN_ONES, 5 * BSN_ONES, 4 * BSN_ONES, 3 * BSN_ONES, 2 * BSN_ONES,
+                                            BSN_ONES, 0);
+    uint64_t from = 0x80 * BSN_ONES, next = 0;
+    for (; varying; varying &= varying - 1, next += 8) {
+        const unsigned b = _tzcnt_u32(varying);
+        from ^= (next ^ 0x80) << (56 - 8 * (b == sign ? 7 : b));
     }
-    return _mm512_loadu_si512(from);
+    return _mm512_add_epi8(_mm512_set1_epi64((long long)from), eighth);
 }
 
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(const uint8_t *bits, unsigned size, __m512i order, uint64_t some)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(__m512i bits, __m512i order, uint64_t nowhere)
 {
-    return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(some, order, bsn_avx512_load_some(bits, size)));
+    return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(~nowhere, order, bits));
 }
 
 static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
 {
     const unsigned size = 8u * bsn_ones_in[varying];
-    uint64_t some;
-    const __m512i order = bsn_avx512_bytes_order(varying, &some);
-    for (; groups; groups--, bytes += 64, bits += size)
-        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), bsn_avx512_bits_put64(bits, size, order, some)));
+    const __m512i order = bsn_avx512_bytes_order(varying, 7);
+    const uint64_t nowhere = _mm512_movepi8_mask(order);
+    for (; groups; groups--, bytes += 64, bits += size) {
+        const __m512i x = bsn_avx512_bits_put64(bsn_avx512_load_some(bits, size), order, nowhere);
+        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), x));
+    }
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -3198,10 +3199,12 @@ static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, 
 BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
                                                   unsigned kind)
 {
-    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const unsigned top = width - 1, shift = 7 - t->field->symbol_bits % 8; /* of the symbol below the sign, which comes before it */
     const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
-    const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying) : _mm512_setzero_si512();
-    const __m512i symbol = _mm512_set1_epi8((char)(0xFF >> shift));
+    const uint64_t live = (UINT64_C(1) << size) - 1; /* a symbol has a bit at least */
+    const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying, shift) : _mm512_setzero_si512();
+    const __m512i symbol = _mm512_set1_epi8((char)(0x7F >> shift));
+    const __m128i down = _mm_cvtsi32_si128((int)shift);
     const __m512i first = _mm512_set1_epi8((char)t->base), only64 = _mm512_set1_epi8((char)0xC0);
     uint8_t *plane[8], *bits = t->bits;
     __m512i a[8], bit[2], ones[2], twos[2], fours[2];
@@ -3225,11 +3228,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 __m512i v[8];
                 BSN_UNROLL
                 for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
-                bsn_avx512_split64(t->field, v, width, kind);
                 if (kind == BSN_FIELD_INSIDE) {
-                    bsn_avx512_store_some(bits, bsn_avx512_bits_take64(v[top], order), size);
+                    bsn_avx512_transpose(v, width);
+                    _mm512_mask_storeu_epi8(bits, live, bsn_avx512_bits_take64(v[top], order));
                     bits += size;
-                    v[top] = _mm512_and_si512(_mm512_srl_epi16(v[top], _mm_cvtsi32_si128((int)shift)), symbol);
+                    v[top] = _mm512_and_si512(_mm512_srl_epi16(v[top], down), symbol);
+                } else {
+                    bsn_avx512_split64(t->field, v, width, kind);
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
@@ -3318,74 +3323,120 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* 64 elements of a node, whose planes have the words w. Leaves by blends or, from 8 slots on, by a shuffle; lists are
- * expanded into that, one after the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(const __m512i leaf[5], const uint64_t w[4], const uint8_t *list[4],
-                                                 unsigned k, unsigned lists)
+/* The next bits of a plane from bit `*bit` of memory on, as bsn_bmi2_deposit has them: one register instead of two. Addresses
+ * have at most 57 bits, and a sign. */
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_deposit(uint64_t *bit, uint64_t set)
 {
-    const unsigned slots = 1u << k, leaves = slots - lists;
+    const uint8_t *p = (const uint8_t *)(intptr_t)((int64_t)*bit >> 3);
+    const unsigned c = bsn_x86_ones(set);
+    uint64_t x = bsn_load64(p) >> (*bit & 7);
+    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - (*bit & 7));
+    *bit += c;
+    return _pdep_u64(x, set);
+}
+
+/* A node while it is merged; where others are chained to it, see bsn_avx2_merge_row and bsn_avx2_merge_twigs. */
+typedef struct bsn_avx512_merging {
+    __m512i leaf[5]; /* the first four leaves, each in all places; and all 16 in each 16 bytes */
+    const uint8_t *plane, *list[4];
+    size_t stride;
+    uint64_t bit[2];
+} bsn_avx512_merging;
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const bsn_node *node, size_t first, unsigned lists,
+                                                  unsigned chained)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) m->leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
+    m->leaf[4] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
+    m->plane = node->planes + first / 8;
+    m->stride = node->stride;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) m->list[j] = node->list[j];
+    BSN_UNROLL
+    for (j = 0; j < chained; j++) m->bit[j] = (uint64_t)(uintptr_t)node[1 + j].planes * 8 + node[1 + j].stride;
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_end(const bsn_avx512_merging *m, bsn_node *node, unsigned lists, unsigned chained)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = m->list[j];
+    BSN_UNROLL
+    for (j = 0; j < chained; j++) node[1 + j].stride = (size_t)(m->bit[j] - (uint64_t)(uintptr_t)node[1 + j].planes * 8);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **list, uint64_t m)
+{
+    __m512i y = _mm512_loadu_si512(*list);
+    BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
+    *list += bsn_x86_ones(m);
+    return _mm512_mask_expand_epi8(x, m, y);
+}
+
+/* The next 64 elements of a node. Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after
+ * the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned k, unsigned lists, unsigned chained)
+{
+    const unsigned slots = (1u << k) << (chained != 0), leaves = (1u << k) - lists;
+    const __m512i *leaf = m->leaf;
+    uint64_t w[4] = { 0, 0, 0, 0 }, twig = 0;
     __m512i x;
     unsigned j;
-    if (leaves <= 1) {
-        x = leaf[0]; /* without a leaf every place is a list's */
-    } else if (k == 1) {
-        x = _mm512_mask_blend_epi8(w[0], leaf[0], leaf[1]);
-    } else if (k == 2) {
-        x = _mm512_mask_blend_epi8(w[1], leaf[0], leaf[1]);
-        if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf[2]);
-        if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf[2], leaf[3]));
-    } else {
+    BSN_UNROLL
+    for (j = 0; j < k; j++) w[j] = bsn_load64(m->plane + j * m->stride);
+    m->plane += 8;
+    BSN_UNROLL
+    for (j = 0; j < chained; j++) twig |= bsn_avx512_deposit(&m->bit[j], bsn_list_mask(k, lists, j, w));
+    if (chained || k > 2) {
         x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
         BSN_UNROLL
         for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
+        if (chained) x = _mm512_mask_add_epi8(x, twig, x, _mm512_set1_epi8(1));
         x = _mm512_shuffle_epi8(leaf[4], x);
+    } else if (leaves <= 1) {
+        x = leaf[0]; /* without a leaf every place is a list's */
+    } else if (k == 1) {
+        x = _mm512_mask_blend_epi8(w[0], leaf[0], leaf[1]);
+    } else {
+        x = _mm512_mask_blend_epi8(w[1], leaf[0], leaf[1]);
+        if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf[2]);
+        if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf[2], leaf[3]));
     }
     BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_list_mask(k, lists, j, w);
-        __m512i y = _mm512_loadu_si512(list[j]);
-        BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
-        x = _mm512_mask_expand_epi8(x, m, y);
-        list[j] += bsn_x86_ones(m);
-    }
+    for (j = chained; j < lists; j++) x = bsn_avx512_merge_list(x, &m->list[j], bsn_list_mask(k, lists, j, w));
     return x;
 }
 
-/* the first four leaves, each in all places; and all 16 in each 16 bytes */
-BSN_INLINE BSN_AVX512 void bsn_avx512_leaves(__m512i leaf[5], const bsn_node *node)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
-    leaf[4] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
-}
-
 BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                                 unsigned lists)
+                                                 unsigned lists, unsigned chained)
 {
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = node->stride;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    __m512i leaf[5];
+    bsn_avx512_merging m;
     size_t i;
-    unsigned j;
-    bsn_avx512_leaves(leaf, node);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = node->list[j];
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        _mm512_storeu_si512(out, bsn_avx512_merge64(leaf, w, list, k, lists));
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) node->list[j] = list[j];
+    bsn_avx512_merge_begin(&m, node, first, lists, chained);
+    for (i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, bsn_avx512_merge64(&m, k, lists, chained));
+    bsn_avx512_merge_end(&m, node, lists, chained);
 }
 
 static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists)
+#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists, 0)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
+}
+
+static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_TWIGS : 0;
+#define BSN_TWIGS(k, lists, twigs) \
+    case 16 * k + 4 * lists + twigs: bsn_avx512_merge_node(node, first, n, out, k, lists, twigs); break;
+    switch (16 * node->bits + 4 * node->lists + node->chained) {
+        BSN_TWIG_NODES
+    default: break;
+    }
+#undef BSN_TWIGS
+    return 1;
 }
 
 static const uint8_t bsn_avx512_places[64] = {
@@ -3397,55 +3448,57 @@ static const uint8_t bsn_avx512_places[64] = {
  * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
  * what comes; of the first and the last one the part that is the caller's is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
-                                                  unsigned k, unsigned lists, unsigned width, unsigned kind)
+                                                  unsigned k, unsigned lists, unsigned chained, unsigned width, unsigned kind)
 {
-    bsn_node *node = t->node;
-    const unsigned top = width - 1, size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
-    const __m128i shift = _mm_cvtsi32_si128((int)(8 - t->field->symbol_bits));
+    const unsigned top = width - 1, e = t->field->symbol_bits, sign = 7 - e % 8;
+    const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
+    const uint64_t live = (UINT64_C(1) << size) - 1; /* a symbol has a bit at least */
+    const __m128i up = _mm_cvtsi32_si128((int)sign);
     const unsigned before = (uintptr_t)elements & 63;
-    uint64_t some = 0;
-    const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, &some) : _mm512_setzero_si512();
-    const __m512i value = _mm512_set1_epi8((char)(kind == BSN_FIELD_INSIDE ? t->value : 0));
+    const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, sign) : _mm512_setzero_si512();
+    const uint64_t nowhere = _mm512_movepi8_mask(put);
+    const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
+    int stream = t->stream;
     const uint8_t *begin = elements;
     uint8_t *line = elements - before;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, *raw[8];
-    const uint8_t *bits = t->bits;
-    const size_t stride = node->stride;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    __m512i leaf[5], a[8], held = _mm512_setzero_si512();
+    const uint8_t *raw[8], *bits = t->bits;
+    bsn_avx512_merging node;
+    __m512i a[8], held = _mm512_setzero_si512();
+    int hashed[8];
     size_t i, s;
     unsigned j;
-    bsn_avx512_leaves(leaf, node);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = node->list[j];
+    bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
+    BSN_OPAQUE("+m", stream);
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
+        hashed[j] = t->state[j] != NULL;
         a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
     }
     for (i = 0; i < n; i += 1024) {
-        for (s = 0; s < 16; s++, plane += 8, elements += 64 * width) {
+        for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
-            BSN_UNROLL
-            for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-            v[top] = bsn_avx512_merge64(leaf, w, list, k, lists);
+            v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
-                if (t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+                if (hashed[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
             }
             if (kind == BSN_FIELD_INSIDE) { /* symbols are below 2^e: nothing crosses into the next byte */
-                v[top] = _mm512_ternarylogic_epi64(_mm512_sll_epi16(v[top], shift), value,
-                                                   bsn_avx512_bits_put64(bits, size, put, some), 0xFE);
+                v[top] = _mm512_ternarylogic_epi64(
+                    _mm512_sll_epi16(v[top], up), value,
+                    bsn_avx512_bits_put64(_mm512_maskz_loadu_epi8(live, bits), put, nowhere), 0xFE);
                 bits += size;
+                bsn_avx512_transpose(v, width);
+            } else {
+                bsn_avx512_join64(t->field, v, width, kind);
             }
-            bsn_avx512_join64(t->field, v, width, kind);
             BSN_UNROLL
             for (j = 0; j < width; j++) {
                 __m512i x = v[j];
-                if (!t->stream) {
+                if (BSN_LIKELY(!stream)) {
                     _mm512_storeu_si512(elements + 64 * j, x);
                     continue;
                 }
@@ -3460,10 +3513,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (j = 0; j < top; j++)
             if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
     }
-    if (t->stream && before)
+    if (stream && before)
         _mm512_mask_storeu_epi8(line, (UINT64_C(1) << before) - 1, _mm512_permutex2var_epi8(held, order, held));
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) node->list[j] = list[j];
+    bsn_avx512_merge_end(&node, t->node, lists, chained);
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
@@ -3472,11 +3524,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
 BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned width, unsigned kind)
 {
-    switch (8 * t->node->bits + t->node->lists) { /* the roots that there are of floats */
-#define BSN_CASE(k, lists)                                                                            \
-    case 8 * k + lists: bsn_avx512_finish_node(t, elements, first, n, k, lists, width, kind); return 1;
-        BSN_CASE(1, 1) BSN_CASE(1, 2) BSN_CASE(2, 1) BSN_CASE(2, 2) BSN_CASE(2, 3) BSN_CASE(2, 4) BSN_CASE(3, 3)
-#undef BSN_CASE
+    switch (32 * t->node->bits + 4 * t->node->lists + t->node->chained) { /* the roots that there are of floats */
+#define BSN_TWIGS(k, lists, chained)                                                                  \
+    case 32 * k + 4 * lists + chained: bsn_avx512_finish_node(t, elements, first, n, k, lists, chained, width, kind); return 1;
+        BSN_TWIGS(1, 1, 0) BSN_TWIGS(1, 2, 0) BSN_TWIGS(2, 1, 0) BSN_TWIGS(2, 2, 0) BSN_TWIGS(2, 3, 0) BSN_TWIGS(2, 4, 0)
+        BSN_TWIGS(3, 3, 0) BSN_TWIG_NODES
+#undef BSN_TWIGS
     default: return 0;
     }
 }
@@ -4686,7 +4739,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_fork,
     bsn_avx512_node_counts,
     bsn_avx512_finish,
-    NULL,
+    bsn_avx512_chain,
     bsn_avx512_window16,
     bsn_avx512_start,
     bsn_avx512_deal,

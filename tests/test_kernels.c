@@ -607,7 +607,7 @@ static void chain_case(size_t n)
     uint8_t *out, *list;
     bsn_node start[3], a[3];
     unsigned j;
-    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
+    if (!kernels->chain || !(kernels->chain(NULL, 0, 0, NULL) & BSN_CHAIN_ROWS)) return;
     memset(start, 0, sizeof start);
     for (j = 0; j < 3; j++) {
         static const uint8_t kinds[8] = { RANDOM, RANDOM, DENSE, SPARSE, DENSE, RUNS, ZEROS, ONES };
@@ -661,7 +661,7 @@ static void twig_case(unsigned k, unsigned lists, unsigned twigs, size_t n)
     uint8_t *planes, *out, *list[4] = { NULL, NULL, NULL, NULL };
     bsn_node start[3], a[3];
     unsigned j, way, leaves = (1u << k) - lists;
-    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
+    if (!kernels->chain || !(kernels->chain(NULL, 0, 0, NULL) & BSN_CHAIN_TWIGS)) return;
     planes = random_planes(k, n, stride, 1);
     list_sizes(counts, planes, stride, k, lists, n);
     memset(start, 0, sizeof start);
