@@ -957,6 +957,7 @@ typedef struct bsn_fork {
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
+    uint8_t symbol_bits; /* deal: of the symbols */
     uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
     size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
 } bsn_fork;
@@ -4045,6 +4046,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
+    fork.symbol_bits = item->bits;
     fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;

@@ -3598,6 +3598,7 @@ BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_deal_node(bsn_fork *fork, const uint8_
     const __m512i lost = _mm512_set1_epi8((char)escape);
     uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
     const size_t stride = fork->stride;
+    const int narrow = fork->symbol_bits <= 6;
     uint64_t w[4] = { 0, 0, 0, 0 };
     __m512i c[4];
     unsigned j;
@@ -3606,7 +3607,8 @@ BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_deal_node(bsn_fork *fork, const uint8_
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = fork->list[j];
     for (; n; n -= 64, symbols += 64, plane += 8) {
-        const __m512i x = _mm512_loadu_si512(symbols), y = bsn_avx512_look_up(c, x);
+        const __m512i x = _mm512_loadu_si512(symbols);
+        const __m512i y = narrow ? _mm512_permutexvar_epi8(x, c[0]) : bsn_avx512_look_up(c, x);
         if (escape < 256) {
             const uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
             const __m512i z = bsn_avx512_compress(1, m, x);
