@@ -1524,9 +1524,12 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8],
 {
     unsigned i;
     BSN_UNROLL
-    for (i = 0; i < 8; i++, m >>= 8) {
+    for (i = 0; i < 8; i += 2, m >>= 16) {
+        BSN_OPAQUE("+Q", m); /* two bytes of a register have names; compilers would begin with all of m again */
         BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
         p += bsn_x86_ones(m & 0xFF);
+        BSN_STORE64(p, _mm_shuffle_epi8(z[i + 1], BSN_LOAD128(bsn_picks + (m >> 8 & 0xFF))));
+        p += bsn_x86_ones(m >> 8 & 0xFF);
     }
     return p;
 }
