@@ -1261,29 +1261,32 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const 
     const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70), next = _mm256_set1_epi8(-16);
     const __m256i all = _mm256_set1_epi8((char)others), lost = _mm256_set1_epi8((char)escape);
     size_t i;
-    unsigned j, count;
-    for (i = 0; i < n; i += 32) {
-        __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i), first), y = all;
-        for (j = 0; j < blocks; j++) {
-            const __m256i codes = _mm256_broadcastsi128_si256(BSN_LOAD128(table + 16 * j));
-            y = _mm256_xor_si256(y, _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
-            index = _mm256_add_epi8(index, next);
+    unsigned j, half, count;
+    for (i = 0; i < n; i += 64) {
+        __m256i y[2];
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i + 32 * half), first);
+            y[half] = all;
+            for (j = 0; j < blocks; j++) {
+                const __m256i codes = _mm256_broadcastsi128_si256(BSN_LOAD128(table + 16 * j));
+                y[half] = _mm256_xor_si256(y[half], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
+                index = _mm256_add_epi8(index, next);
+            }
         }
-        if (escape < 256) { /* two, whether they are there or not; seldom more */
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, lost));
-            if (n - i < 32) m &= (UINT32_C(1) << (n - i)) - 1;
+        if (escape < 256) { /* three, whether they are there or not; seldom more */
+            const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y[0], lost));
+            uint64_t m = low | (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y[1], lost)) << 32;
+            if (BSN_UNLIKELY(n - i < 64)) m &= (UINT64_C(1) << (n - i)) - 1;
             count = bsn_x86_ones(m);
-            escapes[0] = list[i + (_tzcnt_u32(m) & 31)];
-            m &= m - 1;
-            escapes[1] = list[i + (_tzcnt_u32(m) & 31)];
-            if (BSN_UNLIKELY(count > 2))
-                for (j = 2; j < count; j++) {
-                    m &= m - 1;
-                    escapes[j] = list[i + _tzcnt_u32(m)];
-                }
+            BSN_UNROLL
+            for (j = 0; j < 3; j++, m &= m - 1) escapes[j] = list[i + _tzcnt_u64(m)];
+            if (BSN_UNLIKELY(count > 3))
+                for (; j < count; j++, m &= m - 1) escapes[j] = list[i + _tzcnt_u64(m)];
             escapes += count;
         }
-        BSN_STORE256(list + i, y);
+        BSN_STORE256(list + i, y[0]);
+        BSN_STORE256(list + i + 32, y[1]);
     }
     return escapes;
 }
