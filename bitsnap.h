@@ -3155,7 +3155,8 @@ enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
  * or the first lists, but not the last one, where these are nodes of two leaves. */
 static unsigned bsn_chain_length(const bsn_node *node, unsigned behind, int chains)
 {
-    if ((chains & BSN_CHAIN_ROWS) && behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE) return 2;
+    if (behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE && (chains & BSN_CHAIN_ROWS))
+        return 2;
     if ((node->bits != 2 && node->bits != 3) || (node->lists != 2 && node->lists != 3) || !behind) return 0;
     if (node[1].follows != BSN_FOLLOWS_FIRST) return 0;
     return node->lists == 3 && behind >= 2 && node[2].follows == BSN_FOLLOWS_SECOND ? 2 : 1;

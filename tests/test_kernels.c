@@ -847,8 +847,9 @@ static void counts_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
 }
 
-/* the last step at once against its parts; `checked` says which planes are hashed */
-static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n, unsigned checked)
+/* the last step at once against its parts, the first lists being nodes of two leaves that are chained; `checked` says which planes
+ * are hashed */
+static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned twigs, size_t n, unsigned checked)
 {
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
@@ -857,7 +858,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
-    bsn_node a, b;
+    bsn_node a, b[3], start[3];
     bsn_finish t;
     size_t counts[4], i;
     unsigned j;
@@ -874,10 +875,32 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
         fill(list[j], counts[j], RANDOM);
         for (i = 0; i < counts[j]; i++) list[j][i] = (uint8_t)(list[j][i] >> (8 - e));
     }
+    memset(b, 0, sizeof b);
+    for (j = 0; j < twigs; j++) {
+        const size_t bytes = (counts[j] + 7) / 8;
+        uint8_t *p = at_end(11 + j, bytes, 64);
+        fill(p, bytes + 64, RANDOM);
+        b[1 + j].planes = p;
+        b[1 + j].bits = 1;
+        b[1 + j].leaf[0] = (uint8_t)test_below((size_t)1 << e);
+        b[1 + j].leaf[1] = (uint8_t)test_below((size_t)1 << e);
+        scalar->node_merge(&b[1 + j], 0, counts[j], list[j]);
+    }
     scalar->node_merge(&a, 0, first, spare[0]);
-    b = a;
+    b[0] = a;
+    if (twigs) {
+        memset(b[0].leaf, 0, sizeof b[0].leaf);
+        for (j = 0; j < (1u << k) - lists; j++) b[0].leaf[2 * j] = a.leaf[j];
+        for (j = 0; j < twigs; j++) {
+            memcpy(b[0].leaf + 2 * ((1u << k) - lists + j), b[1 + j].leaf, 2);
+            b[1 + j].stride = (size_t)(a.list[j] - list[j]);
+            b[0].list[j] = NULL;
+        }
+        b[0].chained = (uint8_t)twigs;
+    }
+    memcpy(start, b, sizeof b);
     memset(&t, 0, sizeof t);
-    t.node = &b;
+    t.node = b;
     t.field = f;
     t.varying = varying;
     t.value = value;
@@ -903,7 +926,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     }
     mark(out, m * width, 0);
     if (!kernels->finish(&t, out, first, m)) {
-        CHECK(!memcmp(&a, &b, sizeof a), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
+        CHECK(!memcmp(start, b, sizeof b), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
         return;
     }
     bsn_streamed();
@@ -915,7 +938,11 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     scalar->join(f, spare[0], read, m / 64);
     CHECK(!memcmp(out, spare[0], m * width), "%s: finish, width %u, e %u, node %u, %u, %zu of %zu", kernels->name, width, e, k, lists, m, n);
     CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: finish hashes, width %u, e %u", kernels->name, width, e);
-    for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
+    for (j = 0; j < lists; j++) {
+        if (j < twigs)
+            CHECK(b[1 + j].stride == (size_t)(a.list[j] - list[j]), "%s: finish, %u, %u: twig %u", kernels->name, k, lists, j);
+        else CHECK(b[0].list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
+    }
 }
 
 static void finish(void)
@@ -928,7 +955,9 @@ static void finish(void)
         for (j = 0; j < 18; j++) {
             for (r = 0; r < 24; r++) {
                 bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
-                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 1024 * (1 + r % 5), (unsigned)test_below(8));
+                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 0, 1024 * (1 + r % 5), (unsigned)test_below(8));
+                if (kernels->chain && j < 6) /* as in fork_twigs_case */
+                    finish_case(&f, 2 + j / 3, j % 3 ? 3 : 2, j % 3 == 2 ? 2 : 1, 1024 * (1 + r % 5), (unsigned)test_below(8));
             }
         }
     }
