@@ -2254,17 +2254,46 @@ BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
     return m;
 }
 
-static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+/* bit b of 64 bytes */
+BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
 {
-    size_t i, j;
+    uint64_t w = 0;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 64; j += BSN_WIDE) w |= (uint64_t)bsn_wide_top_bits(bsn_wide_get(bytes + j) << (7 - b)) << j;
+    return w;
+}
+
+/* `varying` is a constant where this is inlined */
+BSN_INLINE void bsn_take_planes(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
     unsigned b;
-    for (i = 0; i < groups; i++, bytes += 64) {
+    for (; groups; groups--, bytes += 64) {
+        BSN_UNROLL
         for (b = 0; b < 8; b++) {
             if (!BSN_BIT(varying, b)) continue;
-            for (j = 0; j < 8; j++) bits[j] = (uint8_t)bsn_gather_bit(bsn_load64(bytes + 8 * j), b);
+            bsn_store64(bits, bsn_take_bits(bytes, b));
             bits += 8;
         }
     }
+}
+
+static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    switch (varying) {
+    case 3: bsn_take_planes(bits, bytes, 3, groups); break;
+    case 7: bsn_take_planes(bits, bytes, 7, groups); break;
+    default: bsn_take_planes(bits, bytes, varying, groups); break;
+    }
+}
+
+static void bsn_scalar_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying,
+                                size_t groups)
+{
+    size_t i;
+    bsn_scalar_bits_take(bits, bytes, varying, groups);
+    for (i = 0; i < 64 * groups; i += BSN_WIDE)
+        bsn_wide_store(symbols + i, (bsn_wide_load(bytes + i) >> shift) & (BSN_ONES * (0xFFu >> shift)));
 }
 
 /* `count` bits vary, which is a constant where this is inlined */
@@ -2302,6 +2331,36 @@ static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned va
     case 7: bsn_put_planes(bytes, bits, bit, 7, groups); break;
     default: bsn_put_planes(bytes, bits, bit, 8, groups); break;
     }
+}
+
+/* the same, of bytes that are symbols, shifted up, and a constant */
+BSN_INLINE void bsn_top_planes(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                               size_t groups, unsigned count)
+{
+    size_t j;
+    unsigned b;
+    for (; groups; groups--, bytes += 64, symbols += 64, bits += 8 * count) {
+        BSN_UNROLL
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            bsn_wide x = bsn_wide_get(symbols + j) << shift | BSN_ONES * value;
+            BSN_UNROLL
+            for (b = 0; b < count; b++) {
+                const uint8_t *p = bits + 8 * b + j / 8;
+                x |= bsn_wide_look_up(bsn_spread, p[0] | (uint64_t)p[BSN_WIDE / 8 - 1] << 8) & (BSN_ONES << b);
+            }
+            bsn_wide_put(bytes + j, x);
+        }
+    }
+}
+
+/* the two or three lowest bits */
+static int bsn_scalar_top_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                              unsigned varying, size_t groups)
+{
+    if (varying == 3) bsn_top_planes(bytes, symbols, shift, value, bits, groups, 2);
+    else if (varying == 7) bsn_top_planes(bytes, symbols, shift, value, bits, groups, 3);
+    else return 0;
+    return 1;
 }
 
 /* n bytes; the partial group goes through a padded copy */
@@ -3029,6 +3088,49 @@ static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n,
     else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
     for (list += most, n -= most; n; n--) h[*list++]++;
 }
+
+#if BSN_WIDE_LANES == 2
+typedef uint8_t bsn_bytes __attribute__((vector_size(16)));
+
+/* FF for each byte that is one of these */
+BSN_INLINE bsn_bytes bsn_bytes_equal(bsn_bytes x, bsn_bytes y) { return (bsn_bytes)(x == y); }
+
+/* Compares with eight symbols at a time: their counts fit bytes for 255 words, and are added up by halves. */
+static void bsn_scalar_window(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    const size_t whole = n & ~(size_t)15;
+    size_t i, j, end;
+    unsigned half, s;
+    for (i = 0; i < whole; i = end) {
+        end = bsn_min(whole, i + 255 * 16);
+        for (half = 0; half < 16; half += 8) {
+            bsn_bytes count[8], symbol[8];
+            BSN_UNROLL
+            for (s = 0; s < 8; s++) {
+                symbol[s] = (bsn_bytes)bsn_wide_all((base + half + s) * BSN_ONES);
+                count[s] = symbol[s] ^ symbol[s];
+            }
+            for (j = i; j < end; j += 16) {
+                const bsn_bytes x = (bsn_bytes)bsn_wide_load(list + j);
+                BSN_UNROLL
+                for (s = 0; s < 8; s++) count[s] -= bsn_bytes_equal(x, symbol[s]);
+            }
+            BSN_UNROLL
+            for (s = 0; s < 8; s++) {
+                bsn_wide x = (bsn_wide)count[s];
+                x = (x & BSN_EVEN) + ((x >> 8) & BSN_EVEN);
+                x += x >> 32;
+                x += x >> 16;
+                h[half + s] += (uint32_t)((x[0] & 0xFFFF) + (x[1] & 0xFFFF));
+            }
+        }
+    }
+    for (; i < n; i++)
+        if (list[i] - base < 16) h[list[i] - base]++;
+}
+#else
+#define bsn_scalar_window NULL
+#endif
 
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
 {
@@ -11389,11 +11491,11 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_counts,
     NULL,
     NULL,
+    bsn_scalar_window,
     NULL,
     NULL,
-    NULL,
-    NULL,
-    NULL,
+    bsn_scalar_top_take,
+    bsn_scalar_top_put,
     NULL,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
