@@ -765,6 +765,13 @@ BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 #endif
 }
 
+#if BSN_WIDE_LANES == 2
+typedef uint8_t bsn_bytes __attribute__((vector_size(16)));
+
+/* FF where two bytes are equal, else 0 */
+BSN_INLINE bsn_bytes bsn_bytes_equal(bsn_bytes x, bsn_bytes y) { return (bsn_bytes)(x == y); }
+#endif
+
 BSN_INLINE unsigned bsn_popcount(uint64_t x)
 {
     x -= (x >> 1) & UINT64_C(0x5555555555555555);
@@ -960,6 +967,7 @@ typedef struct bsn_fork {
     uint8_t symbol_bits; /* deal: of the symbols */
     uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
     size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
+    uint8_t leaf[12]; /* of symbols: those of the leaf slots, then two for each list but the last one */
 } bsn_fork;
 
 /* How the bits of an element stand in the planes, see PLANES. */
@@ -1082,6 +1090,9 @@ struct bitsnap_kernels {
                    size_t groups);
     /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
     int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
+    /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf and no
+     * twig's leaf go to the last list. bsn_by_leaves says which nodes; null: none. */
+    void (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
@@ -2975,6 +2986,83 @@ static void bsn_scalar_node_merge(bsn_node *node, size_t first, size_t n, uint8_
     }
 }
 
+#if BSN_WIDE_LANES == 2
+/* The planes of 64 symbols by comparing them with leaves: bits are 0 where a slot says so, and the last slot, which has all others, is
+ * all ones. Behind these planes, where k planes have not taken that place, is one more: the symbols that are the second leaf of a twig. */
+BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const bsn_bytes leaf[12], unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, first = slots - lists;
+    unsigned i, j, q;
+    BSN_UNROLL
+    for (q = 0; q <= k; q++) w[q] = 0;
+    BSN_UNROLL
+    for (i = 0; i < 64; i += 16) {
+        const bsn_bytes x = (bsn_bytes)bsn_wide_get(symbols + i);
+        bsn_bytes zero[3], second = x ^ x;
+        BSN_UNROLL
+        for (q = 0; q < k; q++) zero[q] = x ^ x;
+        BSN_UNROLL
+        for (j = 0; j < slots - (lists > 0); j++) {
+            bsn_bytes here = bsn_bytes_equal(x, leaf[j < first ? j : 2 * j - first]);
+            if (j >= first) {
+                const bsn_bytes there = bsn_bytes_equal(x, leaf[2 * j - first + 1]);
+                here |= there;
+                second |= there;
+            }
+            BSN_UNROLL
+            for (q = 0; q < k; q++)
+                if (!(j >> (k - 1 - q) & 1)) zero[q] |= here;
+        }
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] |= (uint64_t)bsn_wide_top_bits((bsn_wide)zero[q]) << i;
+        if (lists > 1) w[k] |= (uint64_t)bsn_wide_top_bits((bsn_wide)second) << i;
+    }
+    BSN_UNROLL
+    for (q = 0; q < k; q++) w[q] = ~w[q];
+}
+
+/* The same of symbols, which stay as they are. The last group is filled up with the first leaf, whose bits are 0. */
+BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k;
+    uint8_t last[64];
+    bsn_bytes leaf[12];
+    size_t i, end = first + n;
+    unsigned j;
+    for (j = 0; j + 2 * (lists > 0) < slots + lists; j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+    for (i = first; i < end; i += 64, symbols += 64) {
+        const size_t m = bsn_min(64, end - i);
+        uint64_t w[5] = { 0, 0, 0, 0, 0 };
+        if (BSN_UNLIKELY(m < 64)) {
+            memset(last, fork->leaf[0], sizeof last);
+            memcpy(last, symbols, m);
+            symbols = last;
+        }
+        bsn_leaves_planes(w, symbols, leaf, k, lists);
+        for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(m));
+        for (j = 0; j < lists; j++)
+            fork->list[j] += bsn_scalar_pick(fork->list[j], symbols, bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]), 0);
+    }
+}
+
+static void bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+{
+    switch (8 * fork->bits + fork->lists) {
+    case 8: bsn_scalar_fork_leaves(fork, symbols, first, n, 1, 0); break;
+    case 9: bsn_scalar_fork_leaves(fork, symbols, first, n, 1, 1); break;
+    case 17: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 1); break;
+    case 18: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 2); break;
+    case 19: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 3); break;
+    case 25: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 1); break;
+    case 26: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 2); break;
+    case 27: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 3); break;
+    default: break;
+    }
+}
+#else
+#define bsn_scalar_leaves_fork NULL
+#endif
+
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
     switch (8 * fork->bits + fork->lists) {
@@ -3090,11 +3178,6 @@ static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n,
 }
 
 #if BSN_WIDE_LANES == 2
-typedef uint8_t bsn_bytes __attribute__((vector_size(16)));
-
-/* FF for each byte that is one of these */
-BSN_INLINE bsn_bytes bsn_bytes_equal(bsn_bytes x, bsn_bytes y) { return (bsn_bytes)(x == y); }
-
 /* Compares with eight symbols at a time: their counts fit bytes for 255 words, and are added up by halves. */
 static void bsn_scalar_window(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
@@ -3165,7 +3248,7 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 #define BSN_STACK 96       /* 3 more for each of the 8 levels of two trees, 3 for each of 7 splits */
 #define BSN_TOP 0xFFFF     /* parent of the outermost list */
 
-enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_RAW, BSN_ITEM_SPLIT };
+enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_RAW, BSN_ITEM_SPLIT, BSN_ITEM_SYMBOLS };
 
 /* A piece of a list that waits on the stack to be coded. */
 typedef struct bsn_item {
@@ -3192,7 +3275,7 @@ typedef struct bsn_lists { /* scratch of both directions */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
     unsigned mask_above;     /* that of the symbols above this one, */
     uint32_t mask_ones;      /* which are so many */
-    uint8_t length[257], inner[257];
+    uint8_t length[257], inner[257]; /* when a tree is written, inner has the codes, less the bits that symbols have done */
     bsn_package package;
     uint32_t tables[8 * 256];
 } bsn_lists;
@@ -4121,28 +4204,69 @@ static unsigned bsn_twigs(const bsn_writer *w, bsn_tree *t, const bsn_step *step
     return twigs;
 }
 
-BSN_INLINE void bsn_run_fork(const bitsnap_kernels *kernels, bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+/* Is each list of a node but the last one a node of two leaves? Then comparing with few symbols tells where a symbol goes. */
+static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path, uint8_t leaf[12])
 {
-    if (fork->twigs) kernels->twigs_fork(fork, codes, first, n);
-    else kernels->node_fork(fork, codes, first, n);
+    const uint16_t next = t->next;
+    unsigned j, fits = 1;
+    if (!w->kernels->leaves_fork || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
+    if (step->bits > 1 && !step->lists) return 0;
+    memcpy(leaf, t->symbol + step->place, step->leaves);
+    leaf += step->leaves;
+    for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
+        const bsn_step child = bsn_tree_step(t, path);
+        fits = child.bits == 1 && child.lists == 0;
+        memcpy(leaf, t->symbol + child.place, 2);
+    }
+    t->next = next;
+    return (int)fits;
 }
 
-/* Writes a node and puts its lists on the stack, the first on top. A tree's root has symbols, which `code` maps
- * to codes on the way (those without a code are set aside); further down it is null. */
-static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item, const uint8_t *code)
+/* All of a node's elements: symbols by leaves or, where there is a table of codes, by these. */
+static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols, int leaves)
+{
+    const bitsnap_kernels *kernels = w->kernels;
+    const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+    uint8_t *list = item->data, *code = w->lists->inner;
+    const size_t n = item->count;
+    size_t i, m;
+    for (i = 0; i < n; i += m) {
+        const int deal = symbols && !leaves && item->path == 0 && kernels->deal;
+        m = symbols ? bsn_min(deal ? 1024 : BSN_CHUNK, n - i) : n;
+        if (symbols && item->path == 0)
+            bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * (deal ? 1 : BSN_CHUNK / 1024));
+        if (deal && m >= 64) {
+            m &= ~(size_t)63;
+            t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
+        } else if (leaves) {
+            kernels->leaves_fork(fork, list + i, i, m);
+        } else {
+            if (symbols) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
+            if (fork->twigs) kernels->twigs_fork(fork, list + i, i, m);
+            else kernels->node_fork(fork, list + i, i, m);
+        }
+    }
+}
+
+/* Writes a node and puts its lists on the stack, the first on top. What comes from a tree's root has symbols, until they are mapped
+ * to codes on the way, and those without a code are set aside. */
+static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
     bsn_tree *t = &w->lists->tree[item->level];
     const bsn_step step = bsn_tree_step(t, item->path);
     const size_t n = item->count, stride = bsn_mask_bytes(n), room = n + 64;
-    uint8_t *scratch = item->scratch, *list = item->data;
+    const int symbols = item->type == BSN_ITEM_SYMBOLS;
+    uint8_t *scratch = item->scratch, *list = item->data, *escapes = NULL;
     bsn_item like = *item;
     bsn_fork fork;
-    size_t i, m, count[4] = { 0, 0, 0, 0 };
+    size_t count[4] = { 0, 0, 0, 0 };
     unsigned j;
+    int leaves;
     like.path = (uint8_t)(item->path + step.bits);
     if (!bsn_room(w, step.bits * stride)) return top;
-    if (code && t->escape_kind) {
-        t->escapes = scratch;
+    leaves = symbols && bsn_by_leaves(w, t, &step, like.path, fork.leaf);
+    if (symbols && !leaves && t->escape_kind) {
+        escapes = t->escapes = scratch;
         scratch += room;
     }
     fork.planes = w->at;
@@ -4154,25 +4278,16 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
-    if (code) {
-        uint8_t *escapes = t->escapes;
-        memset(list + n, 0, 64); /* kernels map whole words */
-        const unsigned escape = t->escape_kind ? t->escape_code : 256u;
-        const int deal = w->kernels->deal != NULL;
-        for (i = 0; i < n; i += m) {
-            m = bsn_min(deal ? 1024 : BSN_CHUNK, n - i);
-            bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * (deal ? 1 : BSN_CHUNK / 1024));
-            if (deal && m >= 64) {
-                m &= ~(size_t)63;
-                escapes = w->kernels->deal(&fork, list + i, i, m, code, escape, escapes);
-            } else {
-                escapes = w->kernels->map(list + i, m, code, escape, escapes);
-                bsn_run_fork(w->kernels, &fork, list + i, i, m);
-            }
-        }
-        if (t->escape_kind) like.scratch = escapes + 64;
-    } else {
-        bsn_run_fork(w->kernels, &fork, list, 0, n);
+    if (symbols && !leaves) memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
+    bsn_fork_all(w, t, item, &fork, symbols, leaves);
+    if (escapes) {
+        like.scratch = t->escapes + 64;
+        t->escapes = escapes;
+    }
+    if (leaves && step.lists) {
+        uint8_t *code = w->lists->inner;
+        t->escape_code = (uint8_t)(t->escape_code << step.bits);
+        for (j = 0; j < 256; j++) code[j] = (uint8_t)(code[j] << step.bits);
     }
     for (j = 0; j < fork.twigs; j++) { /* what the stream has next */
         const size_t size = bsn_mask_bytes(fork.used[j]);
@@ -4199,7 +4314,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         } else {
             list -= count[j];
             top->data = list;
-            top->type = BSN_ITEM_NODE;
+            top->type = leaves ? BSN_ITEM_SYMBOLS : BSN_ITEM_NODE;
         }
     }
     return top;
@@ -4217,7 +4332,7 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
 {
     bsn_tree *t = &w->lists->tree[item->level];
     bsn_item like = *item;
-    uint8_t table[160], code[256];
+    uint8_t table[160], *code = w->lists->inner;
     size_t size = 1;
     unsigned i, at = 0;
     table[0] = (uint8_t)kind;
@@ -4234,14 +4349,15 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (t->escape_kind) {
         for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
         t->escape_code = (uint8_t)at;
-        memset(code, (int)at, sizeof code);
+        memset(code, (int)at, 256);
     }
     for (i = at = 0; i < t->codes; i++) {
         if (i != t->escape) code[t->symbol[i]] = (uint8_t)at;
         at += 256u >> t->length_at[i];
     }
     like.path = 0;
-    return bsn_write_node(w, top, &like, code);
+    like.type = BSN_ITEM_SYMBOLS;
+    return bsn_write_node(w, top, &like);
 }
 
 static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *item)
@@ -4298,7 +4414,7 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
     bsn_item item;
     while (top > w->lists->stack && !w->full) {
         item = *--top;
-        if (item.type == BSN_ITEM_NODE) top = bsn_write_node(w, top, &item, NULL);
+        if (item.type == BSN_ITEM_NODE || item.type == BSN_ITEM_SYMBOLS) top = bsn_write_node(w, top, &item);
         else if (item.count == 0) continue;
         else if (item.type == BSN_ITEM_RAW) bsn_write_raw(w, &item);
         else top = bsn_write_list(w, top, &item);
@@ -11497,6 +11613,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_top_take,
     bsn_scalar_top_put,
     NULL,
+    bsn_scalar_leaves_fork,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
