@@ -727,6 +727,18 @@ BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
 #endif
 }
 
+/* 8 bytes each of two words, the first one for lane 0 */
+BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high)
+{
+#if BSN_WIDE_LANES == 2
+    const bsn_wide both = { low, high };
+    return both;
+#else
+    (void)high;
+    return low;
+#endif
+}
+
 /* b where m is set, else a: without xor, as what is not chosen may never have been written */
 BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
 
@@ -1090,9 +1102,10 @@ struct bitsnap_kernels {
                    size_t groups);
     /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
     int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
-    /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf and no
-     * twig's leaf go to the last list. bsn_by_leaves says which nodes; null: none. */
+    /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf
+     * and no twig's leaf go to the last list. bsn_by_leaves says which nodes; null: none. */
     void (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
+    int leaves_twigs; /* does it write lists but the last one as twigs? */
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
@@ -2987,8 +3000,8 @@ static void bsn_scalar_node_merge(bsn_node *node, size_t first, size_t n, uint8_
 }
 
 #if BSN_WIDE_LANES == 2
-/* The planes of 64 symbols by comparing them with leaves: bits are 0 where a slot says so, and the last slot, which has all others, is
- * all ones. Behind these planes, where k planes have not taken that place, is one more: the symbols that are the second leaf of a twig. */
+/* The planes of 64 symbols by comparing them with leaves: bits are 0 where a slot says so, and the last slot, which has all
+ * others, is all ones. Behind these planes is one more: the symbols that are the second leaf of a twig. */
 BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const bsn_bytes leaf[12], unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k, first = slots - lists;
@@ -3029,7 +3042,7 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     bsn_bytes leaf[12];
     size_t i, end = first + n;
     unsigned j;
-    for (j = 0; j + 2 * (lists > 0) < slots + lists; j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+    for (j = 0; j < slots + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
     for (i = first; i < end; i += 64, symbols += 64) {
         const size_t m = bsn_min(64, end - i);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
@@ -3041,7 +3054,8 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
         bsn_leaves_planes(w, symbols, leaf, k, lists);
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(m));
         for (j = 0; j < lists; j++)
-            fork->list[j] += bsn_scalar_pick(fork->list[j], symbols, bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]), 0);
+            fork->list[j] += bsn_scalar_pick(fork->list[j], symbols,
+                    bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]), 0);
     }
 }
 
@@ -4274,7 +4288,12 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
     fork.symbol_bits = item->bits;
-    fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
+    fork.twigs = 0;
+    if (leaves && w->kernels->leaves_twigs) { /* the walk goes through these */
+        for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
+    } else if (!leaves) {
+        fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
+    }
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
@@ -11614,6 +11633,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_top_put,
     NULL,
     bsn_scalar_leaves_fork,
+    0,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,

@@ -479,6 +479,92 @@ static BSN_BMI2 void bsn_bmi2_node_merge(bsn_node *node, size_t first, size_t n,
 #undef BSN_CALL
 }
 
+/* The planes choose among the values of the slots. */
+BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide v[8], const uint64_t w[4], unsigned k)
+{
+    unsigned q, j;
+    BSN_UNROLL
+    for (q = k; q-- > 0;) {
+        const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
+        BSN_UNROLL
+        for (j = 0; j < 1u << q; j++) v[j] = bsn_wide_select(m, v[2 * j], v[2 * j + 1]);
+    }
+    return v[0];
+}
+
+#define BSN_TWIG_NODES \
+    BSN_TWIGS(2, 2, 1) BSN_TWIGS(2, 3, 1) BSN_TWIGS(2, 3, 2) BSN_TWIGS(3, 2, 1) BSN_TWIGS(3, 3, 1) BSN_TWIGS(3, 3, 2)
+
+/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
+BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
+{
+    const uint8_t *p = plane + (*used >> 3);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set);
+    uint64_t x = bsn_load64(p) >> shift;
+    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
+    *used += c;
+    return _pdep_u64(x, set);
+}
+
+/* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements. */
+BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_twigs(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists,
+                                              unsigned twigs)
+{
+    const unsigned slots = 1u << k, from = slots - lists;
+    const uint8_t *p = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
+    const size_t stride = node->stride;
+    bsn_wide leaf[16];
+    size_t used[2] = { 0, 0 }, i;
+    unsigned j, q;
+    for (j = 0; j < 2 * (from + twigs); j++) leaf[j] = bsn_wide_all(node->leaf[j] * BSN_ONES);
+    for (j = 0; j < twigs; j++) used[j] = node[1 + j].stride;
+    for (j = twigs; j < lists; j++) list[j] = node->list[j];
+    for (i = 0; i < n; i += 64, p += 8, out += 64) {
+        uint64_t w[4] = { 0, 0, 0, 0 }, m[4] = { 0, 0, 0, 0 }, twig = 0;
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] = bsn_load64(p + q * stride);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) m[j] = bsn_list_mask(k, lists, j, w);
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) twig |= bsn_bmi2_deposit(node[1 + j].planes, &used[j], m[j]);
+        for (q = 0; q < 64; q += BSN_WIDE) {
+            const bsn_wide bit = bsn_wide_look_up(bsn_spread, twig);
+            bsn_wide v[8];
+            BSN_UNROLL
+            for (j = 0; j < from; j++) v[j] = leaf[2 * j];
+            BSN_UNROLL
+            for (j = 0; j < twigs; j++) v[from + j] = bsn_wide_select(bit, leaf[2 * (from + j)], leaf[2 * (from + j) + 1]);
+            BSN_UNROLL
+            for (j = twigs; j < lists; j++) {
+                const uint64_t low = _pdep_u64(bsn_load64(list[j]), bsn_spread[m[j] & 255]);
+                const uint8_t *next = list[j] + bsn_x86_ones(m[j] & 255);
+                v[from + j] = bsn_wide_of(low, BSN_WIDE_LANES == 2 ? _pdep_u64(bsn_load64(next), bsn_spread[m[j] >> 8 & 255]) : 0);
+                list[j] += bsn_x86_ones(m[j] & (BSN_WIDE_LANES == 2 ? 0xFFFF : 0xFF));
+            }
+            bsn_wide_put(out + q, bsn_wide_choose(v, w, k));
+            twig >>= BSN_WIDE;
+            BSN_NEXT_BITS(w);
+            BSN_NEXT_BITS(m);
+        }
+    }
+    for (j = 0; j < twigs; j++) node[1 + j].stride = used[j];
+    for (j = twigs; j < lists; j++) node->list[j] = list[j];
+}
+
+static BSN_BMI2 int bsn_bmi2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+#define BSN_TWIGS(k, lists, twigs) \
+    case 16 * k + 4 * lists + twigs: bsn_bmi2_merge_twigs(node, first, n, out, k, lists, twigs); break;
+    if (n) {
+        switch (16 * node->bits + 4 * node->lists + node->chained) {
+            BSN_TWIG_NODES
+        default: break;
+        }
+    }
+#undef BSN_TWIGS
+    return BSN_CHAIN_TWIGS;
+}
+
 BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
                                          unsigned k, unsigned lists)
 {
@@ -516,6 +602,83 @@ static BSN_BMI2 void bsn_bmi2_node_fork(bsn_fork *fork, const uint8_t *codes, si
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
 }
+
+#if BSN_WIDE_LANES == 2
+/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
+BSN_INLINE BSN_BMI2 void bsn_bmi2_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
+{
+    const uint64_t x = _pext_u64(plane, set);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set), n = shift + c;
+    const uint64_t word = *byte | x << shift;
+    bsn_store64(*p, word);
+    (*p)[8] = (uint8_t)(x >> 1 >> (63 - shift));
+    *p += n >> 3;
+    *byte = n < 64 ? word >> (n & 56) : x >> 1 >> (63 - shift);
+    *used += c;
+}
+
+/* Symbols, by leaves: as bsn_scalar_fork_leaves, but that twigs are written at once. */
+BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t n, uint8_t *plane, unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, twigs = lists ? lists - 1 : 0;
+    const size_t stride = fork->stride;
+    uint8_t *list[4] = { NULL, NULL, NULL, NULL }, last[64];
+    uint64_t byte[2] = { 0, 0 };
+    size_t used[2] = { 0, 0 };
+    bsn_bytes leaf[12];
+    unsigned j, i;
+    for (j = 0; j < slots + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    for (j = 0; j < twigs; j++) {
+        used[j] = fork->used[j];
+        if (used[j] & 7) byte[j] = *list[j];
+    }
+    for (; n; symbols += 64, plane += 8) {
+        const size_t m = bsn_min(64, n);
+        uint64_t w[5] = { 0, 0, 0, 0, 0 };
+        if (BSN_UNLIKELY(m < 64)) {
+            memset(last, fork->leaf[0], sizeof last);
+            memcpy(last, symbols, m);
+            symbols = last;
+        }
+        bsn_leaves_planes(w, symbols, leaf, k, lists);
+        for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(m));
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) bsn_bmi2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
+        if (lists) {
+            uint64_t set = bsn_list_mask(k, lists, lists - 1, w);
+            uint8_t *p = list[lists - 1];
+            BSN_UNROLL
+            for (i = 0; i < 64; i += 8, set >>= 8) {
+                bsn_store64(p, bsn_bmi2_compress(bsn_load64(symbols + i), set & 255));
+                p += bsn_x86_ones(set & 255);
+            }
+            list[lists - 1] = p;
+        }
+        n -= m;
+    }
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
+}
+
+static BSN_BMI2 void bsn_bmi2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+{
+    uint8_t *plane = fork->planes + first / 8;
+    switch (8 * fork->bits + fork->lists) {
+    case 8: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 1, 0); break;
+    case 9: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 1, 1); break;
+    case 17: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 1); break;
+    case 18: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 2); break;
+    case 19: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 3); break;
+    case 25: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 1); break;
+    case 26: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 2); break;
+    case 27: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 3); break;
+    default: break;
+    }
+}
+#else
+#define bsn_bmi2_leaves_fork NULL
+#endif
 
 BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
 {
@@ -566,14 +729,15 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_fork,
     bsn_bmi2_node_counts,
     NULL,
-    NULL,
+    bsn_bmi2_chain,
     bsn_scalar_window,
     NULL,
     NULL,
     bsn_scalar_top_take,
     bsn_scalar_top_put,
     NULL,
-    bsn_scalar_leaves_fork,
+    bsn_bmi2_leaves_fork,
+    1,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
@@ -1389,17 +1553,6 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 #undef BSN_CALL
 }
 
-/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
-BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
-{
-    const uint8_t *p = plane + (*used >> 3);
-    const unsigned shift = *used & 7, c = bsn_x86_ones(set);
-    uint64_t x = bsn_load64(p) >> shift;
-    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
-    *used += c;
-    return _pdep_u64(x, set);
-}
-
 /* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
  * node of four slots. */
 static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, uint8_t *out)
@@ -1434,9 +1587,6 @@ static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, 
     for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
     node->list[0] = list;
 }
-
-#define BSN_TWIG_NODES \
-    BSN_TWIGS(2, 2, 1) BSN_TWIGS(2, 3, 1) BSN_TWIGS(2, 3, 2) BSN_TWIGS(3, 2, 1) BSN_TWIGS(3, 3, 1) BSN_TWIGS(3, 3, 2)
 
 /* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements, each to
  * those of its own slot, so that together they are one plane more, and leaves. */
@@ -2679,6 +2829,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_top_put,
     bsn_avx2_twigs_fork,
     NULL,
+    0,
     bsn_avx2_mask_above,
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
@@ -4757,6 +4908,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     NULL,
     NULL,
     NULL,
+    0,
     bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
@@ -5488,6 +5640,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     NULL,
+    0,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,

@@ -803,6 +803,77 @@ static void fork_twigs_case(unsigned k, unsigned lists, unsigned twigs, size_t n
     }
 }
 
+/* Symbols go where their leaf says: planes hold the slot, lists the symbols or, of twigs, which leaf it is. */
+static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
+{
+    const unsigned slots = 1u << k, known = slots + lists - (lists ? 2 : 0);
+    const size_t stride = (n + 7) / 8;
+    uint8_t *symbols = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0), *list[4], *expected = spare[0], slot[256], leaf[256];
+    size_t count[4], room[4], i, m;
+    unsigned j, pieces;
+    bsn_fork a;
+    if (!kernels->leaves_fork) return;
+    memset(&a, 0, sizeof a);
+    a.stride = stride;
+    a.bits = (uint8_t)k;
+    a.lists = (uint8_t)lists;
+    a.planes = planes;
+    memset(slot, (int)(slots - 1), sizeof slot);
+    memset(leaf, 0, sizeof leaf);
+    for (j = 0; j < known; j++) {
+        do a.leaf[j] = (uint8_t)test_random();
+        while (memchr(a.leaf, a.leaf[j], j));
+        slot[a.leaf[j]] = (uint8_t)(j < slots - lists ? j : slots - lists + (j - (slots - lists)) / 2);
+        leaf[a.leaf[j]] = (uint8_t)(j >= slots - lists && (j - (slots - lists)) % 2);
+    }
+    fill(symbols, n + SLACK, RANDOM);
+    for (i = 0; i < n; i++)
+        if (!lists || (kind && symbols[i] % (kind + 1))) symbols[i] = a.leaf[test_below(known)];
+    memset(expected, 0, k * stride);
+    memset(count, 0, sizeof count);
+    for (j = 0; j < lists; j++) memset(spare[2 + j], 0, n + 1);
+    for (i = 0; i < n; i++) {
+        const unsigned at = slot[symbols[i]];
+        for (j = 0; j < k; j++) expected[j * stride + i / 8] = (uint8_t)(expected[j * stride + i / 8] | (at >> (k - 1 - j) & 1) << i % 8);
+        if (at + lists < slots) continue;
+        j = at + lists - slots;
+        if (j + 1 < lists && kernels->leaves_twigs)
+            spare[2 + j][count[j] / 8] = (uint8_t)(spare[2 + j][count[j] / 8] | leaf[symbols[i]] << count[j] % 8);
+        else
+            spare[2 + j][count[j]] = symbols[i];
+        count[j]++;
+    }
+    for (j = 0; j < 4; j++) room[j] = j + 1 < lists && kernels->leaves_twigs ? (count[j] + 7) / 8 : count[j];
+    for (pieces = 0; pieces < 2; pieces++) {
+        memset(planes, 0x33, k * stride);
+        mark(planes, k * stride, 0);
+        a.twigs = (uint8_t)(lists && kernels->leaves_twigs ? lists - 1 : 0);
+        a.used[0] = a.used[1] = 0;
+        for (j = 0; j < 4; j++) a.list[j] = list[j] = at_end(2 + j, room[j], SLACK);
+        for (i = 0; i < n; i += m) {
+            m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
+            kernels->leaves_fork(&a, symbols + i, i, m);
+        }
+        CHECK(!memcmp(planes, expected, k * stride), "%s: leaves %u, %u of %zu: planes", kernels->name, k, lists, n);
+        CHECK(marked(planes, k * stride, 0), "%s: leaves write too far", kernels->name);
+        for (j = 0; j < lists; j++) {
+            const size_t size = j < a.twigs ? a.used[j] : (size_t)(a.list[j] - list[j]);
+            CHECK(size == count[j], "%s: leaves %u, %u of %zu: size of list %u", kernels->name, k, lists, n, j);
+            CHECK(!memcmp(list[j], spare[2 + j], room[j]), "%s: leaves %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
+        }
+    }
+}
+
+static void leaves_fork(void)
+{
+    static const uint8_t kinds[8][2] = { { 1, 0 }, { 1, 1 }, { 2, 1 }, { 2, 2 }, { 2, 3 }, { 3, 1 }, { 3, 2 }, { 3, 3 } };
+    size_t i;
+    unsigned j, kind;
+    for (i = 0; i < LENGTHS; i++)
+        for (j = 0; j < 8; j++)
+            for (kind = 0; kind < 12; kind += 3) leaves_case(kinds[j][0], kinds[j][1], length_at(i), kind);
+}
+
 /* planes that are longer than their range: what lies behind is not touched */
 static void fork_range_case(unsigned k, unsigned lists)
 {
@@ -1635,11 +1706,12 @@ static void tables(void)
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
     static void name##_lists(void) { histogram(); window(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); deal(); node_counts(); start(); finish(); }                \
+    static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_split(); }
 
+static void scalar_lists(void) { window(); leaves_fork(); top_take_and_put(); }
 CLASSES(scalar)
 CASES(bmi2)
 CASES(avx2)
@@ -1659,6 +1731,7 @@ int main(void)
     RUN(tables);
     kernels = scalar; /* against the rule */
     RUN(scalar_classes);
+    RUN(scalar_lists);
     TABLE(bmi2)
     TABLE(avx2)
     TABLE(avx512)
