@@ -8071,6 +8071,10 @@ BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
     return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
 }
 
+/* Base and result are hashed in turn, so many bytes at a time: processors follow both, and ask for what comes next themselves.
+ * With longer pieces, or where the program asks, it takes longer. */
+#define BSN_PAGE 4096u
+
 /* One chunk in so many elements is counted for choosing them: at level fast one of eight. */
 BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 {
@@ -8180,12 +8184,18 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
 {
     bsn_census *x = bsn_census_place(w, c);
     uint8_t *words = bsn_list_of(w, c, n, 0), borders[BSN_CLASSES] = { 0 };
+    const size_t step = bsn_census_step(c, n);
     const uint8_t *p;
     size_t i, waiting = 0;
     bsn_census_begin(x, c->dtype);
-    for (i = 0; i < n; i += bsn_census_step(c, n)) {
+    for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         (void)bsn_chunk_words(w, c, ids, words, elements, i, m, &p);
+        if (c->large && i + step < n) { /* a processor does not see so long a stride */
+            const size_t next = i + step, some = bsn_min(BSN_CHUNK, n - next);
+            bsn_prefetch(elements + next * c->width, some * c->width);
+            bsn_prefetch(ids->cell + next * bsn_dtypes[c->base_dtype].width, some * bsn_dtypes[c->base_dtype].width);
+        }
         waiting = bsn_census_chunk(w, c, words, p, m, waiting);
     }
     c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
@@ -8259,6 +8269,7 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
                           int hash, uint64_t *any, bsn_changes *changes)
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const size_t step = BSN_PAGE / base_width;
     const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
     bsn_census *x = bsn_census_place(w, c);
     bsn_classes *t = &x->classes;
@@ -8277,16 +8288,13 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             equal = j >= end;
             known |= (unsigned)equal << i / BSN_LEAF;
         }
-        if (hash) {
-            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base, i, m, n, base_width);
-            if (equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
-            else bsn_leaves_add(c->kernels, &w->result, &ids->result, from, i, m, n, width);
+        for (j = i; j < i + m && hash; j += step) {
+            const size_t some = bsn_min(step, i + m - j);
+            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base + (j - i) * base_width, j, some, n, base_width);
+            if (!equal) bsn_leaves_add(c->kernels, &w->result, &ids->result, from + (j - i) * width, j, some, n, width);
         }
+        if (hash && equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
         if (!words || (equal && (changes || (deal && !t->count)))) continue;
-        if (i + m < n && !equal) {
-            bsn_prefetch(base + m * base_width, m * base_width);
-            bsn_prefetch(from + m * width, m * width);
-        }
         if (changes && bsn_take_changes(w, c, ids, changes, elements, i, m)) continue;
         if (deal) {
             if (!t->count) {
@@ -8776,7 +8784,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
-    if (!c->kernels->finish) d->sink->stream = 0; /* lines that are asked for ahead wait less than those that go past the caches */
+    /* lines that are asked for ahead wait less than those that go past the caches; those of leaves are hashed from where they go */
+    if (!c->kernels->finish || d->sink->leaves) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -8934,6 +8943,10 @@ static void bsn_decode_same(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
         if (!out) continue;
+        if (bsn_sink_streams(d->sink, i, m) && !d->sink->leaves) {
+            bsn_stream(d->sink->to + (i - d->sink->from) * c->width, p, m * c->width);
+            continue;
+        }
         if (out != p) memcpy(out, p, m * c->width);
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
@@ -8947,12 +8960,15 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
     bsn_work *w = d->work;
     bsn_changes *x = bsn_changes_place(w, c);
     const unsigned rule = bsn_piece_read(x, piece, size, d->n, width);
+    const size_t step = BSN_PAGE / width;
     size_t i, j = 0;
     d->place = piece;
-    for (i = 0; i < d->n && !rule; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+    d->sink->stream = 0; /* a copy by way of our own memory takes longer than asking for lines */
+    for (i = 0; i < d->n && !rule; i += step) {
+        const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        if (c->large && out && out != w->elements) bsn_prefetch_near(out + m * width, m * width);
         if (out && out != p) memcpy(out, p, m * width);
         for (; j < x->count && x->place[j] < i + m; j++) {
             uint8_t *element = out + (x->place[j] - i) * width;
@@ -8984,7 +9000,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width;
-    const size_t n = d->n;
+    const size_t n = d->n, step = BSN_PAGE / width;
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((n * width + 191) & ~(size_t)63);
     uint8_t *memory = place + ((4 * n + 127) & ~(size_t)63), *predicted = w->elements + 4 * BSN_CHUNK;
     unsigned k;
@@ -9010,14 +9026,16 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
         x.words += count * bsn_classes_size(t, k);
     }
     if (r.at != d->end) return 33;
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
+    if ((size_t)(d->end - d->body) > n * width / 16) d->sink->stream = 0; /* computing takes longer than waiting for lines */
+    for (i = 0; i < n; i += step) {
+        const size_t m = bsn_min(step, n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, predicted);
         if (!out) {
             bsn_classes_skip(c->kernels, t, p, m);
             continue;
         }
+        if (c->large && out != w->elements) bsn_prefetch_near(out + m * width, m * width); /* lines that are written next */
         bsn_classes_add(c->kernels, t, out, p, m);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
@@ -9367,7 +9385,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     sink->differs = sink->until;
     sink->leaves = NULL;
     bsn_record_begin(&record, c, at->first, at->total, head);
-    sink->stream = c->stream && sink->to;
+    sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
     if (c->role) {
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         if (form == BSN_FORM_SAME) {
@@ -9930,7 +9948,8 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
     const bsn_context *c = &call->context;
     call->context.large = count >= BSN_LARGE / c->width;
     /* tables that do not reach the memory's speed with narrow elements lose more by the copy than they gain */
-    call->context.stream = c->large && (c->kernels->chunk > 512 || c->width >= 4) && (!(flags & BSN_FLAG_CONTENT) || c->ignore);
+    call->context.stream = c->large && (c->kernels->chunk > 512 || c->width >= 4) &&
+                           (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role); /* leaves are hashed on their way */
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
