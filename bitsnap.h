@@ -8707,6 +8707,7 @@ typedef struct bsn_decoding {
     const bsn_context *context;
     const uint8_t *body, *end, *input_end;
     const uint8_t *base; /* of the block's first element; null: no base */
+    bsn_leaves *leaves;  /* of the base, which is hashed while the cell is decoded; null: it has been, or need not be */
     uint64_t first;   /* element */
     size_t n;         /* elements */
     bsn_sink *sink;
@@ -8956,7 +8957,7 @@ static void bsn_decode_same(bsn_decoding *d)
 static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t size)
 {
     const bsn_context *c = d->context;
-    const unsigned width = c->width;
+    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
     bsn_work *w = d->work;
     bsn_changes *x = bsn_changes_place(w, c);
     const unsigned rule = bsn_piece_read(x, piece, size, d->n, width);
@@ -8969,6 +8970,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
         if (c->large && out && out != w->elements) bsn_prefetch_near(out + m * width, m * width);
+        if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         if (out && out != p) memcpy(out, p, m * width);
         for (; j < x->count && x->place[j] < i + m; j++) {
             uint8_t *element = out + (x->place[j] - i) * width;
@@ -9376,6 +9378,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.end = d.body + size;
     d.input_end = at->input_end;
     d.base = NULL;
+    d.leaves = NULL;
     d.first = at->first;
     d.n = at->n;
     d.sink = sink;
@@ -9403,13 +9406,15 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
-        for (i = 0; i < at->n && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) { /* while it is in the cache */
+        if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
+        /* chunk by chunk, while they are in the cache */
+        for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, at->n - i);
             if (!c->ignore)
                 bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
             if (t.count > 1) bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
         }
-        if (!c->ignore && !c->blind) {
+        if (!c->ignore && !c->blind && !d.leaves) {
             ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
             if (ids->base_hash != bsn_load64(expected)) {
                 done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
@@ -9434,6 +9439,10 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (sink->stream) bsn_streamed();
+    if (d.leaves && !rule) {
+        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
+        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+    }
     if (!rule && checking && at->part == 0 &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
