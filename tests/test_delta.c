@@ -357,7 +357,12 @@ static void corruptions(void)
         if (i % 1000 == 0) {
             b = with_base(base, n, dtype);
             data_fill(base, n, dtype, DATA_WEIGHTS);
-            change(result, base, n, width, 1 + (unsigned)test_below(9));
+            change(result, base, n, width, i / 1000 % 4 == 3 ? 0 : 1 + (unsigned)test_below(9));
+            if (i / 1000 % 4 == 3) { /* few, which stand one by one */
+                size_t k;
+                b.level = BITSNAP_FAST;
+                for (k = 1 + test_below(3); k--;) result[test_below(n) * width]++;
+            }
             b.flags = i / 3000 % 2 ? BITSNAP_SELF_CONTAINED : 0;
             size = encode(&b, sound, result, n, dtype);
         }
