@@ -454,8 +454,9 @@ typedef struct bitsnap_block {
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
     bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
-                                CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it; SCALED, QUANTIZED: the
-                                scales (without elements: none), with what stands before them, then the words */
+                                CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
+                                SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
+                                words */
 } bitsnap_block;
 
 /* Reads the block that begins at `source` with element `first` of the frame, of which bitsnap_read_info has told `info`: the
@@ -471,8 +472,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *
  * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block, 8 for constant and sparse ones) is collected in s->index, which the caller sets after begin, with at least 8 bytes a
- *   block, and may move and enlarge between calls. The capacities of begin and end: 64, and
+ *   (4 bytes a block, 8 for constant and sparse ones) is collected in s->index, which the caller sets after begin, with at
+ *   least 8 bytes a block, and may move and enlarge between calls. The capacities of begin and end: 64, and
  *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
@@ -8221,7 +8222,8 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
 BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* Elements at p for which bits of a mask of 64 are set, and their predictions. */
-BSN_INLINE void bsn_note_changes(bsn_changes *x, unsigned width, uint64_t mask, size_t first, const uint8_t *p, const uint8_t *prediction)
+BSN_INLINE void bsn_note_changes(bsn_changes *x, unsigned width, uint64_t mask, size_t first, const uint8_t *p,
+                                 const uint8_t *prediction)
 {
     for (; mask; mask &= mask - 1) {
         const size_t one = bsn_lowest_bit(mask) * width;
@@ -8233,8 +8235,8 @@ BSN_INLINE void bsn_note_changes(bsn_changes *x, unsigned width, uint64_t mask, 
 }
 
 /* What differs in elements i .. i + m - 1 is added; 0 where that is too much, for the cell or so early in it. */
-static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_changes *x, const uint8_t *elements, size_t i,
-                            size_t m)
+static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_changes *x, const uint8_t *elements,
+                            size_t i, size_t m)
 {
     const unsigned width = c->width;
     const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
@@ -8263,8 +8265,8 @@ BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
 
 /* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
- * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words are
- * taken, as long as that is little; else its count becomes 0. */
+ * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words
+ * are taken, as long as that is little; else its count becomes 0. */
 static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
                           int hash, uint64_t *any, bsn_changes *changes)
 {
@@ -10981,8 +10983,8 @@ BSN_INLINE int bsn_walk_single(const bsn_walk *x)
 static const uint8_t *bsn_walk_piece(const bsn_walk *x, size_t *size)
 {
     const uint64_t cell = UINT64_C(1) << x->s.block_log2, left = x->s.count - x->first - x->part * cell;
-    return bsn_piece_at(bsn_walk_body(x), x->at + x->look.whole, x->part, (size_t)cell, (size_t)(left < cell ? left : cell), x->s.width,
-                        size);
+    return bsn_piece_at(bsn_walk_body(x), x->at + x->look.whole, x->part, (size_t)cell, (size_t)(left < cell ? left : cell),
+                        x->s.width, size);
 }
 
 
