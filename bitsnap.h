@@ -2990,6 +2990,9 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
     NODE(3, 0) NODE(3, 1) NODE(3, 2) NODE(3, 3) NODE(3, 4)                                            \
     NODE(4, 0) NODE(4, 1) NODE(4, 2) NODE(4, 3) NODE(4, 4)
 
+/* And of those that bsn_by_leaves finds. */
+#define BSN_LEAF_NODES(NODE) NODE(1, 0) NODE(1, 1) NODE(2, 1) NODE(2, 2) NODE(2, 3) NODE(3, 1) NODE(3, 2) NODE(3, 3)
+
 static void bsn_scalar_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     switch (8 * node->bits + node->lists) {
@@ -3063,14 +3066,9 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
 static void bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
     switch (8 * fork->bits + fork->lists) {
-    case 8: bsn_scalar_fork_leaves(fork, symbols, first, n, 1, 0); break;
-    case 9: bsn_scalar_fork_leaves(fork, symbols, first, n, 1, 1); break;
-    case 17: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 1); break;
-    case 18: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 2); break;
-    case 19: bsn_scalar_fork_leaves(fork, symbols, first, n, 2, 3); break;
-    case 25: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 1); break;
-    case 26: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 2); break;
-    case 27: bsn_scalar_fork_leaves(fork, symbols, first, n, 3, 3); break;
+#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_leaves(fork, symbols, first, n, k, lists); break;
+        BSN_LEAF_NODES(BSN_NODE)
+#undef BSN_NODE
     default: break;
     }
 }

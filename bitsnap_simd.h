@@ -665,14 +665,9 @@ static BSN_BMI2 void bsn_bmi2_leaves_fork(bsn_fork *fork, const uint8_t *symbols
 {
     uint8_t *plane = fork->planes + first / 8;
     switch (8 * fork->bits + fork->lists) {
-    case 8: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 1, 0); break;
-    case 9: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 1, 1); break;
-    case 17: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 1); break;
-    case 18: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 2); break;
-    case 19: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 2, 3); break;
-    case 25: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 1); break;
-    case 26: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 2); break;
-    case 27: bsn_bmi2_fork_leaves(fork, symbols, n, plane, 3, 3); break;
+#define BSN_NODE(k, lists) case 8 * k + lists: bsn_bmi2_fork_leaves(fork, symbols, n, plane, k, lists); break;
+        BSN_LEAF_NODES(BSN_NODE)
+#undef BSN_NODE
     default: break;
     }
 }
