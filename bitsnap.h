@@ -2872,14 +2872,26 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
     return m;
 }
 
-/* The symbols of the first elements of a group, as many as a wide word has bytes: planes choose between neighbours, first
- * between slots that differ in the last bit. Lists are slots, too: their next elements are brought to their places, with
- * rubbish elsewhere. */
+/* Planes choose among the values of the slots: between neighbours, first between those that differ in the last bit. */
+BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide *v, const uint64_t w[4], unsigned k)
+{
+    unsigned q, j;
+    BSN_UNROLL
+    for (q = k; q-- > 0;) {
+        const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
+        BSN_UNROLL
+        for (j = 0; j < 1u << q; j++) v[j] = bsn_wide_select(m, v[2 * j], v[2 * j + 1]);
+    }
+    return v[0];
+}
+
+/* The symbols of the first elements of a group, as many as a wide word has bytes. Lists are slots, too: their next elements
+ * are brought to their places, with rubbish elsewhere. */
 BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
                                      unsigned lists)
 {
     bsn_wide v[16];
-    unsigned q, j;
+    unsigned j;
     BSN_UNROLL
     for (j = 0; j < (1u << k) - lists; j++) v[j] = leaf[j];
     BSN_UNROLL
@@ -2889,13 +2901,7 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
         v[slot] = bsn_wide_expand(list[j], m);
         list[j] += bsn_wide_ones(m);
     }
-    BSN_UNROLL
-    for (q = k; q-- > 0;) {
-        const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
-        BSN_UNROLL
-        for (j = 0; j < 1u << q; j++) v[j] = bsn_wide_select(m, v[2 * j], v[2 * j + 1]);
-    }
-    return v[0];
+    return bsn_wide_choose(v, w, k);
 }
 
 /* so many bits of each plane belong to a wide word */
@@ -3038,7 +3044,23 @@ BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const b
     for (q = 0; q < k; q++) w[q] = ~w[q];
 }
 
-/* The same of symbols, which stay as they are. The last group is filled up with the first leaf, whose bits are 0. */
+/* The leaves that bsn_leaves_planes compares with. */
+BSN_INLINE void bsn_leaves_of(bsn_bytes leaf[12], const bsn_fork *fork, unsigned k, unsigned lists)
+{
+    unsigned j;
+    for (j = 0; j < (1u << k) + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+}
+
+/* A group of m symbols; if it is not full, filled up in `last` with the first leaf, whose bits are 0. */
+BSN_INLINE const uint8_t *bsn_leaves_group(uint8_t last[64], const bsn_fork *fork, const uint8_t *symbols, size_t m)
+{
+    if (BSN_LIKELY(m == 64)) return symbols;
+    memset(last, fork->leaf[0], 64);
+    memcpy(last, symbols, m);
+    return last;
+}
+
+/* The same of symbols, which stay as they are. */
 BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
@@ -3046,15 +3068,11 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     bsn_bytes leaf[12];
     size_t i, end = first + n;
     unsigned j;
-    for (j = 0; j < slots + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+    bsn_leaves_of(leaf, fork, k, lists);
     for (i = first; i < end; i += 64, symbols += 64) {
         const size_t m = bsn_min(64, end - i);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
-        if (BSN_UNLIKELY(m < 64)) {
-            memset(last, fork->leaf[0], sizeof last);
-            memcpy(last, symbols, m);
-            symbols = last;
-        }
+        symbols = bsn_leaves_group(last, fork, symbols, m);
         bsn_leaves_planes(w, symbols, leaf, k, lists);
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(m));
         for (j = 0; j < lists; j++)
@@ -5946,13 +5964,15 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, uint6
     return size;
 }
 
+BSN_INLINE size_t bsn_piece_changes(const uint8_t *p) { return p[16] | (size_t)p[17] << 8; }
+
 /* The bytes of the piece at p, of a cell of n elements; 0 where there is none. */
 static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
 {
     size_t count;
     uint64_t size;
     if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
-    count = p[16] | (size_t)p[17] << 8;
+    count = bsn_piece_changes(p);
     if (count == 0 || count > n / BSN_CHANGES_LEAST || p[18] > BSN_PLACE_BITS || p[19] > 8 * width) return 0;
     size = BSN_PIECE_HEAD + (bsn_piece_bits(n, count, p[18], p[19]) + 7) / 8;
     return size > (size_t)(end - p) ? 0 : (size_t)size;
@@ -5961,7 +5981,7 @@ static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, uns
 /* Returns the rule that is broken, or 0. */
 static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n, unsigned width)
 {
-    const size_t count = p[16] | (size_t)p[17] << 8;
+    const size_t count = bsn_piece_changes(p);
     const unsigned low = p[18], bits = p[19];
     const uint64_t high = (uint64_t)count * low, length = count + ((n - 1) >> low), words = high + length;
     const uint64_t all = bsn_piece_bits(n, count, low, bits);
@@ -7695,7 +7715,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
     unsigned k;
     bsn_field_set(&field, c->dtype, symbol_bits, 0);
     if (symbol_bits) { /* of the bits below the symbol and the sign those that are not constant */
-        const uint64_t all = (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+        const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * c->width);
         bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
     }
     for (k = symbol_bits ? top : 0; k < c->width && bits < enough; k++) {
@@ -8128,14 +8148,14 @@ BSN_INLINE size_t bsn_changes_share(const bsn_context *c)
     return c->level == BITSNAP_FAST ? BSN_CHANGES_SHARE_FAST : BSN_CHANGES_SHARE;
 }
 
-/* Where changes of a cell are collected, as long as there are few; null where that is not worth while. */
+/* Where changes of a cell are collected, as long as there are few. */
 static bsn_changes *bsn_changes_begin(bsn_work *w, const bsn_context *c, size_t n)
 {
     bsn_changes *x = bsn_changes_place(w, c);
     x->count = 0;
     x->any = 0;
     x->most = n / bsn_changes_share(c);
-    return x->most && !c->plain ? x : NULL;
+    return x;
 }
 
 /* The words of elements i .. i + m - 1, at most a chunk. */
@@ -8489,6 +8509,16 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     return (size_t)(wr.at - body);
 }
 
+/* The check of a block of cells that stands at p but for that. */
+static void bsn_store_check(const bsn_context *c, uint8_t *p, uint64_t first, uint64_t n)
+{
+    const uint32_t head = bsn_load32(p);
+    bsn_record record;
+    bsn_record_begin(&record, c, first, n, head);
+    bsn_record_hash(&record, bsn_hash_of(c->kernels, p + BSN_HEAD_SIZE + BSN_CHECK_SIZE, head >> 8));
+    bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+}
+
 /* The bytes of a SPARSE block of one cell. */
 static size_t bsn_sparse_plan(const bsn_changes *x, size_t n)
 {
@@ -8496,19 +8526,16 @@ static size_t bsn_sparse_plan(const bsn_changes *x, size_t n)
     return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(x, n, &low, &bits);
 }
 
-/* It; 0 where it has no room. */
+/* Writes it; 0 where it has no room. */
 static size_t bsn_encode_sparse(const bsn_context *c, const bsn_changes *x, uint8_t *to, size_t capacity, size_t n, uint64_t first,
                                 const bsn_ids *ids)
 {
-    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(x, n), size = whole - prefix;
-    bsn_record record;
+    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(x, n);
     if (capacity < whole) return 0;
-    bsn_store32(to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
+    bsn_store32(to, (uint32_t)(BSN_FORM_SPARSE | (whole - prefix) << 8));
     bsn_store32(to + prefix, 1);
     (void)bsn_piece_write(to + prefix + 4, x, n, ids->base_hash, ids->result_hash);
-    bsn_record_begin(&record, c, first, n, bsn_load32(to));
-    bsn_record_hash(&record, bsn_hash_of(c->kernels, to + prefix, size));
-    bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+    bsn_store_check(c, to, first, n);
     return whole;
 }
 
@@ -8532,7 +8559,7 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         bsn_field field;
         bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
         interest = c->dtype == BITSNAP_F64 ? UINT64_C(0x800FFFFFFFFFFFFF)
-                                           : (field.low | field.sign) & (~UINT64_C(0) >> (64 - 8 * c->width));
+                                           : (field.low | field.sign) & bsn_low_bits(8 * c->width);
     }
     varying = bsn_varying_bits(elements, n, c->width, interest);
     if (!varying && n * c->width > size) {
@@ -8585,7 +8612,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
         ids->same = same && !c->plain;
         if (ids->same) return 0;
-        if (changes && changes->count) {
+        if (changes->count) {
             if (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST)
                 return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
             sparse = bsn_sparse_plan(changes, n);
@@ -10217,17 +10244,13 @@ static bitsnap_status bsn_push_waiting(bsn_call *call, bitsnap_stream *s, uint8_
     const size_t size = bsn_waiting_size(s), prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE;
     const uint64_t cell = UINT64_C(1) << s->block_log2, cells = bsn_cells(s->position, s->block_log2);
     const uint64_t first = (cells - s->state.waiting_cells) * cell;
-    const uint32_t head = (uint32_t)(s->state.waiting_form | (size - prefix) << 8);
     uint8_t *p = *to;
-    bsn_record record;
     if (!size) return BITSNAP_OK;
     if ((size_t)(end - p) < size) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, first);
-    bsn_store32(p, head);
+    bsn_store32(p, (uint32_t)(s->state.waiting_form | (size - prefix) << 8));
     if (s->state.waiting_form == BSN_FORM_SPARSE) bsn_store32(p + prefix, s->state.waiting_cells);
     memcpy(p + size - s->state.waiting_size, s->state.waiting, s->state.waiting_size);
-    bsn_record_begin(&record, &call->context, first, s->position - first, head);
-    bsn_record_hash(&record, bsn_hash_of(call->context.kernels, p + prefix, size - prefix));
-    bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(call->context.kernels, record.bytes, record.size));
+    bsn_store_check(&call->context, p, first, s->position - first);
     s->state.waiting_cells = s->state.waiting_size = 0;
     *to += size;
     return bsn_push_note(call, s, p);
@@ -10249,6 +10272,14 @@ static bitsnap_status bsn_push_cell(bsn_call *call, bitsnap_stream *s, unsigned 
     return BITSNAP_OK;
 }
 BSN_ASSERT(sames_fit, 8 * BSN_RUN_MOST <= sizeof(((bitsnap_stream *)0)->state.waiting));
+
+/* The same of a cell that is equal to the base. */
+static bitsnap_status bsn_push_same(bsn_call *call, bitsnap_stream *s, uint64_t base_hash, uint8_t **to, const uint8_t *end)
+{
+    uint8_t hash[8];
+    bsn_store64(hash, base_hash);
+    return bsn_push_cell(call, s, BSN_FORM_SAME, hash, sizeof hash, to, end);
+}
 
 /* The piece of a SPARSE block of one cell, if it may wait; else null. */
 static const uint8_t *bsn_may_wait(const uint8_t *block, size_t *size)
@@ -10322,9 +10353,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                                 s->width);
             }
             if (same || piece) {
-                uint8_t hash[8];
-                bsn_store64(hash, same ? job->ids->base_hash : 0);
-                status = same ? bsn_push_cell(&call, s, BSN_FORM_SAME, hash, 8, &to, end)
+                status = same ? bsn_push_same(&call, s, job->ids->base_hash, &to, end)
                               : bsn_push_cell(&call, s, BSN_FORM_SPARSE, piece, piece_size, &to, end);
                 if (status) return status;
                 job->size = 0;
@@ -11130,7 +11159,13 @@ static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, uns
 {
     size_t i;
     for (i = 0; i < n; i++) {
-        const uint64_t word = bsn_element_load(words + i * width, width);
+        const size_t at = i * width;
+        uint64_t word;
+        if (at % 8 == 0 && n * width - at >= 8 && !bsn_load64(words + at)) { /* as nearly everywhere, if there are few */
+            i += 8 / width - 1;
+            continue;
+        }
+        word = bsn_element_load(words + at, width);
         if (!word) continue;
         if (x->count == x->most) return 0;
         x->place[x->count] = (uint32_t)i;
@@ -11149,12 +11184,11 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     uint8_t *body = m->at + prefix, *copy = m->cell[1];
     bsn_changes *changes = bsn_changes_begin(w, &m->call.context, n);
     bsn_writer wr;
-    size_t i, size;
-    uint8_t any = 0;
-    for (i = 0; i < stored; i++) any |= words[i];
-    *same = !any;
-    if (!any) return BITSNAP_OK;
-    if (changes && bsn_words_changes(changes, words, n, width) && changes->any <= BSN_SPARSE_SURE) {
+    const int few = bsn_words_changes(changes, words, n, width);
+    size_t size;
+    *same = few && !changes->count;
+    if (*same) return BITSNAP_OK;
+    if (few && changes->any <= BSN_SPARSE_SURE) {
         bsn_ids made;
         made.base_hash = ids[0];
         made.result_hash = ids[1];
@@ -11269,11 +11303,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         }
         if (status) return status;
     }
-    if (same) {
-        uint8_t hash[8];
-        bsn_store64(hash, ids[0]);
-        status = bsn_push_cell(&m->call, &m->s, BSN_FORM_SAME, hash, 8, &m->to, m->end);
-    }
+    if (same) status = bsn_push_same(&m->call, &m->s, ids[0], &m->to, m->end);
     m->s.position = position + n;
     if (status || m->s.position < m->s.count) return status;
     return bsn_push_waiting(&m->call, &m->s, &m->to, m->end);

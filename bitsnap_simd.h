@@ -94,6 +94,15 @@ BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const 
     default: break;                                                                                   \
     }
 
+/* BSN_CALL(k, lists, twigs) for a node whose first lists are nodes of two leaves, so many, with constants */
+#define BSN_TWIG_NODES(NODE) NODE(2, 2, 1) NODE(2, 3, 1) NODE(2, 3, 2) NODE(3, 2, 1) NODE(3, 3, 1) NODE(3, 3, 2)
+#define BSN_TWIG_CASE(k, lists, twigs) case 16 * k + 4 * lists + twigs: BSN_CALL(k, lists, twigs); break;
+#define BSN_TWIG_SWITCH(node, twigs)                                                                  \
+    switch (16 * (node)->bits + 4 * (node)->lists + (twigs)) {                                        \
+        BSN_TWIG_NODES(BSN_TWIG_CASE)                                                                 \
+    default: break;                                                                                   \
+    }
+
 /* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
  * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
 #define BSN_FORK(fork64)                                                                              \
@@ -479,22 +488,6 @@ static BSN_BMI2 void bsn_bmi2_node_merge(bsn_node *node, size_t first, size_t n,
 #undef BSN_CALL
 }
 
-/* The planes choose among the values of the slots. */
-BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide v[8], const uint64_t w[4], unsigned k)
-{
-    unsigned q, j;
-    BSN_UNROLL
-    for (q = k; q-- > 0;) {
-        const bsn_wide m = bsn_wide_look_up(bsn_spread, w[q]);
-        BSN_UNROLL
-        for (j = 0; j < 1u << q; j++) v[j] = bsn_wide_select(m, v[2 * j], v[2 * j + 1]);
-    }
-    return v[0];
-}
-
-#define BSN_TWIG_NODES \
-    BSN_TWIGS(2, 2, 1) BSN_TWIGS(2, 3, 1) BSN_TWIGS(2, 3, 2) BSN_TWIGS(3, 2, 1) BSN_TWIGS(3, 3, 1) BSN_TWIGS(3, 3, 2)
-
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
 BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
 {
@@ -553,15 +546,9 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_twigs(bsn_node *node, size_t first, size
 
 static BSN_BMI2 int bsn_bmi2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-#define BSN_TWIGS(k, lists, twigs) \
-    case 16 * k + 4 * lists + twigs: bsn_bmi2_merge_twigs(node, first, n, out, k, lists, twigs); break;
-    if (n) {
-        switch (16 * node->bits + 4 * node->lists + node->chained) {
-            BSN_TWIG_NODES
-        default: break;
-        }
-    }
-#undef BSN_TWIGS
+#define BSN_CALL(k, lists, twigs) bsn_bmi2_merge_twigs(node, first, n, out, k, lists, twigs)
+    if (n) BSN_TWIG_SWITCH(node, node->chained)
+#undef BSN_CALL
     return BSN_CHAIN_TWIGS;
 }
 
@@ -618,16 +605,17 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_put_twig(uint8_t **p, uint64_t *byte, size_t *
 }
 
 /* Symbols, by leaves: as bsn_scalar_fork_leaves, but that twigs are written at once. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t n, uint8_t *plane, unsigned k, unsigned lists)
+BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t n, uint8_t *plane, unsigned k,
+                                              unsigned lists)
 {
-    const unsigned slots = 1u << k, twigs = lists ? lists - 1 : 0;
+    const unsigned twigs = lists ? lists - 1 : 0;
     const size_t stride = fork->stride;
     uint8_t *list[4] = { NULL, NULL, NULL, NULL }, last[64];
     uint64_t byte[2] = { 0, 0 };
     size_t used[2] = { 0, 0 };
     bsn_bytes leaf[12];
     unsigned j, i;
-    for (j = 0; j < slots + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
+    bsn_leaves_of(leaf, fork, k, lists);
     for (j = 0; j < lists; j++) list[j] = fork->list[j];
     for (j = 0; j < twigs; j++) {
         used[j] = fork->used[j];
@@ -636,11 +624,7 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *sym
     for (; n; symbols += 64, plane += 8) {
         const size_t m = bsn_min(64, n);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
-        if (BSN_UNLIKELY(m < 64)) {
-            memset(last, fork->leaf[0], sizeof last);
-            memcpy(last, symbols, m);
-            symbols = last;
-        }
+        symbols = bsn_leaves_group(last, fork, symbols, m);
         bsn_leaves_planes(w, symbols, leaf, k, lists);
         for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(m));
         BSN_UNROLL
@@ -1638,13 +1622,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size
 static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_ROWS | BSN_CHAIN_TWIGS : 0;
-#define BSN_TWIGS(k, lists, twigs) \
-    case 16 * k + 4 * lists + twigs: bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs); break;
-    switch (16 * node->bits + 4 * node->lists + node->chained) {
-        BSN_TWIG_NODES
-    default: bsn_avx2_merge_row(node, first, n, out); break;
-    }
-#undef BSN_TWIGS
+#define BSN_CALL(k, lists, twigs) bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs)
+    if (node->bits == 1) bsn_avx2_merge_row(node, first, n, out);
+    else BSN_TWIG_SWITCH(node, node->chained)
+#undef BSN_CALL
     return 1;
 }
 
@@ -1766,13 +1747,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *code
 static BSN_AVX2 int bsn_avx2_twigs_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
     if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
-#define BSN_TWIGS(k, lists, twigs) \
-    case 16 * k + 4 * lists + twigs: bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs); break;
-    switch (16 * fork->bits + 4 * fork->lists + fork->twigs) {
-        BSN_TWIG_NODES
-    default: break;
-    }
-#undef BSN_TWIGS
+#define BSN_CALL(k, lists, twigs) bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs)
+    BSN_TWIG_SWITCH(fork, fork->twigs)
+#undef BSN_CALL
     return 1;
 }
 
@@ -3589,13 +3566,9 @@ static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_
 static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_TWIGS : 0;
-#define BSN_TWIGS(k, lists, twigs) \
-    case 16 * k + 4 * lists + twigs: bsn_avx512_merge_node(node, first, n, out, k, lists, twigs); break;
-    switch (16 * node->bits + 4 * node->lists + node->chained) {
-        BSN_TWIG_NODES
-    default: break;
-    }
-#undef BSN_TWIGS
+#define BSN_CALL(k, lists, twigs) bsn_avx512_merge_node(node, first, n, out, k, lists, twigs)
+    BSN_TWIG_SWITCH(node, node->chained)
+#undef BSN_CALL
     return 1;
 }
 
@@ -3629,7 +3602,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
-    BSN_OPAQUE("+m", stream);
+    BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
@@ -3685,11 +3658,11 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
                                                   unsigned width, unsigned kind)
 {
     switch (32 * t->node->bits + 4 * t->node->lists + t->node->chained) { /* the roots that there are of floats */
-#define BSN_TWIGS(k, lists, chained)                                                                  \
+#define BSN_ROOT(k, lists, chained)                                                                   \
     case 32 * k + 4 * lists + chained: bsn_avx512_finish_node(t, elements, first, n, k, lists, chained, width, kind); return 1;
-        BSN_TWIGS(1, 1, 0) BSN_TWIGS(1, 2, 0) BSN_TWIGS(2, 1, 0) BSN_TWIGS(2, 2, 0) BSN_TWIGS(2, 3, 0) BSN_TWIGS(2, 4, 0)
-        BSN_TWIGS(3, 3, 0) BSN_TWIG_NODES
-#undef BSN_TWIGS
+        BSN_ROOT(1, 1, 0) BSN_ROOT(1, 2, 0) BSN_ROOT(2, 1, 0) BSN_ROOT(2, 2, 0) BSN_ROOT(2, 3, 0) BSN_ROOT(2, 4, 0)
+        BSN_ROOT(3, 3, 0) BSN_TWIG_NODES(BSN_ROOT)
+#undef BSN_ROOT
     default: return 0;
     }
 }
