@@ -2946,21 +2946,45 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
-/* Of 64 codes or words at most so many are seen to one by one; where there are more, all of them at once are cheaper. */
-#define BSN_FEW 6
+#define BSN_PICK_GROUPS 16 /* groups of 64 codes whose lists are picked together */
 
-/* A list's part of a group of 64 codes: those whose bit is set in m, shifted by k. Returns how many there are. */
-BSN_INLINE size_t bsn_scalar_pick(uint8_t *list, const uint8_t *codes, uint64_t m, unsigned k)
+/* Those codes of each group whose bit is set in m, shifted by k: `few` of them, whether there are so many or not, as no
+ * processor foresees that, and seldom more. */
+BSN_INLINE void bsn_pick_few(uint8_t *list, const uint8_t *codes, const uint64_t *m, const uint8_t *counts, size_t groups,
+                             unsigned k, unsigned few)
 {
-    const unsigned n = bsn_popcount(m);
+    size_t g;
     unsigned i;
-    if (n <= BSN_FEW) {
-        for (i = 0; m; i++, m &= m - 1) list[i] = (uint8_t)(codes[bsn_lowest_bit(m)] << k);
-    } else {
-        for (i = 0; i < 64; i += BSN_WIDE, m >>= BSN_WIDE)
-            list += bsn_wide_compress(list, (bsn_wide_get(codes + i) << k) & (BSN_ONES * (0xFFu << k & 0xFFu)), m);
+    for (g = 0; g < groups; list += counts[g], g++, codes += 64) {
+        uint64_t left = m[g];
+        BSN_UNROLL
+        for (i = 0; i < few; i++, left &= left - 1) list[i] = (uint8_t)(codes[bsn_lowest_bit(left | UINT64_C(1) << 63)] << k);
+        for (; BSN_UNLIKELY(left != 0); i++, left &= left - 1) list[i] = (uint8_t)(codes[bsn_lowest_bit(left)] << k);
     }
-    return n;
+}
+
+/* The same of all codes at once. */
+BSN_INLINE void bsn_pick_many(uint8_t *list, const uint8_t *codes, const uint64_t *m, size_t groups, unsigned k)
+{
+    const uint64_t low = BSN_ONES * (0xFFu << k & 0xFFu);
+    size_t g;
+    unsigned i;
+    for (g = 0; g < groups; g++, codes += 64)
+        for (i = 0; i < 64; i += BSN_WIDE)
+            list += bsn_wide_compress(list, (bsn_wide_get(codes + i) << k) & low, m[g] >> i);
+}
+
+/* A list's part of up to BSN_PICK_GROUPS groups of codes, by the way that suits how many there are in most of these. Returns its
+ * end. */
+BSN_FUNCTION uint8_t *bsn_scalar_pick(uint8_t *list, const uint8_t *codes, const uint64_t *m, size_t groups, unsigned k)
+{
+    uint8_t counts[BSN_PICK_GROUPS];
+    size_t g, n = 0;
+    for (g = 0; g < groups; g++) n += counts[g] = (uint8_t)bsn_popcount(m[g]);
+    if (n > 4 * groups) bsn_pick_many(list, codes, m, groups, k);
+    else if (n > groups) bsn_pick_few(list, codes, m, counts, groups, k, 8);
+    else if (n) bsn_pick_few(list, codes, m, counts, groups, k, 4);
+    return list + n;
 }
 
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
@@ -2968,8 +2992,9 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
                                      unsigned lists)
 {
     const unsigned slots = 1u << k;
+    uint64_t m[4][BSN_PICK_GROUPS];
     size_t i, end = first + n;
-    unsigned j;
+    unsigned j, g = 0;
     for (i = first; i < end; i += 64, codes += 64) {
         const size_t size = bsn_mask_bytes(bsn_min(64, end - i));
         const uint64_t live = end - i < 64 ? (UINT64_C(1) << (end - i)) - 1 : ~UINT64_C(0);
@@ -2983,9 +3008,11 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
             if (k > 3) w[3] |= (uint64_t)bsn_wide_top_bits(x << 3) << j;
         }
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j] & live, size);
-        for (j = 0; j < lists; j++)
-            fork->list[j] += bsn_scalar_pick(fork->list[j], codes,
-                    bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live, k);
+        for (j = 0; j < lists; j++) m[j][g] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live;
+        if (++g == BSN_PICK_GROUPS || end - i <= 64) {
+            for (j = 0; j < lists; j++) fork->list[j] = bsn_scalar_pick(fork->list[j], codes - 64 * (g - 1), m[j], g, k);
+            g = 0;
+        }
     }
 }
 
@@ -3066,18 +3093,20 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     const unsigned slots = 1u << k;
     uint8_t last[64];
     bsn_bytes leaf[12];
+    uint64_t m[3][BSN_PICK_GROUPS];
     size_t i, end = first + n;
-    unsigned j;
+    unsigned j, g = 0;
     bsn_leaves_of(leaf, fork, k, lists);
     for (i = first; i < end; i += 64, symbols += 64) {
-        const size_t m = bsn_min(64, end - i);
+        const size_t live = bsn_min(64, end - i);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
-        symbols = bsn_leaves_group(last, fork, symbols, m);
-        bsn_leaves_planes(w, symbols, leaf, k, lists);
-        for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(m));
-        for (j = 0; j < lists; j++)
-            fork->list[j] += bsn_scalar_pick(fork->list[j], symbols,
-                    bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]), 0);
+        bsn_leaves_planes(w, bsn_leaves_group(last, fork, symbols, live), leaf, k, lists);
+        for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(live));
+        for (j = 0; j < lists; j++) m[j][g] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
+        if (++g == BSN_PICK_GROUPS || end - i <= 64) {
+            for (j = 0; j < lists; j++) fork->list[j] = bsn_scalar_pick(fork->list[j], symbols - 64 * (g - 1), m[j], g, 0);
+            g = 0;
+        }
     }
 }
 
@@ -3246,23 +3275,38 @@ static void bsn_scalar_window(uint32_t h[16], const uint8_t *list, size_t n, uns
 #define bsn_scalar_window NULL
 #endif
 
+/* The bytes of a group that are equal to x, all 8 bytes of which are the same. */
+BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
+{
+    const uint64_t low = BSN_ONES * 0x7F;
+    uint64_t m = 0;
+    unsigned i;
+    for (i = 0; i < 64; i += BSN_WIDE) {
+        const bsn_wide d = bsn_wide_get(list + i) ^ x;
+        m |= (uint64_t)bsn_wide_top_bits(~(((d & low) + low) | d)) << i;
+    }
+    return m;
+}
+
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
 {
-    const uint64_t wanted = BSN_ONES * (escape & 255), low = BSN_ONES * 0x7F;
-    size_t i;
-    for (i = 0; i < n; i += 8) {
-        const uint64_t x = bsn_load64(list + i);
-        const uint64_t y = (uint64_t)code[x & 255] | (uint64_t)code[x >> 8 & 255] << 8 |
-                           (uint64_t)code[x >> 16 & 255] << 16 | (uint64_t)code[x >> 24 & 255] << 24 |
-                           (uint64_t)code[x >> 32 & 255] << 32 | (uint64_t)code[x >> 40 & 255] << 40 |
-                           (uint64_t)code[x >> 48 & 255] << 48 | (uint64_t)code[x >> 56] << 56;
-        const uint64_t d = y ^ wanted; /* a byte of 0 is an escape */
-        bsn_store64(list + i, y);
-        if (BSN_UNLIKELY(escape < 256 && ((d - BSN_ONES) & ~d & ~low))) {
-            const unsigned m = bsn_gather_bit(~(((d & low) + low) | d), 7) & (n - i < 8 ? (1u << (n - i)) - 1 : 0xFFu);
-            bsn_store64(escapes, bsn_compress8(x, m));
-            escapes += bsn_ones_in[m];
+    uint8_t symbols[64 * BSN_PICK_GROUPS];
+    uint64_t m[BSN_PICK_GROUPS];
+    size_t i, some;
+    for (; n; list += some, n -= some) {
+        some = bsn_min(sizeof symbols, n);
+        if (escape < 256) memcpy(symbols, list, some);
+        for (i = 0; i < some; i += 8) {
+            const uint64_t x = bsn_load64(list + i);
+            bsn_store64(list + i, (uint64_t)code[x & 255] | (uint64_t)code[x >> 8 & 255] << 8 |
+                                      (uint64_t)code[x >> 16 & 255] << 16 | (uint64_t)code[x >> 24 & 255] << 24 |
+                                      (uint64_t)code[x >> 32 & 255] << 32 | (uint64_t)code[x >> 40 & 255] << 40 |
+                                      (uint64_t)code[x >> 48 & 255] << 48 | (uint64_t)code[x >> 56] << 56);
         }
+        if (escape == 256) continue;
+        for (i = 0; i < some; i += 64) m[i / 64] = bsn_equal64(list + i, BSN_ONES * escape);
+        if (some % 64) m[some / 64] &= (UINT64_C(1) << some % 64) - 1;
+        escapes = bsn_scalar_pick(escapes, symbols, m, (some + 63) / 64, 0);
     }
     return escapes;
 }
@@ -5001,6 +5045,8 @@ BSN_INLINE void bsn_add_one(uint8_t *element, uint64_t word, unsigned width)
 {
     bsn_element_store(element, bsn_element_load(element, width) + bsn_unzigzag(word), width);
 }
+
+#define BSN_FEW 6 /* at most so many words of a group are seen to one by one: where there are more, all at once are cheaper */
 
 /* More classes: the words of each are brought to the places of its elements, and are 0 elsewhere; words of 2 bytes move as two
  * lists of bytes. Classes whose words are 0 are passed over; few words, and wider ones, are added one by one. */
