@@ -4306,10 +4306,10 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
-        const int deal = symbols && !leaves && item->path == 0 && kernels->deal;
-        m = symbols ? bsn_min(deal ? 1024 : BSN_CHUNK, n - i) : n;
-        if (symbols && item->path == 0)
-            bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * (deal ? 1 : BSN_CHUNK / 1024));
+        const int deal = symbols && !leaves && item->path == 0 && kernels->deal, ahead = item->path == 0 && w->ahead;
+        const size_t portion = !symbols ? n : deal ? 1024 : ahead ? 2048 : BSN_CHUNK; /* more than 8 KiB of F32 at once are slower */
+        m = bsn_min(portion, n - i);
+        if (symbols && ahead) bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * portion / 1024);
         if (deal && m >= 64) {
             m &= ~(size_t)63;
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
