@@ -8285,15 +8285,37 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
 }
 BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
-/* Elements at p for which bits of a mask of 64 are set, and their predictions. */
-BSN_INLINE void bsn_note_changes(bsn_changes *x, unsigned width, uint64_t mask, size_t first, const uint8_t *p,
-                                 const uint8_t *prediction)
+/* The places of the bits of a chunk's mask, from `first` on. Which groups have one no processor foresees: those that have are
+ * put together, and two bits of each are noted, whether there is a second one or not. */
+BSN_INLINE void bsn_note_places(uint32_t *place, const uint8_t *mask, size_t first, size_t n)
 {
-    for (; mask; mask &= mask - 1) {
-        const size_t one = bsn_lowest_bit(mask) * width;
-        const uint64_t word = bsn_word_of(bsn_element_load(p + one, width), bsn_element_load(prediction + one, width), width) - 1;
-        x->place[x->count] = (uint32_t)(first + one / width);
-        x->word[x->count++] = word;
+    uint64_t some[BSN_CHUNK / 64];
+    uint32_t at[BSN_CHUNK / 64];
+    size_t i, groups = 0;
+    for (i = 0; i < n; i += 64) {
+        some[groups] = bsn_mask_word(mask, i, n);
+        at[groups] = (uint32_t)(first + i);
+        groups += some[groups] != 0;
+    }
+    for (i = 0; i < groups; i++) {
+        uint64_t m = some[i];
+        *place++ = at[i] + bsn_lowest_bit(m);
+        m &= m - 1;
+        *place = at[i] + bsn_lowest_bit(m | UINT64_C(1) << 63);
+        place += m != 0;
+        for (m &= m - 1; BSN_UNLIKELY(m != 0); m &= m - 1) *place++ = at[i] + bsn_lowest_bit(m);
+    }
+}
+
+/* The words at the next `count` places; p and prediction are those from element `first` on. */
+BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const uint8_t *p, const uint8_t *prediction,
+                               unsigned width)
+{
+    const size_t end = x->count + count;
+    for (; x->count < end; x->count++) {
+        const size_t at = (x->place[x->count] - first) * width;
+        const uint64_t word = bsn_word_of(bsn_element_load(p + at, width), bsn_element_load(prediction + at, width), width) - 1;
+        x->word[x->count] = word;
         x->any |= word;
     }
 }
@@ -8306,19 +8328,12 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
     const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
     const size_t share = x->any > BSN_SPARSE_SURE ? BSN_CHANGES_SHARE : bsn_changes_share(c);
     uint8_t *mask = w->plane[0];
-    size_t j;
+    size_t count;
     bsn_compare(c->kernels, width, mask, from, p, m);
-    if (x->count + c->kernels->count(mask, m) > bsn_min(x->most, 16 + 2 * (i + m) / share)) return 0;
-    for (j = 0; j < m; j += 64) {
-        const uint64_t some = bsn_mask_word(mask, j, m);
-        if (!some) continue;
-        switch (width) {
-        case 1: bsn_note_changes(x, 1, some, i + j, from + j, p + j); break;
-        case 2: bsn_note_changes(x, 2, some, i + j, from + 2 * j, p + 2 * j); break;
-        case 4: bsn_note_changes(x, 4, some, i + j, from + 4 * j, p + 4 * j); break;
-        default: bsn_note_changes(x, 8, some, i + j, from + 8 * j, p + 8 * j); break;
-        }
-    }
+    count = c->kernels->count(mask, m);
+    if (x->count + count > bsn_min(x->most, 16 + 2 * (i + m) / share)) return 0;
+    bsn_note_places(x->place + x->count, mask, i, m);
+    BSN_WIDTHS(width, bsn_note_words, (x, count, i, from, p));
     return 1;
 }
 
