@@ -146,12 +146,9 @@ static void measure_coder(const options *o, const coder *coder, const change *c)
     print_row(o, &j, encode, decode, copy);
 }
 
-static uint8_t *repeated(const uint8_t *from, size_t n, size_t size)
+static void repeat(uint8_t *to, const uint8_t *from, size_t n, size_t size)
 {
-    uint8_t *to = malloc(size);
-    if (!to) fail("out of memory", "");
     for (size_t i = 0; i < size; i += n) memcpy(to + i, from, size - i < n ? size - i : n);
-    return to;
 }
 
 /* Every codec on a change from `base` to `to`, repeated to `size` bytes. */
@@ -166,23 +163,23 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
-    uint8_t *old = repeated(base->data, base->size, size), *new = repeated(to, base->size, size);
+    buffers old = buffers_open(size, 1, NULL), new = buffers_open(size, 1, NULL), frame = buffers_open(bound, 1, NULL),
+            output = buffers_open(size, 1, NULL), scratch = buffers_open(size, 1, NULL);
+    repeat(old.at[0], base->data, base->size, size);
+    repeat(new.at[0], to, base->size, size);
     memset(&c, 0, sizeof c);
     snprintf(c.name, sizeof c.name, "%s", name);
     c.where = where;
     c.dtype = base->dtype;
     c.width = bitsnap_width(c.dtype);
     c.n = size / c.width;
-    c.base = old;
-    c.elements = new;
-    c.frame = malloc(bound);
-    c.output = malloc(size);
-    c.scratch = malloc(size);
-    if (!c.frame || !c.output || !c.scratch) fail("out of memory", "");
-    memset(c.frame, 1, bound); /* so that no page is missing later */
-    memset(c.scratch, 1, size);
+    c.base = old.at[0];
+    c.elements = new.at[0];
+    c.frame = frame.at[0];
+    c.output = output.at[0];
+    c.scratch = scratch.at[0];
     c.base_id = bitsnap_content_id(c.base, c.n, c.dtype); /* its frame's footer has it */
-    for (size_t i = 0; i < c.n; i++) c.changed += memcmp(old + i * c.width, new + i * c.width, c.width) != 0;
+    for (size_t i = 0; i < c.n; i++) c.changed += memcmp(c.base + i * c.width, c.elements + i * c.width, c.width) != 0;
     for (unsigned k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         const coder mask = {"mask", bitsnap_kernels_name(kernels), NULL, kernels, 0, NULL, NULL};
         if (!passes(o->isa, mask.isa) || !strcmp(mask.isa, "bmi2")) continue;
@@ -198,11 +195,11 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
         if (!strcmp(peer->name, "zstd-1-grouped") && passes(o->codec, coder.name) && passes(o->isa, coder.isa))
             measure_coder(o, &coder, &c);
     }
-    free(c.frame);
-    free(c.output);
-    free(c.scratch);
-    free(old);
-    free(new);
+    buffers_close(&old);
+    buffers_close(&new);
+    buffers_close(&frame);
+    buffers_close(&output);
+    buffers_close(&scratch);
 }
 
 static void measure_change(const options *o, peers *contexts, const char *name, const tensor *base, const uint8_t *to)
