@@ -849,6 +849,22 @@ BSN_INLINE void bsn_prefetch_near(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH_NEAR(p + i);
 }
 
+#if BSN_SSE2
+BSN_INLINE void bsn_stream_lines(uint8_t *to, const uint8_t *from, size_t lines)
+{
+    for (; lines; lines--, to += 64, from += 64) {
+        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
+        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+        _mm_stream_si128((__m128i *)(void *)to, a);
+        _mm_stream_si128((__m128i *)(void *)(to + 16), b);
+        _mm_stream_si128((__m128i *)(void *)(to + 32), c);
+        _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+    }
+}
+#endif
+
 /* memcpy past the caches, where the machine can: for what is more than they hold, and is not read again soon. It would
  * push out everything else, and every line would be read before it is written. bsn_streamed stands between the last one
  * and what tells others that the bytes are there. */
@@ -857,19 +873,46 @@ BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 #if BSN_SSE2
     size_t i = bsn_min((64 - ((uintptr_t)to & 63)) & 63, size);
     memcpy(to, from, i);
-    for (; i + 64 <= size; i += 64) {
-        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
-        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
-        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
-        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
-        _mm_stream_si128((__m128i *)(void *)(to + i), a);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
-    }
+    bsn_stream_lines(to + i, from + i, (size - i) / 64);
+    i += (size - i) & ~(size_t)63;
     memcpy(to + i, from + i, size - i);
 #else
     memcpy(to, from, size);
+#endif
+}
+
+/* The same in pieces of 64 bytes or more, one behind the other. Of a line that two of them share nothing is stored before all of it
+ * is there: stores wait in order, so one to a line that has to be read first would hold up all behind it. So a piece's last 64
+ * bytes stay in `tail`, until the next one comes or bsn_stream_end stores those that do not fill a line. */
+BSN_INLINE void bsn_stream_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first)
+{
+#if BSN_SSE2
+    const size_t before = (uintptr_t)to & 63, head = (64 - before) & 63;
+    uint8_t line[64];
+    if (first) {
+        memcpy(to, from, head);
+    } else if (before) {
+        memcpy(line, tail + head, before);
+        memcpy(line + before, from, head);
+        bsn_stream_lines(to - before, line, 1);
+    }
+    bsn_stream_lines(to + head, from + head, (size - head) / 64);
+    memcpy(tail, from + size - 64, 64);
+#else
+    (void)tail;
+    (void)first;
+    memcpy(to, from, size);
+#endif
+}
+
+BSN_INLINE void bsn_stream_end(const uint8_t tail[64], uint8_t *end)
+{
+#if BSN_SSE2
+    const size_t before = (uintptr_t)end & 63;
+    memcpy(end - before, tail + 64 - before, before);
+#else
+    (void)tail;
+    (void)end;
 #endif
 }
 
@@ -999,13 +1042,16 @@ typedef struct bsn_finish {
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
     const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying, value; /* of those that are set here; the others */
-    int stream;              /* may the elements be stored past the caches? bsn_streamed follows */
+    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next; */
+    int first;               /* is this the first piece? */
 } bsn_finish;
 
 /* The first step of encoding: elements split, the bytes below the symbol hashed, symbols of a window counted. */
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
+    uint8_t (*tail)[64];     /* null, or: all but the top one are stored past the caches, as by bsn_stream_next; */
+    int first;               /* is this the first piece? */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
@@ -4306,10 +4352,10 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
-        const int deal = symbols && !leaves && item->path == 0 && kernels->deal, ahead = item->path == 0 && w->ahead;
-        const size_t portion = !symbols ? n : deal ? 1024 : ahead ? 2048 : BSN_CHUNK; /* more than 8 KiB of F32 at once are slower */
+        const int root = symbols && item->path == 0, deal = root && !leaves && kernels->deal;
+        const size_t portion = deal ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n; /* more than 8 KiB of F32 at once are slower */
         m = bsn_min(portion, n - i);
-        if (symbols && ahead) bsn_look_ahead(w, (w->ahead_step - (w->window ? 0 : w->ahead_step / 4)) * portion / 1024);
+        bsn_look_ahead(w, w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 16 * portion / 1024);
         if (deal && m >= 64) {
             m &= ~(size_t)63;
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
@@ -7602,6 +7648,7 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
 {
     const unsigned top = c->width - 1;
     int at_once = c->kernels->start != NULL;
+    uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
     bsn_start start;
     uint8_t *plane[8];
     size_t i, j;
@@ -7618,10 +7665,15 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
         int taken = 0;
         for (k = 0; k < 8; k++)
             plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
+        if (c->stream && i && !stream)
+            for (k = 0; k < y->planes; k++)
+                if (y->varying[k] == 0xFF) bsn_stream_end(tail[k], plane[k]);
         if (y->planes == top) plane[top] = symbols + i;
         if (at_once && m == BSN_CHUNK && i + m < n) {
+            start.tail = stream ? tail : NULL;
+            start.first = i == 0;
             for (k = 0; k < top; k++) {
-                start.plane[k] = plane[k];
+                start.plane[k] = body + y->at[k] + i;
                 start.state[k] = c->checks && n > 240 ? w->hasher[k].state : NULL;
             }
             start.plane[top] = symbols + i;
@@ -7630,10 +7682,7 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
                 start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
             }
             if (c->kernels->start(&start, elements + i * c->width, m)) {
-                for (k = 0; k < top; k++) {
-                    w->hasher[k].stripes = (i + m) / 64;
-                    if (stream) bsn_stream(body + y->at[k] + i, plane[k], m);
-                }
+                for (k = 0; k < top; k++) w->hasher[k].stripes = (i + m) / 64;
                 if (y->planes > top && c->checks)
                     bsn_hash_feed(c->kernels, &w->hasher[top], body + y->at[top], bsn_bits_size(start.varying, i + m));
                 continue;
@@ -7646,7 +7695,7 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
             if (y->varying[k] == 0xFF) {
                 if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
                 else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
-                if (stream) bsn_stream(to + i, plane[k], m);
+                if (stream) bsn_stream_next(tail[k], to + i, plane[k], m, i == 0);
             } else if (y->varying[k]) {
                 uint8_t *bits = to + bsn_bits_size(y->varying[k], i);
                 taken = k == top && c->kernels->top_take && m % 64 == 0;
@@ -7714,6 +7763,7 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
         wr.ahead_step = 1024 * c->width;
     }
     bsn_list_write(&wr, symbols, n, symbol_bits);
+    bsn_look_ahead(&wr, (size_t)(wr.ahead_end - wr.ahead));
     if (wr.full) return 0;
     if (c->checks) {
         const uint8_t *list = body + y.at[y.planes];
@@ -8863,8 +8913,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const int hashing = c->checks && !c->ignore;
     /* what lies ahead is better asked for a little at a time */
     const size_t chunk = c->large ? bsn_min(c->kernels->chunk, c->kernels->finish ? 1024 : 2048 / c->width) : c->kernels->chunk,
-            ahead = (size_t)(d->end - d->body) / d->n + 1;
-    const uint8_t *plane[8], *symbols;
+            ahead = (size_t)(d->end - d->body) / ((d->n + chunk - 1) / chunk) + 1;
+    const uint8_t *plane[8], *symbols, *next = d->end;
+    uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
     bsn_finish finish;
     uint64_t list_hash = 0;
     bsn_layout y;
@@ -8897,7 +8948,10 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
-        if (c->large && w->next) bsn_prefetch(d->end + i * ahead, m * ahead);
+        if (c->large && w->next) {
+            bsn_prefetch(next, ahead);
+            next += ahead;
+        }
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
@@ -8908,9 +8962,10 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             }
         }
         if (c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n) { /* hashes end with the last bytes */
-            uint8_t *to = out;
-            finish.stream = bsn_sink_streams(d->sink, i, m);
-            if (finish.stream) to = d->sink->to + (i - d->sink->from) * c->width;
+            const int stream = bsn_sink_streams(d->sink, i, m);
+            uint8_t *to = stream ? d->sink->to + (i - d->sink->from) * c->width : out;
+            finish.tail = stream ? tail : NULL;
+            finish.first = !streamed;
             if (y.planes > top) {
                 finish.varying = y.varying[top];
                 finish.value = y.value[top];
@@ -8928,10 +8983,13 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
                 bsn_sink_done(w, d->sink, c->width, i, m, to);
+                if (stream) streamed = to + m * c->width;
                 continue;
             }
             finish.node = NULL;
         }
+        if (streamed) bsn_stream_end(tail, streamed);
+        streamed = NULL;
         if (hashing)
             for (k = 0; k < y.planes; k++)
                 bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
@@ -10044,9 +10102,7 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 {
     const bsn_context *c = &call->context;
     call->context.large = count >= BSN_LARGE / c->width;
-    /* tables that do not reach the memory's speed with narrow elements lose more by the copy than they gain */
-    call->context.stream = c->large && (c->kernels->chunk > 512 || c->width >= 4) &&
-                           (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role); /* leaves are hashed on their way */
+    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role); /* leaves are hashed on their way */
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)

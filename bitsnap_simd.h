@@ -1375,7 +1375,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
 {
     unsigned base = 0, inside = 0;
     __m256i first, end;
-    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
+    if (n >= 4096) base = bsn_sampled_window(list, n, 16, scratch, &inside);
     if (inside < 240) {
         bsn_scalar_histogram(h, list, n, scratch);
         return;
@@ -3332,6 +3332,11 @@ static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, 
     bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
 }
 
+static const uint8_t bsn_avx512_places[64] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
+};
+
 /* Splitting, hashing and counting of 4 groups while they are in registers; each as by itself. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
                                                   unsigned kind)
@@ -3346,7 +3351,18 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     uint8_t *plane[8], *bits = t->bits;
     __m512i a[8], bit[2], ones[2], twos[2], fours[2];
     size_t i;
-    unsigned j, p, q, s;
+    unsigned j, p, q, s, before[8];
+    uint8_t *line[8];
+    __m512i places[8], held[8];
+    int stream = t->tail != NULL;
+    BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
+    BSN_UNROLL
+    for (j = 0; j < top; j++) {
+        before[j] = (uintptr_t)t->plane[j] & 63;
+        line[j] = t->plane[j] - before[j];
+        places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before[j])));
+        held[j] = stream && !t->first ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
+    }
     BSN_UNROLL
     for (p = 0; p < 2; p++) {
         bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
@@ -3375,7 +3391,15 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
-                    _mm512_storeu_si512(plane[j] + i + 64 * (s + q), v[j]);
+                    if (j == top || BSN_LIKELY(!stream)) {
+                        _mm512_storeu_si512(plane[j] + i + 64 * (s + q), v[j]);
+                    } else {
+                        const __m512i whole = _mm512_permutex2var_epi8(held[j], places[j], v[j]);
+                        held[j] = v[j];
+                        if (BSN_LIKELY(line[j] >= t->plane[j] || !t->first)) _mm512_stream_si512((__m512i *)(void *)line[j], whole);
+                        else _mm512_mask_storeu_epi8(line[j], ~UINT64_C(0) << before[j], whole);
+                        line[j] += 64;
+                    }
                     if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
                 }
                 x[q] = _mm512_adds_epu8(_mm512_sub_epi8(v[top], first), only64);
@@ -3390,6 +3414,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
+    BSN_UNROLL
+    for (j = 0; j < top; j++)
+        if (stream) _mm512_storeu_si512(t->tail[j], held[j]);
     BSN_UNROLL
     for (p = 0; p < 2; p++)
         if (t->counts) bsn_avx512_count_end(t->counts + 8 * p, ones[p], twos[p], fours[p]);
@@ -3409,7 +3436,7 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     unsigned base, inside = 0;
-    if (n >= 8192) {
+    if (n >= 4096) {
         base = bsn_sampled_window(list, n, 16, scratch, &inside);
         if (inside >= 253) {
             bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 2);
@@ -3572,14 +3599,9 @@ static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, u
     return 1;
 }
 
-static const uint8_t bsn_avx512_places[64] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
-};
-
 /* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
  * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
- * what comes; of the first and the last one the part that is the caller's is stored as usual. */
+ * what comes; of the very first one the part that is the caller's is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned k, unsigned lists, unsigned chained, unsigned width, unsigned kind)
 {
@@ -3591,13 +3613,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, sign) : _mm512_setzero_si512();
     const uint64_t nowhere = _mm512_movepi8_mask(put);
     const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
-    int stream = t->stream;
-    const uint8_t *begin = elements;
+    int stream = t->tail != NULL;
     uint8_t *line = elements - before;
+    const uint8_t *begin = t->first ? elements : line;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
-    __m512i a[8], held = _mm512_setzero_si512();
+    __m512i a[8], held = stream && !t->first ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
     int hashed[8];
     size_t i, s;
     unsigned j;
@@ -3646,8 +3668,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (j = 0; j < top; j++)
             if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
     }
-    if (stream && before)
-        _mm512_mask_storeu_epi8(line, (UINT64_C(1) << before) - 1, _mm512_permutex2var_epi8(held, order, held));
+    if (stream) _mm512_storeu_si512(t->tail, held);
     bsn_avx512_merge_end(&node, t->node, lists, chained);
     BSN_UNROLL
     for (j = 0; j < top; j++)

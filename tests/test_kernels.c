@@ -931,7 +931,8 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     uint64_t state[2][8][8];
     bsn_node a, b[3], start[3];
     bsn_finish t;
-    size_t counts[4], i;
+    uint8_t tail[64];
+    size_t counts[4], i, part = 1024 * test_below(m / 1024);
     unsigned j;
     list_sizes(counts, planes, stride, k, lists, n);
     memset(&a, 0, sizeof a);
@@ -975,7 +976,8 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.field = f;
     t.varying = varying;
     t.value = value;
-    t.stream = (int)test_below(2);
+    t.tail = test_below(2) ? tail : NULL;
+    t.first = 1;
     memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
@@ -996,10 +998,18 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         }
     }
     mark(out, m * width, 0);
-    if (!kernels->finish(&t, out, first, m)) {
+    if (part && kernels->finish(&t, out, first, part)) { /* in two pieces */
+        t.first = 0;
+        for (j = 0; j < width - 1; j++) t.plane[j] += part;
+        t.bits += bsn_bits_size(varying, part);
+    } else {
+        part = 0;
+    }
+    if (!kernels->finish(&t, out + part * width, first + part, m - part)) {
         CHECK(!memcmp(start, b, sizeof b), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
         return;
     }
+    if (t.tail) bsn_stream_end(tail, out + m * width);
     bsn_streamed();
     CHECK(marked(out, m * width, 0), "%s: finish writes too far", kernels->name);
     for (i = 0; i < misplaced; i++) CHECK(out[m * width + i] == MARK, "%s: finish writes too far", kernels->name);
@@ -1039,9 +1049,10 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
 {
     const unsigned width = f->width, e = f->symbol_bits, top = width - 1, base = (unsigned)test_below(241);
     const size_t bits_size = bsn_bits_size(varying, n);
-    uint8_t *elements = at_end(0, n * width, 0), *expected[8], *bits = at_end(9, bits_size, 0);
+    uint8_t *elements = at_end(0, n * width, 0), *expected[8], *plane[8], *bits = at_end(9, bits_size, 0), tail[8][64];
     uint64_t state[2][8][8];
     uint32_t all[256], counts[16];
+    const size_t part = 1024 * test_below(n / 1024), misplaced = test_below(2) ? test_below(64) : 0;
     bsn_start t;
     size_t i;
     unsigned j;
@@ -1063,8 +1074,9 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     for (i = 0; i < n; i++) expected[top][i] = (uint8_t)(expected[top][i] >> (8 - e));
     if (counting) scalar->histogram(all, expected[top], n, (uint32_t *)(void *)spare[9]);
     for (j = 0; j < width; j++) {
-        t.plane[j] = at_end(1 + j, n, 0);
-        mark(t.plane[j], n, 0);
+        t.plane[j] = plane[j] = at_end(1 + j, n, misplaced);
+        memset(plane[j] + n, MARK, misplaced);
+        mark(plane[j], n, 0);
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
         if (j < top && (checked >> j & 1)) {
@@ -1073,9 +1085,22 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         }
     }
     mark(bits, bits_size, 0);
-    if (!kernels->start(&t, elements, n)) return;
-    for (j = 0; j < width; j++)
-        CHECK(!memcmp(t.plane[j], expected[j], n) && marked(t.plane[j], n, 0), "%s: start, width %u, e %u, %zu: plane %u", kernels->name, width, e, n, j);
+    t.tail = test_below(2) ? tail : NULL;
+    t.first = 1;
+    if (part) { /* in two pieces */
+        if (!kernels->start(&t, elements, part)) return;
+        t.first = 0;
+        for (j = 0; j < width; j++) t.plane[j] += part;
+        t.bits += bsn_bits_size(varying, part);
+    }
+    if (!kernels->start(&t, elements + part * width, n - part)) return;
+    if (t.tail)
+        for (j = 0; j < top; j++) bsn_stream_end(tail[j], plane[j] + n);
+    bsn_streamed();
+    for (j = 0; j < width; j++) {
+        for (i = 0; i < misplaced; i++) CHECK(plane[j][n + i] == MARK, "%s: start writes too far", kernels->name);
+        CHECK(!memcmp(plane[j], expected[j], n) && marked(plane[j], n, 0), "%s: start, width %u, e %u, %zu: plane %u", kernels->name, width, e, n, j);
+    }
     CHECK(e == 8 || !memcmp(bits, spare[8], bits_size), "%s: start, width %u, e %u, varying %u: bits", kernels->name, width, e, varying);
     CHECK(marked(bits, bits_size, 0), "%s: start writes bits too far", kernels->name);
     CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: start hashes, width %u, e %u", kernels->name, width, e);
