@@ -9119,8 +9119,8 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         if (out && out != p) memcpy(out, p, m * width);
         for (; j < x->count && x->place[j] < i + m; j++) {
-            uint8_t *element = out + (x->place[j] - i) * width;
-            if (out) bsn_element_store(element, bsn_word_add(bsn_element_load(element, width), x->word[j] + 1), width);
+            const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
+            if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
         }
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
