@@ -626,6 +626,26 @@ static void bomb(void)
     (void)chain;
 }
 
+/* A call for each block, none of which is large, makes the same frame. */
+static void check_pushed(const uint8_t *frame, size_t frame_size, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
+{
+    const size_t block = (size_t)1 << BSN_LOG2_DEFAULT;
+    uint8_t *out = (uint8_t *)malloc(frame_size), *index = (uint8_t *)malloc(8 * (n / block + 1));
+    bitsnap b = fresh();
+    bitsnap_stream s;
+    size_t at, part, i;
+    CHECK(bitsnap_push_begin(&b, &s, out, frame_size, &at, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    s.index = index;
+    s.index_capacity = 8 * (n / block + 1);
+    for (i = 0; i < n; i += block, at += part)
+        CHECK(bitsnap_push(&b, &s, out + at, frame_size - at, &part, elements + i * bitsnap_width(dtype), bsn_min(block, n - i)) == BITSNAP_OK,
+              "%s", bitsnap_message(&b));
+    CHECK(bitsnap_push_end(&b, &s, out + at, frame_size - at, &part) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(at + part == frame_size && !memcmp(out, frame, frame_size), "other bytes, a block at a time");
+    free(index);
+    free(out);
+}
+
 /* Calls whose elements no cache holds go other ways: past the caches, by way of the workspace. */
 static void large(void)
 {
@@ -651,6 +671,7 @@ static void large(void)
                 expected_size = size;
             }
             CHECK(size == expected_size && !memcmp(from, expected, size), "%s: other bytes", bitsnap_kernels_name(kernels));
+            if (!i) check_pushed(expected, size, a, n, dtype);
             memmove(frame.p + most - size, from, size); /* against the guard */
             from = frame.p + most - size;
             CHECK(bitsnap_decode(&b, to, n, dtype, from, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
