@@ -1042,6 +1042,8 @@ typedef struct bsn_finish {
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
     const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying, value; /* of those that are set here; the others */
+    const uint8_t *ahead;    /* F32: will be read after this, and is asked for on the way: */
+    size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
     uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next; */
     int first;               /* is this the first piece? */
 } bsn_finish;
@@ -8944,12 +8946,18 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.field = &y.field;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
+        int at_once;
         m = bsn_min(chunk, d->n - i);
         if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
-        /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this */
+        at_once = c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
+        /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this; of wide
+         * elements that is more at once than is good */
+        finish.ahead = next;
+        finish.ahead_step = 0;
         if (c->large && w->next) {
-            bsn_prefetch(next, ahead);
+            if (at_once && c->width >= 4) finish.ahead_step = ahead / (chunk / 64) + 1;
+            else bsn_prefetch(next, ahead);
             next += ahead;
         }
         for (k = 0; k < y.planes && k < top; k++) {
@@ -8961,7 +8969,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                              y.varying[k], m);
             }
         }
-        if (c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n) { /* hashes end with the last bytes */
+        if (at_once) {
             const int stream = bsn_sink_streams(d->sink, i, m);
             uint8_t *to = stream ? d->sink->to + (i - d->sink->from) * c->width : out;
             finish.tail = stream ? tail : NULL;

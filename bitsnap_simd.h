@@ -3617,7 +3617,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     uint8_t *line = elements - before;
     const uint8_t *begin = t->first ? elements : line;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
-    const uint8_t *raw[8], *bits = t->bits;
+    const uint8_t *raw[8], *bits = t->bits, *ahead = t->ahead;
     bsn_avx512_merging node;
     __m512i a[8], held = stream && !t->first ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
     int hashed[8];
@@ -3635,6 +3635,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
+            BSN_UNROLL
+            for (j = 0; j < 4 && width == 4; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
+            ahead += t->ahead_step;
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
             for (j = 0; j < top; j++) {

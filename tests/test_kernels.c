@@ -976,6 +976,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.field = f;
     t.varying = varying;
     t.value = value;
+    t.ahead = out;
     t.tail = test_below(2) ? tail : NULL;
     t.first = 1;
     memset(out + m * width, MARK, misplaced);
