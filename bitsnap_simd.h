@@ -3635,8 +3635,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
-            BSN_UNROLL
-            for (j = 0; j < 4 && width == 4; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
+            if (width == 4) { /* four lines: a group is no longer than its elements */
+                BSN_UNROLL
+                for (j = 0; j < 4; j++) BSN_PREFETCH(ahead + 64 * j);
+            }
             ahead += t->ahead_step;
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
