@@ -1042,10 +1042,10 @@ typedef struct bsn_finish {
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
     const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying, value; /* of those that are set here; the others */
-    const uint8_t *ahead;    /* F32: will be read after this, and is asked for on the way: */
+    const uint8_t *ahead;    /* will be read after this, and is asked for on the way: */
     size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
-    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next; */
-    int first;               /* is this the first piece? */
+    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next, and begin a line, or come
+                                behind what has been stored so before */
 } bsn_finish;
 
 /* The first step of encoding: elements split, the bytes below the symbol hashed, symbols of a window counted. */
@@ -8913,9 +8913,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    /* what lies ahead is better asked for a little at a time */
-    const size_t chunk = c->large ? bsn_min(c->kernels->chunk, c->kernels->finish ? 1024 : 2048 / c->width) : c->kernels->chunk,
-            ahead = (size_t)(d->end - d->body) / ((d->n + chunk - 1) / chunk) + 1;
+    /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this,
+     * and between the calls of kernels better not much at a time */
+    const size_t ahead = c->large && w->next ? (size_t)(d->end - d->body) / ((d->n + 63) / 64) + 1 : 0,
+            chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
+            more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk; /* where kernels ask themselves */
     const uint8_t *plane[8], *symbols, *next = d->end;
     uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
     bsn_finish finish;
@@ -8947,19 +8949,14 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
-        m = bsn_min(chunk, d->n - i);
+        m = bsn_min(c->kernels->finish && finish.node ? more : less, d->n - i);
         if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
-        /* most likely the next block begins where this one ends and is as long: a part of it for each chunk of this; of wide
-         * elements that is more at once than is good */
         finish.ahead = next;
-        finish.ahead_step = 0;
-        if (c->large && w->next) {
-            if (at_once && c->width >= 4) finish.ahead_step = ahead / (chunk / 64) + 1;
-            else bsn_prefetch(next, ahead);
-            next += ahead;
-        }
+        finish.ahead_step = ahead;
+        if (!at_once) bsn_prefetch(next, ahead * (m / 64));
+        next += ahead * (m / 64);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
@@ -8970,10 +8967,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             }
         }
         if (at_once) {
-            const int stream = bsn_sink_streams(d->sink, i, m);
-            uint8_t *to = stream ? d->sink->to + (i - d->sink->from) * c->width : out;
+            uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * c->width : NULL;
+            const int stream = to && (streamed || !((uintptr_t)to & 63));
             finish.tail = stream ? tail : NULL;
-            finish.first = !streamed;
             if (y.planes > top) {
                 finish.varying = y.varying[top];
                 finish.value = y.value[top];
@@ -8984,14 +8980,15 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 finish.plane[k] = plane[k];
                 finish.state[k] = whole ? w->hasher[k].state : NULL;
             }
-            if (c->kernels->finish(&finish, to, i, m)) {
+            if (c->kernels->finish(&finish, stream ? to : out, i, m)) {
                 for (k = 0; k < y.planes; k++) {
                     if (k < top && finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
                     else if (hashing)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
-                bsn_sink_done(w, d->sink, c->width, i, m, to);
-                if (stream) streamed = to + m * c->width;
+                if (!to) bsn_sink_done(w, d->sink, c->width, i, m, out);
+                else if (!stream) bsn_stream_next(tail, to, out, m * c->width, 1);
+                if (to) streamed = to + m * c->width;
                 continue;
             }
             finish.node = NULL;

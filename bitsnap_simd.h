@@ -3609,22 +3609,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
     const uint64_t live = (UINT64_C(1) << size) - 1; /* a symbol has a bit at least */
     const __m128i up = _mm_cvtsi32_si128((int)sign);
-    const unsigned before = (uintptr_t)elements & 63;
+    const unsigned before = t->tail ? (uintptr_t)elements & 63 : 0;
     const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, sign) : _mm512_setzero_si512();
     const uint64_t nowhere = _mm512_movepi8_mask(put);
     const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
-    int stream = t->tail != NULL;
-    uint8_t *line = elements - before;
-    const uint8_t *begin = t->first ? elements : line;
+    int stream = t->tail != NULL, across = before != 0;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *raw[8], *bits = t->bits, *ahead = t->ahead;
     bsn_avx512_merging node;
-    __m512i a[8], held = stream && !t->first ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
+    __m512i a[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
     int hashed[8];
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
+    BSN_OPAQUE("+m", across);
+    elements -= before;
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
@@ -3635,10 +3635,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
-            if (width == 4) { /* four lines: a group is no longer than its elements */
-                BSN_UNROLL
-                for (j = 0; j < 4; j++) BSN_PREFETCH(ahead + 64 * j);
-            }
+            BSN_UNROLL
+            for (j = 0; j < width; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
             ahead += t->ahead_step;
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
@@ -3657,23 +3655,23 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
             }
             BSN_UNROLL
             for (j = 0; j < width; j++) {
-                __m512i x = v[j];
                 if (BSN_LIKELY(!stream)) {
-                    _mm512_storeu_si512(elements + 64 * j, x);
-                    continue;
+                    _mm512_storeu_si512(elements + 64 * j, v[j]);
+                } else {
+                    __m512i x = v[j];
+                    if (across) {
+                        x = _mm512_permutex2var_epi8(held, order, x);
+                        held = v[j];
+                    }
+                    _mm512_stream_si512((__m512i *)(void *)(elements + 64 * j), x);
                 }
-                x = _mm512_permutex2var_epi8(held, order, x);
-                held = v[j];
-                if (BSN_LIKELY(line >= begin)) _mm512_stream_si512((__m512i *)(void *)line, x);
-                else _mm512_mask_storeu_epi8(line, ~UINT64_C(0) << before, x);
-                line += 64;
             }
         }
         BSN_UNROLL
         for (j = 0; j < top; j++)
             if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
     }
-    if (stream) _mm512_storeu_si512(t->tail, held);
+    if (across) _mm512_storeu_si512(t->tail, held);
     bsn_avx512_merge_end(&node, t->node, lists, chained);
     BSN_UNROLL
     for (j = 0; j < top; j++)

@@ -977,8 +977,9 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.varying = varying;
     t.value = value;
     t.ahead = out;
+    t.ahead_step = test_below(256);
     t.tail = test_below(2) ? tail : NULL;
-    t.first = 1;
+    memset(tail, MARK, sizeof tail); /* as if it came behind something */
     memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
@@ -1000,7 +1001,6 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     }
     mark(out, m * width, 0);
     if (part && kernels->finish(&t, out, first, part)) { /* in two pieces */
-        t.first = 0;
         for (j = 0; j < width - 1; j++) t.plane[j] += part;
         t.bits += bsn_bits_size(varying, part);
     } else {
