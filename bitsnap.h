@@ -1052,13 +1052,15 @@ typedef struct bsn_finish {
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
-    uint8_t (*tail)[64];     /* null, or: all but the top one are stored past the caches, as by bsn_stream_next; */
-    int first;               /* is this the first piece? */
+    uint8_t *tail[8];        /* null, or: this one, not the top one, is stored past the caches, as by bsn_stream_next, and comes
+                                behind what has been stored so before */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
     uint32_t *counts;        /* of the 16 symbols from `base` on, added to; null: not to be counted */
     unsigned base;
+    const uint8_t *ahead;    /* will be read after this: a line of it is asked for with each two groups of 64; */
+    size_t ahead_step;       /* 64, or 0: nothing is asked for, whatever stands there */
 } bsn_start;
 
 /* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
@@ -7530,15 +7532,19 @@ static uint64_t bsn_varying_bits(const uint8_t *elements, size_t n, unsigned wid
     const uint64_t first = bsn_element_load(elements, width);
     uint64_t pattern[8], differ = 0, x;
     size_t size = n * width, i, j;
-    unsigned k;
+    unsigned k, q;
     /* native words of repeated first elements: lanes compare with lanes whatever the byte order */
     for (k = 0; k < 8 / width; k++) bsn_element_store((uint8_t *)pattern + k * width, first, width);
     for (i = 0; i + 512 <= size; i += 512) {
-        uint64_t any = 0;
-        for (j = 0; j < 512; j += 8) {
-            memcpy(&x, elements + i + j, 8);
-            any |= x ^ pattern[0];
+        uint64_t some[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, any = 0; /* several, as one would wait for itself */
+        for (j = 0; j < 512; j += 64) {
+            BSN_UNROLL
+            for (q = 0; q < 8; q++) {
+                memcpy(&x, elements + i + j + 8 * q, 8);
+                some[q] |= x ^ pattern[0];
+            }
         }
+        for (q = 0; q < 8; q++) any |= some[q];
         for (k = 0; k < 8 / width; k++) differ |= bsn_element_load((const uint8_t *)&any + k * width, width);
         if (interest ? (differ & interest) == interest : differ != 0) return differ;
     }
@@ -7644,39 +7650,41 @@ static unsigned bsn_window_ahead(uint32_t h[256], const bsn_layout *y, const uin
 }
 
 /* Splits a block into raw planes, which go to the body, and symbols. Where `counts` is not null the symbols of the window
- * at `base` are counted on the way. (Not inlined, as its frame would lie below those of deltas.) */
-BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
-                             const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
+ * at `base` are counted on the way. Returns the end of what has been asked for of the next block. (Not inlined, as its frame
+ * would lie below those of deltas.) */
+BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
+                                             uint8_t *symbols, const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
 {
     const unsigned top = c->width - 1;
-    int at_once = c->kernels->start != NULL;
+    const int hashing = c->checks && n > 240;
+    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top]);
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
     bsn_start start;
     uint8_t *plane[8];
-    size_t i, j;
+    size_t i, j, m;
     unsigned k;
-    for (k = 0; k < y->planes; k++)
-        if (k < top ? y->varying[k] != 0xFF : !y->varying[k]) at_once = 0;
     start.field = &y->field;
     start.counts = counts;
     start.base = base;
+    start.ahead = elements + n * c->width;
+    start.ahead_step = c->large && w->next ? 64 : 0;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        const int stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
-        int taken = 0;
+    for (i = 0; i < n; i += m) {
+        int stream, taken = 0;
+        m = bsn_min(c->stream && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
+        stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
             plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
         if (c->stream && i && !stream)
             for (k = 0; k < y->planes; k++)
                 if (y->varying[k] == 0xFF) bsn_stream_end(tail[k], plane[k]);
         if (y->planes == top) plane[top] = symbols + i;
-        if (at_once && m == BSN_CHUNK && i + m < n) {
-            start.tail = stream ? tail : NULL;
-            start.first = i == 0;
+        if (at_once && m % 1024 == 0 && i + m < n) {
             for (k = 0; k < top; k++) {
-                start.plane[k] = body + y->at[k] + i;
-                start.state[k] = c->checks && n > 240 ? w->hasher[k].state : NULL;
+                const int whole = y->varying[k] == 0xFF;
+                start.tail[k] = whole && stream && i ? tail[k] : NULL;
+                start.plane[k] = start.tail[k] ? body + y->at[k] + i : plane[k];
+                start.state[k] = whole && hashing ? w->hasher[k].state : NULL;
             }
             start.plane[top] = symbols + i;
             if (y->planes > top) {
@@ -7684,9 +7692,17 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
                 start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
             }
             if (c->kernels->start(&start, elements + i * c->width, m)) {
-                for (k = 0; k < top; k++) w->hasher[k].stripes = (i + m) / 64;
-                if (y->planes > top && c->checks)
-                    bsn_hash_feed(c->kernels, &w->hasher[top], body + y->at[top], bsn_bits_size(start.varying, i + m));
+                start.ahead += m / 128 * start.ahead_step;
+                for (k = 0; k < y->planes; k++) {
+                    uint8_t *to = body + y->at[k];
+                    if (k < top && y->varying[k] == 0xFF) {
+                        w->hasher[k].stripes = (i + m) / 64;
+                        if (stream && !i) bsn_stream_next(tail[k], to, plane[k], m, 1);
+                        continue;
+                    }
+                    if (k < top) bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                    if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+                }
                 continue;
             }
             at_once = 0;
@@ -7711,6 +7727,7 @@ BSN_FUNCTION void bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
         if (counts) c->kernels->window(counts, symbols + i, m, base);
     }
+    return start.ahead;
 }
 
 /* The body of a SPLIT block; 0 where it has no room or would gain nothing. */
@@ -7719,6 +7736,7 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
 {
     uint8_t *symbols = (uint8_t *)(w + 1);
     const int counting = c->kernels->start && c->level == BITSNAP_DEFAULT && n % 4096 == 0 && c->dtype != BITSNAP_F64;
+    const uint8_t *asked;
     uint32_t counts[16];
     bsn_writer wr;
     bsn_layout y;
@@ -7753,16 +7771,16 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
         memset(counts, 0, sizeof counts);
         window = bsn_window_ahead(w->lists.count, &y, elements, n);
     }
-    bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
+    asked = bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
     if (counting) {
         wr.window = counts;
         wr.base = window;
     }
     if (c->large && w->next) { /* the next block's elements, most likely */
-        wr.ahead = elements + n * c->width;
-        wr.ahead_end = wr.ahead + n * c->width;
-        wr.ahead_step = 1024 * c->width;
+        wr.ahead = asked;
+        wr.ahead_end = elements + 2 * n * c->width;
+        wr.ahead_step = (size_t)(wr.ahead_end - asked) / ((n + 1023) / 1024);
     }
     bsn_list_write(&wr, symbols, n, symbol_bits);
     bsn_look_ahead(&wr, (size_t)(wr.ahead_end - wr.ahead));

@@ -3349,27 +3349,26 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     const __m128i down = _mm_cvtsi32_si128((int)shift);
     const __m512i first = _mm512_set1_epi8((char)t->base), only64 = _mm512_set1_epi8((char)0xC0);
     uint8_t *plane[8], *bits = t->bits;
-    __m512i a[8], bit[2], ones[2], twos[2], fours[2];
+    const uint8_t *ahead = t->ahead;
+    __m512i a[8], bit[2], ones[2], twos[2], fours[2], places[8], held[8];
     size_t i;
-    unsigned j, p, q, s, before[8];
-    uint8_t *line[8];
-    __m512i places[8], held[8];
-    int stream = t->tail != NULL;
-    BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
+    unsigned j, p, q, s;
+    int stream[8];
     BSN_UNROLL
     for (j = 0; j < top; j++) {
-        before[j] = (uintptr_t)t->plane[j] & 63;
-        line[j] = t->plane[j] - before[j];
-        places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before[j])));
-        held[j] = stream && !t->first ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
+        const unsigned before = t->tail[j] ? (uintptr_t)t->plane[j] & 63 : 0;
+        stream[j] = t->tail[j] != NULL;
+        BSN_OPAQUE("+m", stream[j]); /* asked for each line: one loop, where compilers would make one for each answer */
+        plane[j] = t->plane[j] - before;
+        places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
+        held[j] = t->tail[j] ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
     }
+    plane[top] = t->plane[top];
     BSN_UNROLL
     for (p = 0; p < 2; p++) {
         bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
         ones[p] = twos[p] = fours[p] = _mm512_setzero_si512();
     }
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = t->plane[j];
     BSN_UNROLL
     for (j = 0; j < top; j++) a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
     for (i = 0; i < n; i += 1024) {
@@ -3379,6 +3378,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
             for (q = 0; q < 4; q++, elements += 64 * width) {
                 const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
                 __m512i v[8];
+                if (q % 2 == 0) {
+                    BSN_PREFETCH(ahead);
+                    ahead += t->ahead_step;
+                }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
                 if (kind == BSN_FIELD_INSIDE) {
@@ -3391,14 +3394,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
-                    if (j == top || BSN_LIKELY(!stream)) {
-                        _mm512_storeu_si512(plane[j] + i + 64 * (s + q), v[j]);
+                    uint8_t *to = plane[j] + i + 64 * (s + q);
+                    if (j == top || BSN_LIKELY(!stream[j])) {
+                        _mm512_storeu_si512(to, v[j]);
                     } else {
-                        const __m512i whole = _mm512_permutex2var_epi8(held[j], places[j], v[j]);
+                        _mm512_stream_si512((__m512i *)(void *)to, _mm512_permutex2var_epi8(held[j], places[j], v[j]));
                         held[j] = v[j];
-                        if (BSN_LIKELY(line[j] >= t->plane[j] || !t->first)) _mm512_stream_si512((__m512i *)(void *)line[j], whole);
-                        else _mm512_mask_storeu_epi8(line[j], ~UINT64_C(0) << before[j], whole);
-                        line[j] += 64;
                     }
                     if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
                 }
@@ -3416,7 +3417,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
         if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
     BSN_UNROLL
     for (j = 0; j < top; j++)
-        if (stream) _mm512_storeu_si512(t->tail[j], held[j]);
+        if (t->tail[j]) _mm512_storeu_si512(t->tail[j], held[j]);
     BSN_UNROLL
     for (p = 0; p < 2; p++)
         if (t->counts) bsn_avx512_count_end(t->counts + 8 * p, ones[p], twos[p], fours[p]);

@@ -1086,17 +1086,18 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         }
     }
     mark(bits, bits_size, 0);
-    t.tail = test_below(2) ? tail : NULL;
-    t.first = 1;
+    t.ahead = elements;
+    t.ahead_step = 64 * test_below(2);
+    memset(tail, MARK, sizeof tail); /* as if they came behind something */
+    for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
     if (part) { /* in two pieces */
         if (!kernels->start(&t, elements, part)) return;
-        t.first = 0;
         for (j = 0; j < width; j++) t.plane[j] += part;
         t.bits += bsn_bits_size(varying, part);
     }
     if (!kernels->start(&t, elements + part * width, n - part)) return;
-    if (t.tail)
-        for (j = 0; j < top; j++) bsn_stream_end(tail[j], plane[j] + n);
+    for (j = 0; j < top; j++)
+        if (t.tail[j]) bsn_stream_end(tail[j], plane[j] + n);
     bsn_streamed();
     for (j = 0; j < width; j++) {
         for (i = 0; i < misplaced; i++) CHECK(plane[j][n + i] == MARK, "%s: start writes too far", kernels->name);
