@@ -1478,18 +1478,25 @@ static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
 #define BSN_RANK5(m) (BSN_RANK4(m) + BSN_BIT(m, 4))
 #define BSN_RANK6(m) (BSN_RANK5(m) + BSN_BIT(m, 5))
 #define BSN_RANK7(m) (BSN_RANK6(m) + BSN_BIT(m, 6))
-/* FF at the byte where element i of mask m lands in the stage of s places, after the stages `done` */
-#define BSN_MOVE(m, i, s, done)                                                                       \
+/* FF at the byte where element i of mask m lands in the stage of s places, after the stages `done`; at the byte it comes from
+ * if `by` is 0 */
+#define BSN_MOVE(m, i, s, done, by)                                                                   \
     (((uint64_t)(0u - (BSN_BIT(m, i) & ((i##u - BSN_RANK##i(m)) / s##u))) & 0xFFu)                     \
-     << (((BSN_RANK##i(m) + ((i##u - BSN_RANK##i(m)) & done##u) + s##u) * 8u) & 63u))
-#define BSN_MOVE4(m)                                                                                  \
-    BSN_MOVE(m, 4, 4, 0) | BSN_MOVE(m, 5, 4, 0) | BSN_MOVE(m, 6, 4, 0) | BSN_MOVE(m, 7, 4, 0),
-#define BSN_MOVE2(m)                                                                                  \
-    BSN_MOVE(m, 2, 2, 4) | BSN_MOVE(m, 3, 2, 4) | BSN_MOVE(m, 4, 2, 4) | BSN_MOVE(m, 5, 2, 4) |       \
-        BSN_MOVE(m, 6, 2, 4) | BSN_MOVE(m, 7, 2, 4),
-#define BSN_MOVE1(m)                                                                                  \
-    BSN_MOVE(m, 1, 1, 6) | BSN_MOVE(m, 2, 1, 6) | BSN_MOVE(m, 3, 1, 6) | BSN_MOVE(m, 4, 1, 6) |       \
-        BSN_MOVE(m, 5, 1, 6) | BSN_MOVE(m, 6, 1, 6) | BSN_MOVE(m, 7, 1, 6),
+     << (((BSN_RANK##i(m) + ((i##u - BSN_RANK##i(m)) & done##u) + by) * 8u) & 63u))
+#define BSN_MOVE4(m, by)                                                                              \
+    BSN_MOVE(m, 4, 4, 0, by) | BSN_MOVE(m, 5, 4, 0, by) | BSN_MOVE(m, 6, 4, 0, by) | BSN_MOVE(m, 7, 4, 0, by)
+#define BSN_MOVE2(m, by)                                                                              \
+    BSN_MOVE(m, 2, 2, 4, by) | BSN_MOVE(m, 3, 2, 4, by) | BSN_MOVE(m, 4, 2, 4, by) |                  \
+        BSN_MOVE(m, 5, 2, 4, by) | BSN_MOVE(m, 6, 2, 4, by) | BSN_MOVE(m, 7, 2, 4, by)
+#define BSN_MOVE1(m, by)                                                                              \
+    BSN_MOVE(m, 1, 1, 6, by) | BSN_MOVE(m, 2, 1, 6, by) | BSN_MOVE(m, 3, 1, 6, by) |                  \
+        BSN_MOVE(m, 4, 1, 6, by) | BSN_MOVE(m, 5, 1, 6, by) | BSN_MOVE(m, 6, 1, 6, by) | BSN_MOVE(m, 7, 1, 6, by)
+#define BSN_UP4(m) BSN_MOVE4(m, 4u),
+#define BSN_UP2(m) BSN_MOVE2(m, 2u),
+#define BSN_UP1(m) BSN_MOVE1(m, 1u),
+#define BSN_DOWN4(m) BSN_MOVE4(m, 0u),
+#define BSN_DOWN2(m) BSN_MOVE2(m, 0u),
+#define BSN_DOWN1(m) BSN_MOVE1(m, 0u),
 /* FF for each bit of m */
 #define BSN_SPREAD1(m, i) ((uint64_t)(BSN_BIT(m, i) * 0xFFu) << (8 * i))
 #define BSN_SPREAD(m)                                                                                 \
@@ -1501,18 +1508,21 @@ static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
 #define BSN_64(F, m) BSN_16(F, m) BSN_16(F, m + 16u) BSN_16(F, m + 32u) BSN_16(F, m + 48u)
 #define BSN_256(F) BSN_64(F, 0u) BSN_64(F, 64u) BSN_64(F, 128u) BSN_64(F, 192u)
 
-static const uint64_t bsn_move4[256] = { BSN_256(BSN_MOVE4) };
-static const uint64_t bsn_move2[256] = { BSN_256(BSN_MOVE2) };
-static const uint64_t bsn_move1[256] = { BSN_256(BSN_MOVE1) };
+static const uint64_t bsn_up4[256] = { BSN_256(BSN_UP4) };
+static const uint64_t bsn_up2[256] = { BSN_256(BSN_UP2) };
+static const uint64_t bsn_up1[256] = { BSN_256(BSN_UP1) };
+static const uint64_t bsn_down4[256] = { BSN_256(BSN_DOWN4) }; /* the same, shifted: it is the shorter way for compressing */
+static const uint64_t bsn_down2[256] = { BSN_256(BSN_DOWN2) };
+static const uint64_t bsn_down1[256] = { BSN_256(BSN_DOWN1) };
 static const uint64_t bsn_spread[256] = { BSN_256(BSN_SPREAD) };
 static const uint8_t bsn_ones_in[256] = { BSN_256(BSN_RANK8) };
 
 /* the low bytes of x, in order, to the places whose bit is set; 0 elsewhere */
 BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
 {
-    x ^= (x ^ (x << 32)) & bsn_move4[m];
-    x ^= (x ^ (x << 16)) & bsn_move2[m];
-    x ^= (x ^ (x << 8)) & bsn_move1[m];
+    x ^= (x ^ (x << 32)) & bsn_up4[m];
+    x ^= (x ^ (x << 16)) & bsn_up2[m];
+    x ^= (x ^ (x << 8)) & bsn_up1[m];
     return x & bsn_spread[m];
 }
 
@@ -1530,9 +1540,9 @@ BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
 /* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
 BSN_INLINE bsn_wide bsn_wide_move_up(bsn_wide x, uint64_t m)
 {
-    x = bsn_wide_select(bsn_wide_look_up(bsn_move4, m), x, x << 32);
-    x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m), x, x << 16);
-    return bsn_wide_select(bsn_wide_look_up(bsn_move1, m), x, x << 8);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_up4, m), x, x << 32);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_up2, m), x, x << 16);
+    return bsn_wide_select(bsn_wide_look_up(bsn_up1, m), x, x << 8);
 }
 
 /* the next bytes of a list to these places */
@@ -1555,18 +1565,18 @@ BSN_INLINE unsigned bsn_wide_ones(uint64_t m)
 /* the bytes whose bit is set, in order, to the low end; rubbish above */
 BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
 {
-    x ^= ((x ^ (x << 8)) & bsn_move1[m]) >> 8;
-    x ^= ((x ^ (x << 16)) & bsn_move2[m]) >> 16;
-    x ^= ((x ^ (x << 32)) & bsn_move4[m]) >> 32;
+    x ^= (x ^ (x >> 8)) & bsn_down1[m];
+    x ^= (x ^ (x >> 16)) & bsn_down2[m];
+    x ^= (x ^ (x >> 32)) & bsn_down4[m];
     return x;
 }
 
 /* And back: the bytes of each lane whose bit is set in m to its low end, with rubbish behind them. */
 BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 {
-    x = bsn_wide_select(bsn_wide_look_up(bsn_move1, m) >> 8, x, x >> 8);
-    x = bsn_wide_select(bsn_wide_look_up(bsn_move2, m) >> 16, x, x >> 16);
-    return bsn_wide_select(bsn_wide_look_up(bsn_move4, m) >> 32, x, x >> 32);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_down1, m), x, x >> 8);
+    x = bsn_wide_select(bsn_wide_look_up(bsn_down2, m), x, x >> 16);
+    return bsn_wide_select(bsn_wide_look_up(bsn_down4, m), x, x >> 32);
 }
 
 /* These bytes go to a list, 8 with rubbish for each lane. Returns how many there are. */
@@ -3037,6 +3047,14 @@ BSN_FUNCTION uint8_t *bsn_scalar_pick(uint8_t *list, const uint8_t *codes, const
     return list + n;
 }
 
+/* A node's lists, all parts of the same codes. */
+BSN_INLINE void bsn_scalar_pick_lists(bsn_fork *fork, const uint8_t *codes, uint64_t m[][BSN_PICK_GROUPS], size_t groups,
+                                      unsigned k, unsigned lists)
+{
+    unsigned j;
+    for (j = 0; j < lists; j++) fork->list[j] = bsn_scalar_pick(fork->list[j], codes, m[j], groups, k);
+}
+
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
 BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
                                      unsigned lists)
@@ -3060,7 +3078,7 @@ BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j] & live, size);
         for (j = 0; j < lists; j++) m[j][g] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]) & live;
         if (++g == BSN_PICK_GROUPS || end - i <= 64) {
-            for (j = 0; j < lists; j++) fork->list[j] = bsn_scalar_pick(fork->list[j], codes - 64 * (g - 1), m[j], g, k);
+            bsn_scalar_pick_lists(fork, codes + 64 - 64 * g, m, g, k, lists);
             g = 0;
         }
     }
@@ -3154,7 +3172,7 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(live));
         for (j = 0; j < lists; j++) m[j][g] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
         if (++g == BSN_PICK_GROUPS || end - i <= 64) {
-            for (j = 0; j < lists; j++) fork->list[j] = bsn_scalar_pick(fork->list[j], symbols - 64 * (g - 1), m[j], g, 0);
+            bsn_scalar_pick_lists(fork, symbols + 64 - 64 * g, m, g, 0, lists);
             g = 0;
         }
     }
