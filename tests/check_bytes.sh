@@ -16,7 +16,7 @@ compare() { # name, command...
 }
 for compiler in gcc clang; do
     if ! command -v $compiler >/dev/null; then echo "skip - bytes: needs $compiler"; continue; fi
-    for options in -O0 -O1 -O2 -O3 -Os '-O3 -march=native' '-O2 -fwrapv -funsigned-char' '-O2 -DBITSNAP_NO_SIMD' '-O2 -DBSN_WIDE_LANES=1' \
+    for options in -O0 -O2 -O3 '-O3 -march=native' '-O1 -DBSN_WIDE_LANES=1' '-Os -fwrapv -funsigned-char' '-O2 -DBITSNAP_NO_SIMD' \
             '-O0 -g1 -DBITSNAP_NO_AVX512 -fsanitize=address,undefined -fno-sanitize-recover=all'; do
         # shellcheck disable=SC2086
         $compiler -std=c99 $options -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $compiler $options does not compile"; continue; }

@@ -30,5 +30,4 @@ for compiler in gcc clang; do
     compile $compiler c99 -O3
     compile $compiler c++17 -O2
     compile $compiler c99 -O2 -DBITSNAP_NO_SIMD
-    compile $compiler c99 -O2 -march=native
 done
