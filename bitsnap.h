@@ -4374,19 +4374,23 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
-        const int root = symbols && item->path == 0, deal = root && !leaves && kernels->deal;
-        const size_t portion = deal ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n; /* more than 8 KiB of F32 at once are slower */
+        const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
+        const size_t portion = whole ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n;
+        const size_t half = w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 32 * portion / 1024; /* of what is asked for */
+        const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
-        bsn_look_ahead(w, w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 16 * portion / 1024);
-        if (deal && m >= 64) {
+        bsn_look_ahead(w, half);
+        if (symbols && !leaves && !deal) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
+        bsn_look_ahead(w, half);
+        if (deal) {
             m &= ~(size_t)63;
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
         } else if (leaves) {
             kernels->leaves_fork(fork, list + i, i, m);
+        } else if (fork->twigs) {
+            kernels->twigs_fork(fork, list + i, i, m);
         } else {
-            if (symbols) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
-            if (fork->twigs) kernels->twigs_fork(fork, list + i, i, m);
-            else kernels->node_fork(fork, list + i, i, m);
+            kernels->node_fork(fork, list + i, i, m);
         }
     }
 }
@@ -8877,6 +8881,27 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     }
 }
 
+/* What is read and written after this portion, of which each of the portion's steps asks for a part: processors overlap a few
+ * lines with computing, and wait where it is more at once. */
+typedef struct bsn_asking {
+    const uint8_t *read, *write;
+    size_t to_read, to_write; /* bytes left */
+    unsigned parts;
+} bsn_asking;
+
+BSN_INLINE void bsn_ask(bsn_asking *a)
+{
+    const size_t read = bsn_min(a->to_read, (a->to_read / a->parts + 63) & ~(size_t)63);
+    const size_t write = bsn_min(a->to_write, (a->to_write / a->parts + 63) & ~(size_t)63);
+    bsn_prefetch(a->read, read);
+    bsn_prefetch_near(a->write, write);
+    a->read += read;
+    a->to_read -= read;
+    a->write += write;
+    a->to_write -= write;
+    a->parts--;
+}
+
 /* A block on its way through the decoder. */
 typedef struct bsn_decoding {
     bsn_work *work;
@@ -8950,13 +8975,14 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
     /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this,
-     * and between the calls of kernels better not much at a time */
+     * and between the calls of kernels not much at a time */
     const size_t ahead = c->large && w->next ? (size_t)(d->end - d->body) / ((d->n + 63) / 64) + 1 : 0,
             chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
             more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk; /* where kernels ask themselves */
     const uint8_t *plane[8], *symbols, *next = d->end;
     uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
     bsn_finish finish;
+    bsn_asking asking;
     uint64_t list_hash = 0;
     bsn_layout y;
     bsn_reader r;
@@ -8984,14 +9010,19 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.field = &y.field;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
-        int at_once;
+        int at_once, writes;
         m = bsn_min(c->kernels->finish && finish.node ? more : less, d->n - i);
         if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
         finish.ahead = next;
         finish.ahead_step = ahead;
-        if (!at_once) bsn_prefetch(next, ahead * (m / 64));
+        writes = c->large && !c->kernels->finish && out && out != w->elements;
+        asking.read = next;
+        asking.to_read = at_once ? 0 : ahead * (m / 64);
+        asking.write = writes ? out + m * c->width : next;
+        asking.to_write = writes ? m * c->width : 0;
+        asking.parts = (hashing ? y.planes : 0) + 2;
         next += ahead * (m / 64);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
@@ -9031,12 +9062,12 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         }
         if (streamed) bsn_stream_end(tail, streamed);
         streamed = NULL;
-        if (hashing)
-            for (k = 0; k < y.planes; k++)
-                bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
-                              y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
-        /* where the next elements will go; not with what is read, as both at once would fill all places for loads */
-        if (c->large && !c->kernels->finish && out && out != w->elements) bsn_prefetch_near(out + m * c->width, m * c->width);
+        for (k = 0; k < y.planes && hashing; k++) {
+            bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
+                          y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
+            bsn_ask(&asking);
+        }
+        bsn_ask(&asking);
         symbols = bsn_list_next(&r, w->plane[7], i, m);
         if (!out) continue;
         if (y.planes > top) {
@@ -9055,6 +9086,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         } else {
             plane[top] = symbols;
         }
+        bsn_ask(&asking);
         bsn_join(c->kernels, &y.field, out, plane, m);
         bsn_sink_done(w, d->sink, c->width, i, m, out);
     }
