@@ -8889,6 +8889,17 @@ typedef struct bsn_asking {
     unsigned parts;
 } bsn_asking;
 
+BSN_INLINE bsn_asking bsn_asking_for(const uint8_t *read, size_t to_read, const uint8_t *write, size_t to_write, unsigned parts)
+{
+    bsn_asking a;
+    a.read = read;
+    a.write = write;
+    a.to_read = to_read;
+    a.to_write = to_write;
+    a.parts = parts;
+    return a;
+}
+
 BSN_INLINE void bsn_ask(bsn_asking *a)
 {
     const size_t read = bsn_min(a->to_read, (a->to_read / a->parts + 63) & ~(size_t)63);
@@ -9018,11 +9029,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         finish.ahead = next;
         finish.ahead_step = ahead;
         writes = c->large && !c->kernels->finish && out && out != w->elements;
-        asking.read = next;
-        asking.to_read = at_once ? 0 : ahead * (m / 64);
-        asking.write = writes ? out + m * c->width : next;
-        asking.to_write = writes ? m * c->width : 0;
-        asking.parts = (hashing ? y.planes : 0) + 2;
+        asking = bsn_asking_for(next, at_once ? 0 : ahead * (m / 64), writes ? out + m * c->width : next, writes ? m * c->width : 0,
+                                (hashing ? y.planes : 0) + 2);
         next += ahead * (m / 64);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
@@ -9188,9 +9196,13 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
-        if (c->large && out && out != w->elements) bsn_prefetch_near(out + m * width, m * width);
+        const int writes = c->large && out && out != w->elements;
+        bsn_asking asking = bsn_asking_for(piece, 0, writes ? out + m * width : piece, writes ? m * width : 0, 3);
+        bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
+        bsn_ask(&asking);
         if (out && out != p) memcpy(out, p, m * width);
+        bsn_ask(&asking);
         for (; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
             if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
