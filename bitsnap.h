@@ -4374,9 +4374,10 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
+        /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
         const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
         const size_t portion = whole ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n;
-        const size_t half = w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 32 * portion / 1024; /* of what is asked for */
+        const size_t half = w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 32 * portion / 1024;
         const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
         bsn_look_ahead(w, half);
