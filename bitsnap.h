@@ -1014,6 +1014,10 @@ typedef struct bsn_node {
 /* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
 enum { BSN_CHAIN_ROWS = 1, BSN_CHAIN_TWIGS = 2 };
 
+/* what leaves_fork does of a node whose lists but the last one are nodes of two leaves: not such a node, or these are lists as the
+ * last one is, or twigs */
+enum { BSN_LEAVES_NONE, BSN_LEAVES_LISTS, BSN_LEAVES_TWIGS };
+
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
 typedef struct bsn_fork {
     uint8_t *list[4];
@@ -1154,9 +1158,9 @@ struct bitsnap_kernels {
     /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
     int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf
-     * and no twig's leaf go to the last list. bsn_by_leaves says which nodes; null: none. */
-    void (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
-    int leaves_twigs; /* does it write lists but the last one as twigs? */
+     * and no twig's leaf go to the last list. bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it
+     * takes none. */
+    unsigned (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
     /* how many elements are of a class above class k, added to above[k] */
@@ -3178,14 +3182,16 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     }
 }
 
-static void bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+static unsigned bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
+    if (!n) return BSN_LEAVES_LISTS;
     switch (8 * fork->bits + fork->lists) {
 #define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_leaves(fork, symbols, first, n, k, lists); break;
         BSN_LEAF_NODES(BSN_NODE)
 #undef BSN_NODE
     default: break;
     }
+    return BSN_LEAVES_LISTS;
 }
 #else
 #define bsn_scalar_leaves_fork NULL
@@ -4354,6 +4360,7 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
     unsigned j, fits = 1;
     if (!w->kernels->leaves_fork || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
     if (step->bits > 1 && !step->lists) return 0;
+    if (step->lists > 1 && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_NONE) return 0;
     memcpy(leaf, t->symbol + step->place, step->leaves);
     leaf += step->leaves;
     for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
@@ -4387,7 +4394,7 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
             m &= ~(size_t)63;
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
         } else if (leaves) {
-            kernels->leaves_fork(fork, list + i, i, m);
+            (void)kernels->leaves_fork(fork, list + i, i, m);
         } else if (fork->twigs) {
             kernels->twigs_fork(fork, list + i, i, m);
         } else {
@@ -4423,7 +4430,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.lists = (uint8_t)step.lists;
     fork.symbol_bits = item->bits;
     fork.twigs = 0;
-    if (leaves && w->kernels->leaves_twigs) { /* the walk goes through these */
+    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) { /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
     } else if (!leaves) {
         fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
@@ -8882,21 +8889,37 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     }
 }
 
-/* What is read and written after this portion, of which each of the portion's steps asks for a part: processors overlap a few
- * lines with computing, and wait where it is more at once. */
+/* A block on its way through the decoder. */
+typedef struct bsn_decoding {
+    bsn_work *work;
+    const bsn_context *context;
+    const uint8_t *body, *end, *input_end;
+    const uint8_t *base; /* of the block's first element; null: no base */
+    bsn_leaves *leaves;  /* of the base, which is hashed while the cell is decoded; null: it has been, or need not be */
+    uint64_t first;   /* element */
+    size_t n;         /* elements */
+    bsn_sink *sink;
+    bsn_record *record;
+    const uint8_t *place; /* result: where a rule was broken */
+} bsn_decoding;
+
+/* What is read after this portion, and written where it goes to the caller's elements at once: each of the portion's steps asks
+ * for a part. Processors overlap a few lines with computing, and wait where it is more at once. */
 typedef struct bsn_asking {
     const uint8_t *read, *write;
     size_t to_read, to_write; /* bytes left */
     unsigned parts;
 } bsn_asking;
 
-BSN_INLINE bsn_asking bsn_asking_for(const uint8_t *read, size_t to_read, const uint8_t *write, size_t to_write, unsigned parts)
+BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, const uint8_t *read, size_t to_read, const uint8_t *out, size_t m,
+                                     unsigned parts)
 {
+    const size_t portion = d->context->large && out && out != d->work->elements ? m * d->context->width : 0;
     bsn_asking a;
     a.read = read;
-    a.write = write;
+    a.write = portion ? out + portion : read;
     a.to_read = to_read;
-    a.to_write = to_write;
+    a.to_write = portion;
     a.parts = parts;
     return a;
 }
@@ -8913,20 +8936,6 @@ BSN_INLINE void bsn_ask(bsn_asking *a)
     a->to_write -= write;
     a->parts--;
 }
-
-/* A block on its way through the decoder. */
-typedef struct bsn_decoding {
-    bsn_work *work;
-    const bsn_context *context;
-    const uint8_t *body, *end, *input_end;
-    const uint8_t *base; /* of the block's first element; null: no base */
-    bsn_leaves *leaves;  /* of the base, which is hashed while the cell is decoded; null: it has been, or need not be */
-    uint64_t first;   /* element */
-    size_t n;         /* elements */
-    bsn_sink *sink;
-    bsn_record *record;
-    const uint8_t *place; /* result: where a rule was broken */
-} bsn_decoding;
 
 static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, uint8_t *memory)
 {
@@ -9022,15 +9031,14 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.field = &y.field;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
-        int at_once, writes;
+        int at_once;
         m = bsn_min(c->kernels->finish && finish.node ? more : less, d->n - i);
         if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
         finish.ahead = next;
         finish.ahead_step = ahead;
-        writes = c->large && !c->kernels->finish && out && out != w->elements;
-        asking = bsn_asking_for(next, at_once ? 0 : ahead * (m / 64), writes ? out + m * c->width : next, writes ? m * c->width : 0,
+        asking = bsn_asking_for(d, next, at_once ? 0 : ahead * (m / 64), c->kernels->finish ? NULL : out, m,
                                 (hashing ? y.planes : 0) + 2);
         next += ahead * (m / 64);
         for (k = 0; k < y.planes && k < top; k++) {
@@ -9197,8 +9205,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
-        const int writes = c->large && out && out != w->elements;
-        bsn_asking asking = bsn_asking_for(piece, 0, writes ? out + m * width : piece, writes ? m * width : 0, 3);
+        bsn_asking asking = bsn_asking_for(d, piece, 0, out, m, 3);
         bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         bsn_ask(&asking);
@@ -9238,6 +9245,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((n * width + 191) & ~(size_t)63);
     uint8_t *memory = place + ((4 * n + 127) & ~(size_t)63), *predicted = w->elements + 4 * BSN_CHUNK;
     unsigned k;
+    bsn_asking asking;
     bsn_reader r;
     bsn_words x;
     size_t i;
@@ -9269,7 +9277,8 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
             bsn_classes_skip(c->kernels, t, p, m);
             continue;
         }
-        if (c->large && out != w->elements) bsn_prefetch_near(out + m * width, m * width); /* lines that are written next */
+        asking = bsn_asking_for(d, p, 0, out, m, 1);
+        bsn_ask(&asking);
         bsn_classes_add(c->kernels, t, out, p, m);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
@@ -11894,7 +11903,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_top_put,
     NULL,
     bsn_scalar_leaves_fork,
-    0,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,

@@ -94,6 +94,13 @@ BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const 
     default: break;                                                                                   \
     }
 
+/* the same for the kinds that bsn_by_leaves finds */
+#define BSN_LEAF_SWITCH(node)                                                                         \
+    switch (8 * (node)->bits + (node)->lists) {                                                       \
+        BSN_LEAF_NODES(BSN_NODE_CASE)                                                                 \
+    default: break;                                                                                   \
+    }
+
 /* BSN_CALL(k, lists, twigs) for a node whose first lists are nodes of two leaves, so many, with constants */
 #define BSN_TWIG_NODES(NODE) NODE(2, 2, 1) NODE(2, 3, 1) NODE(2, 3, 2) NODE(3, 2, 1) NODE(3, 3, 1) NODE(3, 3, 2)
 #define BSN_TWIG_CASE(k, lists, twigs) case 16 * k + 4 * lists + twigs: BSN_CALL(k, lists, twigs); break;
@@ -605,12 +612,12 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_put_twig(uint8_t **p, uint64_t *byte, size_t *
 }
 
 /* Symbols, by leaves: as bsn_scalar_fork_leaves, but that twigs are written at once. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t n, uint8_t *plane, unsigned k,
+BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
                                               unsigned lists)
 {
     const unsigned twigs = lists ? lists - 1 : 0;
     const size_t stride = fork->stride;
-    uint8_t *list[4] = { NULL, NULL, NULL, NULL }, last[64];
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
     uint64_t byte[2] = { 0, 0 };
     size_t used[2] = { 0, 0 };
     bsn_bytes leaf[12];
@@ -645,15 +652,13 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *sym
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_BMI2 void bsn_bmi2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+static BSN_BMI2 unsigned bsn_bmi2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    uint8_t *plane = fork->planes + first / 8;
-    switch (8 * fork->bits + fork->lists) {
-#define BSN_NODE(k, lists) case 8 * k + lists: bsn_bmi2_fork_leaves(fork, symbols, n, plane, k, lists); break;
-        BSN_LEAF_NODES(BSN_NODE)
-#undef BSN_NODE
-    default: break;
-    }
+    if (!n) return BSN_LEAVES_TWIGS;
+#define BSN_CALL(k, lists) bsn_bmi2_fork_leaves(fork, symbols, first, n, k, lists)
+    BSN_LEAF_SWITCH(fork)
+#undef BSN_CALL
+    return BSN_LEAVES_TWIGS;
 }
 #else
 #define bsn_bmi2_leaves_fork NULL
@@ -716,7 +721,6 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_top_put,
     NULL,
     bsn_bmi2_leaves_fork,
-    1,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
@@ -1629,11 +1633,21 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     return 1;
 }
 
+/* half of a group, 8 bytes at the low end of each */
+BSN_INLINE BSN_AVX2 void bsn_avx2_eighths(__m128i z[8], __m256i x, unsigned half)
+{
+    __m128i *const at = z + 4 * half;
+    at[0] = _mm256_castsi256_si128(x);
+    at[2] = _mm256_extracti128_si256(x, 1);
+    at[1] = _mm_unpackhi_epi64(at[0], at[0]);
+    at[3] = _mm_unpackhi_epi64(at[2], at[2]);
+}
+
 /* the first k + more planes of 64 codes, and what is left of these behind the first k */
 BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4], __m128i z[8], unsigned k, unsigned more)
 {
     __m256i x = BSN_LOAD256(codes), y = BSN_LOAD256(codes + 32);
-    unsigned i, j;
+    unsigned j;
     BSN_UNROLL
     for (j = 0; j < k + more; j++) {
         const uint32_t low = (uint32_t)_mm256_movemask_epi8(x), high = (uint32_t)_mm256_movemask_epi8(y);
@@ -1642,12 +1656,8 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4
         x = _mm256_add_epi8(x, x);
         y = _mm256_add_epi8(y, y);
     }
-    z[0] = _mm256_castsi256_si128(x);
-    z[2] = _mm256_extracti128_si256(x, 1);
-    z[4] = _mm256_castsi256_si128(y);
-    z[6] = _mm256_extracti128_si256(y, 1);
-    BSN_UNROLL
-    for (i = 0; i < 8; i += 2) z[i + 1] = _mm_unpackhi_epi64(z[i], z[i]);
+    bsn_avx2_eighths(z, x, 0);
+    bsn_avx2_eighths(z, y, 1);
 }
 
 BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8], uint64_t m)
@@ -1703,15 +1713,55 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_put_twig(uint8_t **p, uint64_t *byte, size_t *
     }
 }
 
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                             unsigned lists, unsigned twigs)
+/* Planes by comparing symbols with leaves, as bsn_scalar_fork_leaves, and what bsn_avx2_put_picked takes. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_leaves_planes(const uint8_t *symbols, const __m256i leaf[12], uint64_t w[5], __m128i z[8],
+                                                unsigned k, unsigned lists)
 {
+    const unsigned slots = 1u << k, first = slots - lists;
+    unsigned half, j, q;
+    BSN_UNROLL
+    for (q = 0; q <= k; q++) w[q] = 0;
+    BSN_UNROLL
+    for (half = 0; half < 2; half++) {
+        const __m256i x = BSN_LOAD256(symbols + 32 * half);
+        __m256i zero[3], second = _mm256_setzero_si256();
+        BSN_UNROLL
+        for (q = 0; q < k; q++) zero[q] = second;
+        BSN_UNROLL
+        for (j = 0; j < slots - (lists > 0); j++) {
+            __m256i here = _mm256_cmpeq_epi8(x, leaf[j < first ? j : 2 * j - first]);
+            if (j >= first) {
+                const __m256i there = _mm256_cmpeq_epi8(x, leaf[2 * j - first + 1]);
+                here = _mm256_or_si256(here, there);
+                second = _mm256_or_si256(second, there);
+            }
+            BSN_UNROLL
+            for (q = 0; q < k; q++)
+                if (!(j >> (k - 1 - q) & 1)) zero[q] = _mm256_or_si256(zero[q], here);
+        }
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] |= (uint64_t)(uint32_t)_mm256_movemask_epi8(zero[q]) << 32 * half;
+        if (lists > 1) w[k] |= (uint64_t)(uint32_t)_mm256_movemask_epi8(second) << 32 * half;
+        bsn_avx2_eighths(z, x, half);
+    }
+    BSN_UNROLL
+    for (q = 0; q < k; q++) w[q] = ~w[q];
+}
+
+/* A node with twigs, of codes or, if `leaves`, of symbols. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
+                                             unsigned lists, unsigned twigs, int leaves)
+{
+    const unsigned known = leaves ? (1u << k) - lists + 2 * twigs : 0;
     const size_t stride = fork->stride;
     uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
     uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
     size_t used[2] = { 0, 0 };
+    __m256i leaf[12];
     __m128i z[8];
     unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < known; j++) leaf[j] = _mm256_set1_epi8((char)fork->leaf[j]);
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = fork->list[j];
     BSN_UNROLL
@@ -1720,12 +1770,13 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *code
         if (used[j] & 7) byte[j] = *list[j];
     }
     for (; n; codes += 64, plane += 8) {
-        if (BSN_UNLIKELY(n < 64)) { /* code 0 goes to a leaf */
-            memset(last, 0, sizeof last);
+        if (BSN_UNLIKELY(n < 64)) { /* code 0 and the first leaf have bits of 0, and go to no list */
+            memset(last, leaves ? fork->leaf[0] : 0, sizeof last);
             memcpy(last, codes, n);
             codes = last;
         }
-        bsn_avx2_fork_planes(codes, w, z, k, 1);
+        if (leaves) bsn_avx2_leaves_planes(codes, leaf, w, z, k, lists);
+        else bsn_avx2_fork_planes(codes, w, z, k, 1);
         BSN_UNROLL
         for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
         BSN_UNROLL
@@ -1747,10 +1798,19 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *code
 static BSN_AVX2 int bsn_avx2_twigs_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
     if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
-#define BSN_CALL(k, lists, twigs) bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs)
+#define BSN_CALL(k, lists, twigs) bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs, 0)
     BSN_TWIG_SWITCH(fork, fork->twigs)
 #undef BSN_CALL
     return 1;
+}
+
+static BSN_AVX2 unsigned bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+{
+    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
+#define BSN_CALL(k, lists) bsn_avx2_fork_twigs(fork, symbols, first, n, k, lists, lists ? lists - 1 : 0, 1)
+    BSN_LEAF_SWITCH(fork)
+#undef BSN_CALL
+    return BSN_LEAVES_TWIGS;
 }
 
 static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
@@ -2800,8 +2860,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_top_take,
     bsn_avx2_top_put,
     bsn_avx2_twigs_fork,
-    NULL,
-    0,
+    bsn_avx2_leaves_fork,
     bsn_avx2_mask_above,
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
@@ -4907,7 +4966,6 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     NULL,
     NULL,
     NULL,
-    0,
     bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
@@ -5639,7 +5697,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     NULL,
-    0,
     bsn_scalar_mask_above,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,

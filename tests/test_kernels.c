@@ -810,9 +810,10 @@ static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
     const size_t stride = (n + 7) / 8;
     uint8_t *symbols = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0), *list[4], *expected = spare[0], slot[256], leaf[256];
     size_t count[4], room[4], i, m;
-    unsigned j, pieces;
+    unsigned j, pieces, twigs;
     bsn_fork a;
-    if (!kernels->leaves_fork) return;
+    if (!kernels->leaves_fork || (lists > 1 && kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_NONE)) return;
+    twigs = lists && kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS ? lists - 1 : 0;
     memset(&a, 0, sizeof a);
     a.stride = stride;
     a.bits = (uint8_t)k;
@@ -837,22 +838,22 @@ static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
         for (j = 0; j < k; j++) expected[j * stride + i / 8] = (uint8_t)(expected[j * stride + i / 8] | (at >> (k - 1 - j) & 1) << i % 8);
         if (at + lists < slots) continue;
         j = at + lists - slots;
-        if (j + 1 < lists && kernels->leaves_twigs)
+        if (j < twigs)
             spare[2 + j][count[j] / 8] = (uint8_t)(spare[2 + j][count[j] / 8] | leaf[symbols[i]] << count[j] % 8);
         else
             spare[2 + j][count[j]] = symbols[i];
         count[j]++;
     }
-    for (j = 0; j < 4; j++) room[j] = j + 1 < lists && kernels->leaves_twigs ? (count[j] + 7) / 8 : count[j];
+    for (j = 0; j < 4; j++) room[j] = j < twigs ? (count[j] + 7) / 8 : count[j];
     for (pieces = 0; pieces < 2; pieces++) {
         memset(planes, 0x33, k * stride);
         mark(planes, k * stride, 0);
-        a.twigs = (uint8_t)(lists && kernels->leaves_twigs ? lists - 1 : 0);
+        a.twigs = (uint8_t)twigs;
         a.used[0] = a.used[1] = 0;
         for (j = 0; j < 4; j++) a.list[j] = list[j] = at_end(2 + j, room[j], SLACK);
         for (i = 0; i < n; i += m) {
             m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
-            kernels->leaves_fork(&a, symbols + i, i, m);
+            (void)kernels->leaves_fork(&a, symbols + i, i, m);
         }
         CHECK(!memcmp(planes, expected, k * stride), "%s: leaves %u, %u of %zu: planes", kernels->name, k, lists, n);
         CHECK(marked(planes, k * stride, 0), "%s: leaves write too far", kernels->name);
