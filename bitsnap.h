@@ -99,7 +99,8 @@ typedef enum bitsnap_status {
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
     BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
     BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format                       R13-R42, R46-R52 */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format, as those of a bad
+                                  encoder and also damaged ones do                                R13-R42, R46-R52 */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
     BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
@@ -110,7 +111,8 @@ typedef enum bitsnap_status {
 typedef struct bitsnap_error {
     bitsnap_status status;
     unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies */
-    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start */
+    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
+                           bytes that the call needs */
     uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
 } bitsnap_error;
 
@@ -159,11 +161,12 @@ typedef struct bitsnap {
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
     int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20; 0 means 16, with `columns` as many as hold 128
-                               rows (level best 512), if these are more, and up to 18 where the last of a few blocks would be at
-                               most half of one. With a base 16..20; 0 means 19,
-                               at level best 20, with BITSNAP_SELF_CONTAINED 18, for elements of 4 or 8 bytes 17, but
-                               no more than the elements need */
+    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
+                                 16;
+                                 with `columns`, quantized or at level best: as many as hold 128 rows (level best 512) and are at
+                                   least 16, and up to 18 where the last of a few blocks would be at most half of one;
+                                 with a base: 17 for elements of 4 or 8 bytes, else 18 with BITSNAP_SELF_CONTAINED, 20 at level
+                                   best, 19 otherwise, but no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -173,8 +176,9 @@ typedef struct bitsnap {
     void *run_context;
     unsigned workers;       /* 0 means 1 */
 
-    /* Progress. Called from the calling thread, now and then, with the elements done and all elements;
-     * a return value other than 0 cancels the call with BITSNAP_E_CANCELLED. Null: never called. */
+    /* Progress. Called from the calling thread, now and then, with the elements done and all elements, while a whole tensor or a
+     * push is encoded, and while a whole frame or a pull is decoded; not for ranges. A return value other than 0 cancels the call
+     * with BITSNAP_E_CANCELLED. Null: never called. */
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
@@ -194,8 +198,8 @@ typedef struct bitsnap {
 #define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
 BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
 
-/* The same for calls with a base, a quantizer or columns: of default block size, level best's, and any (block_log2 0 means
- * 19). */
+/* The same for calls with a base, a quantizer or columns: of 2^19 elements, which is enough for level default and fast with at
+ * most 4096 columns, and of 2^20, which is always enough. bitsnap_workspace_delta: of any block size (block_log2 0 means 19). */
 #define BITSNAP_WORKSPACE_DELTA 18874368u
 #define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
 BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
@@ -204,12 +208,13 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
  * A relative error is that of an element as a part of its own magnitude. */
 typedef struct bitsnap_certificate {
     double bound;          /* of the relative error of any element: what was asked for; 0: none was (clusters) */
-    double max_relative;   /* the largest there is; 256 less 2^-24: that or more */
-    double mean_relative;  /* mean relative error (MRE); 2^40 / counted: that or more */
+    double max_relative;   /* the largest there is; 256 - 2^-24 stands for that and all above */
+    double mean_relative;  /* mean relative error (MRE); 2^40 / counted stands for that and all above */
     double max_absolute;
     double mean_square;    /* mean square error (MSE) */
     uint64_t counted;      /* elements the means are over: all in quantized blocks but zeros, infinities and NaNs */
-    uint64_t exact;        /* elements in quantized blocks that stand as they were, but for zeros; with clusters -0, too */
+    uint64_t exact;        /* elements in quantized blocks that are stored as they were; zeros are not counted, but with clusters
+                              -0 is */
 } bitsnap_certificate;
 
 /* What a frame says of itself. */
@@ -233,8 +238,11 @@ typedef struct bitsnap_info {
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
-    uint64_t same, sparse, classed, plain; /* cells of a delta that are equal to the base, but for a few elements equal, coded
-                                      against it, or for themselves; from the index, where the source is the whole frame */
+    /* cells of a delta, counted from the index, where the source is the whole frame */
+    uint64_t same;           /* equal to the base */
+    uint64_t sparse;         /* equal but for a few elements, which stand one by one */
+    uint64_t classed;        /* coded as differences to the base */
+    uint64_t plain;          /* coded without the base */
 } bitsnap_info;
 
 /* ================================================================================= KERNELS */
@@ -243,7 +251,7 @@ typedef struct bitsnap_info {
  * scalar one, null is returned behind the last. All give the same bytes; bitsnap.kernels overrides the
  * choice (which is the last), for tests and for machines that know better. */
 BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index);
-BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels); /* "scalar", "avx2", ... */
+BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels); /* "scalar", "avx2", ...; null: the fastest's */
 
 /* ================================================================================= HASH */
 
@@ -474,7 +482,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
  *   (4 bytes a block, 8 for constant and sparse ones) is collected in s->index, which the caller sets after begin, with at
  *   least 8 bytes a block, and may move and enlarge between calls. The capacities of begin and end: 64, and
- *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640.
+ *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640. All or nothing: after an error push
+ *   has done nothing, but for what is in the destination, and can be called again.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
@@ -10138,6 +10147,8 @@ typedef struct bsn_call {
     int storing;           /* it is too late for cancelling */
 } bsn_call;
 
+#define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
+
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
@@ -10145,8 +10156,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = bsn_workspace(s->block_log2, workers, large);
     uint8_t *memory;
     memset(&b->error, 0, sizeof b->error);
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
-    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
     memset(call, 0, sizeof *call);
     call->b = b;
@@ -10363,7 +10374,8 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
 
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
 {
-    job->error.status = BITSNAP_OK;
+    memset(&job->error, 0, sizeof job->error);
+    job->error.element = job->first;
     if (job->ids) {
         job->ids->same = 0;
         job->ids->cell = call->context.base + job->first * bsn_dtypes[call->context.base_dtype].width;
@@ -10501,8 +10513,9 @@ static const uint8_t *bsn_may_wait(const uint8_t *block, size_t *size)
     return block + BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4;
 }
 
-BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                        size_t *size, const void *elements, size_t n)
+/* Without s->index none is collected. On an error the stream has done a part of the elements. */
+static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity, size_t *size,
+                               const void *elements, size_t n)
 {
     const uint8_t *from = (const uint8_t *)elements;
     uint8_t *to = (uint8_t *)destination, *end = to + capacity;
@@ -10511,10 +10524,6 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     uint8_t *staging[2];
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
-    if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination)) || n > s->count - s->position)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, s);
@@ -10597,6 +10606,21 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                        size_t *size, const void *elements, size_t n)
+{
+    bitsnap_stream before;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!s || !size || (n && (!elements || !destination || !s->index)) || n > s->count - s->position)
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    before = *s;
+    status = bsn_push(b, s, destination, capacity, size, elements, n);
+    if (status) *s = before; /* what was added to the index is overwritten */
+    return status;
 }
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
@@ -10943,8 +10967,8 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
     if (status) return status;
     header = *size;
-    if (count > SIZE_MAX / s.width) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!status) status = bitsnap_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
+    if (count > SIZE_MAX / s.width || (count && !elements)) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
     if (!status && bsn_stream_has_footer(&s))
         status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
     *size = status ? 0 : header + blocks + footer;
@@ -11537,7 +11561,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!b->workspace || b->workspace_size < bsn_workspace(h.block_log2, 2, 1)) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, 0, 0);
+    if (!b->workspace || b->workspace_size < bsn_workspace(h.block_log2, 2, 1))
+        return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, bsn_workspace(h.block_log2, 2, 1), 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + jobs + 2 * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, first, first_size);
@@ -11931,14 +11956,17 @@ BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index)
 #endif
 }
 
-BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels) { return kernels->name; }
-
 static const bitsnap_kernels *bsn_kernels_best(void)
 {
     const bitsnap_kernels *best = &bsn_kernels_scalar, *next;
     unsigned i;
     for (i = 1; (next = bitsnap_kernels_get(i)) != NULL; i++) best = next;
     return best;
+}
+
+BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
+{
+    return (kernels ? kernels : bsn_kernels_best())->name;
 }
 
 #ifdef __cplusplus

@@ -308,8 +308,13 @@ static unsigned bsn_x86_ask(void)
 static unsigned bsn_x86_has(void)
 {
     static volatile unsigned known = 0;
+#if defined(__GNUC__) || defined(__clang__)
+    unsigned has = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!has) __atomic_store_n(&known, has = bsn_x86_ask(), __ATOMIC_RELAXED);
+#else
     unsigned has = known;
     if (!has) known = has = bsn_x86_ask();
+#endif
     return has;
 }
 

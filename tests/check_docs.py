@@ -34,11 +34,12 @@ for document in documents:
             source, program = os.path.join(t, "a.c"), os.path.join(t, "a")
             with open(source, "w", encoding="utf-8") as f:
                 f.write(block)
-            built = subprocess.run([compiler, "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
+            threads = "omp.h" in block and shutil.which("gcc")
+            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
             good = built.returncode == 0 and not built.stderr
             more = built.stderr[:500]
             if good:
-                ran = subprocess.run([program], capture_output=True, text=True, cwd=t)
+                ran = subprocess.run([program], capture_output=True, text=True, cwd=t, env=dict(os.environ, OMP_NUM_THREADS="16"))
                 good, more = ran.returncode == 0, f"exit status {ran.returncode} {ran.stderr[:200]}"
             report(good, f"{document}, program {number} compiles and runs", more)
     bad = []

@@ -158,7 +158,11 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.block_log2 = 20;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
+    CHECK(b.error.offset == bitsnap_workspace(20, 1));
     b.block_log2 = 0;
+    b.flags = 32;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    b.flags = 0;
     b.level = 3;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.level = 0;
@@ -173,6 +177,48 @@ static void callers_mistakes(void)
     CHECK(bitsnap_workspace(16, 7) <= BITSNAP_WORKSPACE_FOR(7) && bitsnap_workspace(20, 1) > BITSNAP_WORKSPACE);
     CHECK(bitsnap_read_info(&info, frame, 10) == BITSNAP_E_TRUNCATED && bitsnap_read_info(&info, "abcd", 4) == BITSNAP_E_MAGIC);
     CHECK(strlen(bitsnap_message(&b)) > 3 && strlen(bitsnap_status_message((bitsnap_status)99)) > 3);
+    CHECK(!strcmp(bitsnap_kernels_name(bitsnap_kernels_get(0)), "scalar") && strlen(bitsnap_kernels_name(NULL)) > 2);
+}
+
+/* Whatever lies in the workspace: the error is of this call. */
+static void errors_of_this_call(void)
+{
+    static uint8_t frame[100000], elements[300000];
+    bitsnap b = fresh();
+    size_t size;
+    unsigned fill;
+    data_fill(elements, sizeof elements / 2, BITSNAP_BF16, DATA_WEIGHTS);
+    for (fill = 0; fill < 2; fill++) {
+        memset(workspace, fill ? 0xA5 : 0, sizeof workspace);
+        CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, sizeof elements / 2, BITSNAP_BF16) == BITSNAP_E_CAPACITY);
+        CHECK(b.error.rule == 0 && b.error.element == 65536 && size == 0 && !strcmp(bitsnap_message(&b), "destination too small"));
+    }
+}
+
+/* A push that fails has done nothing: with more room it goes on, and to the same frame. */
+static void push_again(void)
+{
+    enum { N = 200000 };
+    static uint8_t frame[2 * N + 1000], pushed[2 * N + 1000], elements[2 * N], index[64];
+    bitsnap b = fresh();
+    bitsnap_stream s;
+    size_t whole, at = 0, part, room, failed = 0;
+    data_fill(elements, N, BITSNAP_BF16, DATA_WEIGHTS);
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &whole, elements, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_push_begin(&b, &s, pushed, sizeof pushed, &at, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_push(&b, &s, pushed + at, sizeof pushed - at, &part, elements, N) == BITSNAP_E_ARGUMENT, "no index");
+    s.index = index;
+    for (room = 0; room < sizeof pushed - at; room += 50000) {
+        const bitsnap_status status = bitsnap_push(&b, &s, pushed + at, room, &part, elements, N);
+        if (!status) break;
+        CHECK(status == BITSNAP_E_CAPACITY && part == 0 && s.position == 0 && s.stored == at && s.index_size == 0, "%d with %zu bytes", status, room);
+        failed++;
+        s.index_capacity = room >= 150000 ? sizeof index : room / 20000;
+    }
+    CHECK(failed > 4 && s.position == N, "%zu have failed", failed);
+    at += part;
+    CHECK(bitsnap_push_end(&b, &s, pushed + at, sizeof pushed - at, &part) == BITSNAP_OK);
+    CHECK(at + part == whole && !memcmp(frame, pushed, whole));
 }
 
 static void info_tells(void)
@@ -795,6 +841,8 @@ int main(void)
 {
     test_program = "frame";
     RUN(callers_mistakes);
+    RUN(errors_of_this_call);
+    RUN(push_again);
     RUN(info_tells);
     RUN(every_length);
     RUN(every_shape);
