@@ -206,6 +206,15 @@ static int choose(job *j, const char *path)
     return plan_make(&j->plan, model, j->base ? &j->base->model : NULL, j->choices, j->o->level, j->f);
 }
 
+/* What is removed must be there still, in the output and its base. */
+static int check_removable(const job *j)
+{
+    size_t i;
+    for (i = 0; i < j->o->base_count; i++)
+        if (input_is(&j->in, j->o->bases[i])) return fault_set(j->f, "is its own base, without which the output is of no use: not with --rm");
+    return output_is_file(&j->out) ? 0 : fault_set(j->f, "--rm needs an output that is a file");
+}
+
 /* Looks at the input, and at the output's place, before anything is written. */
 static int prepare(job *j, const char *path, const char *target)
 {
@@ -216,8 +225,10 @@ static int prepare(job *j, const char *path, const char *target)
         return not_whole(j, j->in.size);
     }
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
-        return fault_set(j->f, "compressed bytes are not for a terminal; give -o FILE, or -f if you mean it");
-    return output_open(&j->out, target, j->o->force, &j->in, j->f);
+        return fault_set(j->f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
+    if (output_open(&j->out, target, j->o->force, &j->in, j->f)) return 1;
+    output_keep_time(&j->out, &j->in);
+    return j->o->remove_input && check_removable(j);
 }
 
 /* ================================================================================= OUTPUT */
@@ -226,8 +237,9 @@ static int prepare(job *j, const char *path, const char *target)
 static void print_stage(FILE *to, const job *j)
 {
     if (!j->stage.elements) return;
-    (void)fprintf(to, " (updates are %.3g of the weights, so they may be %.3g %% off: m LOG-%u, v LOG-%u)", j->stage.ratio,
-                  100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
+    (void)fprintf(to, " (updates are %.3g of the weights in ", j->stage.ratio);
+    (void)print_text(to, j->stage.weights, strlen(j->stage.weights));
+    (void)fprintf(to, ", so they may be %.3g %% off: m LOG-%u, v LOG-%u)", 100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
 }
 
 /* Where only one moment is in the file: what the policy makes of the update together with the other. */
@@ -372,6 +384,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     if (!failed) report(&j, path, target, begun);
     else output_discard(&j.out);
     free(j.window);
+    stage_free(&j.stage);
     file_write_close(&j.writer);
     tally_close(&j.tally);
     lossy_free(&j.lossy);

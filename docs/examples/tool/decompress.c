@@ -100,8 +100,11 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
 {
     if (begin(j, c, b, path)) return 1;
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
-        return fault_set(j->f, "tensors are not for a terminal; give -o FILE, or -f if you mean it");
-    return output_open(&j->out, target, j->o->force, &j->in, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
+        return fault_set(j->f, "tensors are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
+    if (output_open(&j->out, target, j->o->force, &j->in, j->f)) return 1;
+    if (j->o->remove_input && !output_is_file(&j->out)) return fault_set(j->f, "--rm needs an output that is a file");
+    output_keep_time(&j->out, &j->in);
+    return restore_source(&j->reader, &j->out, &j->progress, j->f) ||
            input_check_unchanged(&j->in, j->f) || (b && base_check_unchanged(b, j->f)) || output_commit(&j->out, j->f);
 }
 

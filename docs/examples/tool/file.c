@@ -227,7 +227,7 @@ static int find_text(file_reader *r, const file_base *base, int needed, fault *f
     const int agrees = base_agrees(r, base);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
-        return fault_set(f, "not the base that this delta was made against: its header is another; give the right base");
+        return fault_set(f, "what is given as its base is not what this delta was made against: its header is another; give the right base");
     if (link_find_texts(&r->link, agrees ? base->text : NULL, f)) return fault_add(f, DAMAGED);
     r->text = r->link.own.text;
     r->link.own.text = NULL;

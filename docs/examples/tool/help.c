@@ -32,7 +32,7 @@ static const char general[] =
     "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
     "  bitsnap info model.safetensors.bsnap\n"
     "\n"
-    "A delta holds a file by what it differs from another, its base (-b)\n"
+    "A delta stores only what differs from another file, its base (-b)\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
     "  bitsnap apply step2.delta live.safetensors    step 1 becomes step 2 in place,\n"
@@ -41,10 +41,11 @@ static const char general[] =
     "A FILE of - is standard input. Outputs are written beside their place under\n"
     "another name, and get their own when they are whole and on the disk. The exit\n"
     "status is 0 where all went well, 1 after an error (one line on standard error\n"
-    "says which), 2 where the command line is wrong.\n";
+    "says which), 2 where the command line is wrong; compare has its own.\n";
 
 static const char common_options[] =
-    "  -T, --threads N      threads; 0, the default, for one on each processor\n"
+    "  -T, --threads N      threads; 0 for one on each processor, which is the default\n"
+    "                       but for benchmark, where it is 1\n"
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
@@ -74,16 +75,18 @@ static const char compress_text[] =
     "      --dtype NAME     FILE holds raw elements, whatever it looks like: bf16 f16\n"
     "                       f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 bool (u8 to u64\n"
     "                       are the same as i8 to i64)\n"
-    "      --rm             removes FILE when its output is whole and on the disk\n"
+    "      --rm             removes FILE when its output, which must be a file, is whole\n"
+    "                       and on the disk\n"
     "      --self-contained with -b: a delta that can be merged and inverted without\n"
     "                       its base; larger by a tenth to a third\n"
     "      --max-output SIZE\n"
-    "                       with -b: the largest size that a .bsnap BASE may expand to\n"
+    "                       with -b: the largest size that a .bsnap BASE may expand to,\n"
+    "                       such as 500M (of 2^20 bytes) or 2T\n"
     "\n"
-    "With -b the output is a delta: it holds what FILE differs from BASE, which is\n"
-    "needed to restore it. Tensors are paired by name, dtype and shape, wherever they\n"
-    "stand; F16 and BF16 tensors also with F32 tensors, their master copies. Tensors\n"
-    "without a partner are compressed for themselves.\n"
+    "With -b the output is a delta: it stores the differences between FILE and BASE,\n"
+    "and restoring needs BASE. Tensors are paired by name, dtype and shape, wherever\n"
+    "they stand; F16 and BF16 tensors also with F32 tensors, their master copies.\n"
+    "Tensors without a partner are compressed for themselves.\n"
     "\n";
 
 static const char adam_text[] =
@@ -103,10 +106,10 @@ static const char adam_text[] =
     "their counterparts), else by that of the file; the longest of these words counts.\n"
     "\n"
     "      --adam POLICY    quantizes moments; says what it did on standard error\n"
-    "      --adam-min N     tensors of fewer elements stay exact; 4096 where nothing is\n"
-    "                       said\n"
-    "      --weights FILE   for stage: the weights, where they are neither in FILE nor in\n"
-    "                       one beside it called master, model, weights or bf16 instead\n"
+    "      --adam-min N     tensors of fewer elements stay exact; 4096 by default\n"
+    "      --weights FILE   for stage: the file with the weights; by default one beside\n"
+    "                       FILE, called master, model, weights or bf16 where FILE has\n"
+    "                       the word for the moment, else FILE itself\n"
     "      --dry-run        says what would become of each tensor, and why; writes nothing\n"
     "\n";
 
@@ -126,10 +129,10 @@ static const char compress_examples[] =
 
 static const char max_output_text[] =
     "      --max-output SIZE\n"
-    "                       the largest size that FILE may expand to, such as 500M or\n"
-    "                       2T. Without it a file is refused that expands to more\n"
-    "                       than 4 GiB and also to more than 256 times its size: a\n"
-    "                       few bytes can be made to fill every disk\n";
+    "                       the largest size that FILE may expand to, such as 500M (of\n"
+    "                       2^20 bytes) or 2T. Without it a file is refused that expands\n"
+    "                       to more than 4 GiB and also to more than 256 times its size:\n"
+    "                       a few bytes can be made to fill every disk\n";
 
 static const char decompress_text[] =
     "bitsnap decompress FILE... - restores the file that FILE holds, byte for byte\n"
@@ -142,7 +145,8 @@ static const char decompress_text[] =
     "  -c, --stdout         the same as -o -; what has been written before an error\n"
     "                       was found stays written\n"
     "  -f, --force          replaces an output that is there\n"
-    "      --rm             removes FILE when the output is whole and on the disk\n";
+    "      --rm             removes FILE when the output, which must be a file, is whole\n"
+    "                       and on the disk\n";
 
 static const char decompress_examples[] =
     "\n"
@@ -213,8 +217,8 @@ static const char compare_text[] =
     "\n"
     "Each FILE is a .safetensors or a .bsnap file, or with --dtype raw elements.\n"
     "Tensors are matched by name, wherever they stand. The exit status is 0 if the\n"
-    "files hold the same bytes, header texts included, else 1. Equal tensors are\n"
-    "listed with -v only.\n"
+    "files hold the same bytes, header texts included, 1 if not, and 2 where an error\n"
+    "kept that from being found out. Equal tensors are listed with -v only.\n"
     "\n"
     "For tensors of floats (F8_E4M3 F8_E5M2 F16 BF16 F32 F64) that differ, in double\n"
     "precision, over all elements a of the first and b of the second file:\n"
@@ -238,7 +242,7 @@ static const char compare_examples[] =
     "Examples\n"
     "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
-    "  bitsnap compare -q a.safetensors b.safetensors || echo they differ\n"
+    "  bitsnap compare -q a.safetensors b.safetensors && echo they are equal\n"
     "  bitsnap compare --adam standard states.safetensors restored.safetensors\n";
 
 static const char apply_text[] =
@@ -298,8 +302,7 @@ static const char benchmark_text[] =
     "as a whole; then its elements are copied, compressed and decompressed, again and\n"
     "again for a second, and the fastest of each is shown: GB of elements per second\n"
     "in and out, and out as a fraction of memcpy. \"compressed\" is the .bsnap file,\n"
-    "\"order-0\" the ratio of the order-0 bound (see bitsnap info --help). One thread,\n"
-    "where -T says nothing else.\n"
+    "\"order-0\" the ratio of the order-0 bound (see bitsnap info --help).\n"
     "\n"
     "  -l, --level LEVEL    fast, default or best\n"
     "      --dtype NAME     FILE holds raw elements\n";

@@ -261,8 +261,10 @@ static void print_totals(const job *j, const sums *s)
     if (!j->with_bound) return;
     (void)printf("order-0  %llu -> %.0f bytes, ratio %.4f", (unsigned long long)s->element_bytes, s->bound_bytes,
                  quotient((double)s->element_bytes, s->bound_bytes));
-    if (s->bound_bytes > 0)
-        (void)printf("; the tensors take %+.2f %% of that", 100 * ((double)s->frame_bytes / s->bound_bytes - 1));
+    if (s->bound_bytes > 0) {
+        const double more = 100 * ((double)s->frame_bytes / s->bound_bytes - 1);
+        (void)printf("; the tensors take %.2f %% %s than that", more < 0 ? -more : more, more < 0 ? "less" : "more");
+    }
     (void)putchar('\n');
 }
 

@@ -55,6 +55,12 @@ int input_check_unchanged(const input *in, fault *f)
     return fault_set(f, "has changed while it was read; try again when nobody writes to it");
 }
 
+int input_is(const input *in, const char *path)
+{
+    struct stat st;
+    return in->regular && !stat(path, &st) && st.st_dev == in->device && st.st_ino == in->inode;
+}
+
 void input_close(input *in)
 {
     if (in->map) (void)munmap(in->map, (size_t)in->size);
@@ -373,6 +379,22 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
     return 0;
 }
 
+void output_keep_time(output *out, const input *in)
+{
+    out->timed = in->regular;
+    out->changed = in->changed;
+}
+
+/* Not every file system can do that: it is no failure. */
+static void set_time(const output *out)
+{
+    struct timespec times[2];
+    memset(times, 0, sizeof times);
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1].tv_sec = out->changed;
+    (void)futimens(out->fd, times);
+}
+
 /* The temporary file becomes the target. Without leave to replace, a link does that: it fails where a file has
  * come into being meanwhile; on file systems without links, we have looked before. */
 static int publish(output *out, fault *f)
@@ -405,6 +427,7 @@ int output_commit(output *out, fault *f)
         out->fd = -1;
         return failed ? fault_in(f, out->name) : 0;
     }
+    if (out->timed) set_time(out);
     if (fsync(out->fd)) failed = fault_errno(f, "cannot be written to the disk");
     if (close(out->fd) && !failed) failed = fault_errno(f, "cannot be written");
     out->fd = -1;

@@ -38,6 +38,9 @@ void input_close(input *in);
 /* Whether the file is still the one that was opened: a copy of a file that changes meanwhile is of no use. */
 int input_check_unchanged(const input *in, fault *f);
 
+/* Whether it is the file at this path, whatever that is called. */
+int input_is(const input *in, const char *path);
+
 /* The next bytes, up to n: fewer only at the end. They go to `to`, past the window where that is empty. */
 int input_read(input *in, void *to, size_t n, size_t *got, fault *f);
 
@@ -73,6 +76,8 @@ typedef struct output {
     char *target;          /* where a regular file will be; null: the output cannot be taken back */
     int fd;
     int replace;           /* an existing target may be replaced */
+    int timed;             /* it is to have this time as its last change */
+    time_t changed;
     uint64_t size;         /* bytes written */
 } output;
 
@@ -84,6 +89,12 @@ int output_open(output *out, const char *path, int replace, const input *like, f
 
 /* The same for an output that takes the place of the input itself: with its permissions and, where that may be, its owner. */
 int output_open_over(output *out, const char *path, const input *in, fault *f);
+
+/* The output will have the input's time, as other compressors' have. */
+void output_keep_time(output *out, const input *in);
+
+/* Whether it will be a file that can be read again. */
+static inline int output_is_file(const output *out) { return out->target != NULL; }
 
 int output_write(output *out, const void *bytes, size_t n, fault *f);
 int output_commit(output *out, fault *f);

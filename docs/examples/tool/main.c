@@ -99,6 +99,7 @@ int main(int argc, char **argv)
         if (!run(&o, &c, o.base_count ? &b : NULL, i, &f)) continue;
         status = EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
+        if (o.command == COMPARE) status = EXIT_USAGE; /* as cmp and diff */
         if (!*f.file) (void)fault_in(&f, strcmp(o.files[i], "-") ? o.files[i] : "(standard input)");
         (void)fflush(stdout);
         fault_print(&f);

@@ -69,7 +69,7 @@ static int write_delta(const options *o, codec *c, const delta *d, const input *
     memset(&out, 0, sizeof out);
     out.fd = -1;
     if (!strcmp(o->output, "-") && !o->force && isatty(STDOUT_FILENO))
-        return fault_set(f, "compressed bytes are not for a terminal; give -o FILE, or -f if you mean it");
+        return fault_set(f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
     failed = output_open(&out, o->output, o->force, like, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     else report(o, d, bytes_in, out.size, begun);

@@ -220,7 +220,7 @@ static int check(const options *o, unsigned used, fault *f)
         const int to_standard = o->output ? !strcmp(o->output, "-") : standard;
         if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
         if (standard && o->file_count > 1 && !(o->command & (COMPARE | MERGE)) && !(o->command == APPLY && i == 0))
-            return fault_set(f, "- stands for itself alone");
+            return fault_set(f, "- cannot be given together with other files");
         if (!(o->command & (WRITE | ALGEBRA))) continue;
         if (o->remove_input && (standard || to_standard))
             return fault_set(f, "--rm needs an input and an output that are files");

@@ -19,6 +19,8 @@ enum { FINEST = 70, COARSEST = 8 }; /* cells of m: what "resume" and "small" hav
 
 typedef struct job {
     base m, v, w;
+    char *w_path;
+    int own;       /* w is the file with the moments that was given */
     double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate, and of the weights */
     uint64_t elements;
     fault *f;
@@ -54,22 +56,29 @@ static int map_beside(job *j, base *b, const char *path, const char *pattern, co
     return failed;
 }
 
+static int map_named(job *j, const char *path)
+{
+    j->w_path = strdup(path);
+    return j->w_path ? map(j, &j->w, path) : fault_memory(j->f);
+}
+
 /* The weights: as they were given, else beside the moments, else in the same file. */
 static int map_weights(job *j, const char *path, const char *pattern, const char *weights)
 {
     static const char *const names[] = { "master", "model", "weights", "bf16" };
     size_t i;
-    if (weights) return map(j, &j->w, weights);
+    if (weights) return map_named(j, weights);
     for (i = 0; pattern && i < sizeof names / sizeof *names; i++) {
         char *beside = path_beside(path, pattern, names[i]);
         int there, failed;
         if (!beside) return fault_memory(j->f);
         there = access(beside, R_OK) == 0;
-        failed = there && map(j, &j->w, beside);
+        failed = there && map_named(j, beside);
         free(beside);
         if (there) return failed;
     }
-    return map(j, &j->w, path);
+    j->own = 1;
+    return map_named(j, path);
 }
 
 /* The weight that a moment belongs to: of the same name without the word for the moment, perhaps also without what stands
@@ -151,7 +160,7 @@ static int measure_all(job *j, const char *m_path)
         if (choices[i].role != ADAM_M || !tensor_has_octaves(m)) continue;
         if (choices[i].by_file) v = tensor_find(v_names, j->v.model.count, m->name);
         if (!v || !shape_same(v->shape, m->shape) || !tensor_has_octaves(v)) continue;
-        w = weight_of(m, &choices[i], w_names, j->w.model.count);
+        w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count); /* not the moment itself */
         if (w) measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
     }
     free(choices);
@@ -160,11 +169,13 @@ static int measure_all(job *j, const char *m_path)
     return failed ? fault_memory(j->f) : 0;
 }
 
-static void conclude(stage *s, adam_policy *p, const job *j)
+static void conclude(stage *s, adam_policy *p, job *j)
 {
     unsigned n = COARSEST;
     const double quotient = j->weights > 0 ? j->updates / j->weights : 1e30;
     s->elements = j->elements;
+    s->weights = j->w_path;
+    j->w_path = NULL;
     s->ratio = p->rate * square_root(quotient);
     s->allowed = s->ratio > 0 ? ERROR_OF_WEIGHT / s->ratio : 1;
     while (n < FINEST && adam_update_bound(bitsnap_log_bound(n), bitsnap_log_bound(n / 2)) > s->allowed) n += 2;
@@ -216,5 +227,12 @@ int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *p
     base_close(&j.m);
     base_close(&j.v);
     base_close(&j.w);
+    free(j.w_path);
     return failed;
+}
+
+void stage_free(stage *s)
+{
+    free(s->weights);
+    s->weights = NULL;
 }

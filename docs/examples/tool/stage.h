@@ -10,11 +10,13 @@ typedef struct stage {
     double ratio;          /* of the size of an update to that of the weights: rate * rms(m / sqrt(v)) / rms(w) */
     double allowed;        /* the relative error of an update that follows from it */
     uint64_t elements;     /* of the weights that both moments were found for */
+    char *weights;         /* the file that these are in */
 } stage;
 
 /* Finds the cells of a policy "stage" for the moments in the file at `path`, which is a .safetensors file with this header.
  * The other moment and the weights are looked for in the same file, then in files beside it whose names differ by the word;
  * `weights`: where the weights are, or null. docs/DESIGN.md has the formula. */
 int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *path, const char *weights, fault *f);
+void stage_free(stage *s);
 
 #endif
