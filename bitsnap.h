@@ -429,7 +429,8 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t or count > 2^48: the elements, 36 bytes a block (16 without a base), and 128. */
+ * that does not fit a size_t or count > 2^48: the elements, 36 bytes a block (16 without a base), and 128. Of smaller blocks there
+ * are more. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
@@ -535,7 +536,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
-/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is always enough; less may do,
+/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
  * else BITSNAP_E_CAPACITY. Time linear; each block is read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
