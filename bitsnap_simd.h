@@ -1812,7 +1812,7 @@ static BSN_AVX2 int bsn_avx2_twigs_fork(bsn_fork *fork, const uint8_t *codes, si
 static BSN_AVX2 unsigned bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
     if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
-#define BSN_CALL(k, lists) bsn_avx2_fork_twigs(fork, symbols, first, n, k, lists, lists ? lists - 1 : 0, 1)
+#define BSN_CALL(k, lists) bsn_avx2_fork_twigs(fork, symbols, first, n, k, lists, lists ? lists - 1u : 0u, 1)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
     return BSN_LEAVES_TWIGS;
