@@ -274,8 +274,8 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
  *            be null: not wanted. The capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
  * merge:     the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
  *            source stands for elements of value 0. The counts say how many elements are there; too few:
- *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`: its last
- *            element on the list's last, as reading never falls behind writing. */
+ *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`, if it has no
+ *            more elements than are taken: its last one on the list's last, as reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
 BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
                                                   const void *list, size_t n, const void *mask,
@@ -484,7 +484,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *   (4 bytes a block, 8 for constant and sparse ones) is collected in s->index, which the caller sets after begin, with at
  *   least 8 bytes a block, and may move and enlarge between calls. The capacities of begin and end: 64, and
  *   80 + s->index_size; of push: n * width and 16 bytes a block, with a base 36 and 640. All or nothing: after an error push
- *   has done nothing, but for what is in the destination, and can be called again.
+ *   and end have done nothing, but for what is in the destination, and can be called again.
  * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
@@ -576,9 +576,10 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, with or without a base (else BITSNAP_E_UNSUPPORTED;
  * those made with the same options, level and flags have, as block_log2 says), dtype and count (BITSNAP_E_MISMATCH), and
- * belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. Both are checked
- * completely, but for hashes of elements that are not known. Workspace: bitsnap_workspace_delta(block_log2, 2), whatever the
- * count. */
+ * belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. All checks of both are
+ * looked at, but for hashes of elements that are not known; blocks that become the merge's as they are are not parsed: what a bad
+ * encoder put there is found when the merge is decoded. Workspace: bitsnap_workspace_delta(block_log2, workers), of two workers
+ * at least, whatever the count. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
@@ -1629,8 +1630,8 @@ BSN_INLINE void bsn_store_some(uint8_t *p, uint64_t x, size_t n)
 static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
 {
     size_t i, ones = 0;
-    for (i = 0; i + 64 <= n; i += 64) ones += bsn_popcount(bsn_load64(mask + i / 8));
-    for (; i + 8 <= n; i += 8) ones += bsn_ones_in[mask[i / 8]];
+    for (i = 0; n - i >= 64; i += 64) ones += bsn_popcount(bsn_load64(mask + i / 8));
+    for (; n - i >= 8; i += 8) ones += bsn_ones_in[mask[i / 8]];
     if (i < n) ones += bsn_ones_in[mask[i / 8] & ((1u << (n - i)) - 1u)];
     return ones;
 }
@@ -2063,12 +2064,12 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, 
     const uint8_t *m = (const uint8_t *)mask;
     size_t ones;
     if (count) *count = 0;
-    if (!count || (n && !mask) || (capacity && !gaps)) return BITSNAP_E_ARGUMENT;
+    if (!count || (n && !mask) || (capacity && !gaps) || n > SIZE_MAX - 64) return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
     if (!kernels) kernels = bsn_kernels_best();
     ones = kernels->count(m, n);
-    if (capacity < ones + n / BSN_GAP_ESCAPE) { /* may be too small: look */
+    if (capacity < ones || capacity - ones < n / BSN_GAP_ESCAPE) { /* may be too small: look */
         *count = bsn_gaps(NULL, m, n);
         if (capacity < *count) return BITSNAP_E_CAPACITY;
     }
@@ -6541,9 +6542,8 @@ BSN_INLINE uint64_t bsn_unrank(uint64_t rank, unsigned width)
 /* Sorts n numbers of so many bytes, a byte at a time; returns where they are, in `a` or in `b`. */
 static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
 {
-    uint32_t at[256], sum, count;
+    size_t at[256], sum, count, i;
     unsigned k, s;
-    size_t i;
     uint8_t *swap;
     for (k = 0; k < width; k++) {
         memset(at, 0, sizeof at);
@@ -10157,6 +10157,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = bsn_workspace(s->block_log2, workers, large);
     uint8_t *memory;
     memset(&b->error, 0, sizeof b->error);
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -10680,13 +10681,18 @@ static int bsn_stream_has_footer(const bitsnap_stream *s)
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                             size_t *size)
 {
+    bitsnap_stream end;
+    bitsnap_status status;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (!s || !size || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    return bsn_write_footer(b, s, (uint8_t *)destination, capacity, size, NULL);
+    end = *s; /* hashes are finished in a copy, so that this may be called again */
+    status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
+    if (!status) s->stored = end.stored;
+    return status;
 }
 
 /* ---- pull ---- */
@@ -11482,7 +11488,8 @@ static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, si
     }
 }
 
-/* What is needed for both, too large for the stack: in the workspace, behind the scratch of two workers. */
+/* What is needed for both, too large for the stack: in the workspace, behind the scratch of all workers, of whom there are two at
+ * least, where coded blocks would wait. */
 typedef struct bsn_algebra {
     bsn_walk one, two;
     bsn_making made;
@@ -11546,25 +11553,38 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     return bsn_push_waiting(&m->call, &m->s, &m->to, m->end);
 }
 
+/* Whether a second delta is of the same kind as the first, whose header is h: before any of it is decoded, as what lies behind the
+ * scratch has its place by the first one's block size. */
+BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, const uint8_t *second, size_t second_size)
+{
+    bsn_header next;
+    const bitsnap_status status = second_size ? bsn_read_header(b, &next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    if (status) return status;
+    if (h->dtype != next.dtype || h->count != next.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (next.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+    return h->block_log2 == next.block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+}
+
 /* Makes a frame from one delta (its inverse) or two (their merge). */
 static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, size_t *size, const uint8_t *first,
-        size_t first_size,
-                                     const uint8_t *second, size_t second_size)
+                                     size_t first_size, const uint8_t *second, size_t second_size)
 {
     const int merging = second != NULL;
+    const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
     bsn_algebra *x;
     bsn_making *m;
     bsn_header h;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t footer, jobs = BSN_JOBS_SIZE;
+    size_t needed, footer, jobs = BSN_JOBS_SIZE;
     if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!b->workspace || b->workspace_size < bsn_workspace(h.block_log2, 2, 1))
-        return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, bsn_workspace(h.block_log2, 2, 1), 0);
-    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + jobs + 2 * bsn_worker_size(h.block_log2, 1));
+    if (merging && (status = bsn_may_follow(b, &h, second, second_size)) != BITSNAP_OK) return status;
+    needed = bsn_workspace(h.block_log2, workers, 1);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + jobs + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, second, second_size);
@@ -11572,10 +11592,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     } else {
-        if (x->one.s.dtype != x->two.s.dtype || x->one.s.count != x->two.s.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-        if (x->two.s.role == BSN_ROLE_CAST || x->two.s.state.base_id != x->one.content_id)
-                return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
-        if (x->one.s.block_log2 != x->two.s.block_log2) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+        if (x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
     }
     if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);

@@ -468,6 +468,45 @@ static void run(void *context, bitsnap_task task, void *argument, uint64_t count
     for (i = count; i-- > 0;) task(argument, i, (unsigned)(i % workers));
 }
 
+/* Merging with any number of workers, and frames whose blocks are larger than the workspace was laid out for. */
+static void algebra_of_workers(void)
+{
+    const size_t n = 390000;
+    size_t one, two, size, again;
+    unsigned workers, log2;
+    bitsnap b = with_base(base, n, BITSNAP_BF16), c = fresh();
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(result, base, n, 2, 3);
+    for (size = 0; size < 2 * n; size++) third[size] = (uint8_t)test_random(); /* cells for themselves */
+    change(third, result, n / 2, 2, 5);
+    b.flags = BITSNAP_SELF_CONTAINED;
+    b.block_log2 = 16;
+    one = encode(&b, frame, result, n, BITSNAP_BF16);
+    b.base.data = result;
+    two = encode(&b, other, third, n, BITSNAP_BF16);
+    CHECK(bitsnap_merge(&c, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_OK);
+    for (workers = 1; workers <= 8; workers++) {
+        c.run = run;
+        c.run_context = &workers;
+        c.workers = workers;
+        c.workspace_size = bitsnap_workspace_delta(16, workers < 2 ? 2 : workers);
+        c.workspace = malloc(c.workspace_size);
+        memset(back, 0, size);
+        CHECK(bitsnap_merge(&c, back, sizeof back, &again, frame, one, other, two) == BITSNAP_OK && again == size && !memcmp(back, merged, size),
+              "%u workers: %s", workers, bitsnap_message(&c));
+        c.workspace_size--;
+        CHECK(bitsnap_merge(&c, back, sizeof back, &again, frame, one, other, two) == BITSNAP_E_WORKSPACE &&
+              c.error.offset == c.workspace_size + 1 && again == 0);
+        free(c.workspace);
+    }
+    c = fresh();
+    for (log2 = 17; log2 <= 20; log2++) {
+        b.block_log2 = log2;
+        two = encode(&b, other, third, n, BITSNAP_BF16);
+        CHECK(bitsnap_merge(&c, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_E_UNSUPPORTED && size == 0);
+    }
+}
+
 static void pieces(void)
 {
     const size_t n = 390000, cell = 65536;
@@ -678,6 +717,7 @@ int main(void)
     RUN(corruptions);
     RUN(algebra);
     RUN(algebra_needs);
+    RUN(algebra_of_workers);
     RUN(pieces);
     RUN(sparse);
     RUN(sparse_pieces);

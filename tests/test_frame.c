@@ -203,6 +203,7 @@ static void push_again(void)
     bitsnap b = fresh();
     bitsnap_stream s;
     size_t whole, at = 0, part, room, failed = 0;
+    b.flags = BITSNAP_CONTENT_ID;
     data_fill(elements, N, BITSNAP_BF16, DATA_WEIGHTS);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &whole, elements, N, BITSNAP_BF16) == BITSNAP_OK);
     CHECK(bitsnap_push_begin(&b, &s, pushed, sizeof pushed, &at, N, BITSNAP_BF16) == BITSNAP_OK);
@@ -217,6 +218,7 @@ static void push_again(void)
     }
     CHECK(failed > 4 && s.position == N, "%zu have failed", failed);
     at += part;
+    for (failed = 0; failed < 100; failed++) CHECK(bitsnap_push_end(&b, &s, pushed + at, 20, &part) == BITSNAP_E_CAPACITY);
     CHECK(bitsnap_push_end(&b, &s, pushed + at, sizeof pushed - at, &part) == BITSNAP_OK);
     CHECK(at + part == whole && !memcmp(frame, pushed, whole));
 }

@@ -88,12 +88,13 @@ static const tensor *weight_of(const tensor *m, const adam_choice *c, const tens
     char *made = NULL;
     text_slice name = m->name;
     const tensor *found = NULL;
+    unsigned segments;
     if (!c->by_file) {
         made = adam_name_with(m->name, NULL, &name.size);
         if (!made) return NULL;
         name.at = made;
     }
-    for (;;) {
+    for (segments = 0; segments < 64; segments++) { /* a name can be as long as a header */
         found = tensor_find(names, count, name);
         if (found && shape_same(found->shape, m->shape) && tensor_has_octaves(found)) break;
         found = NULL;
