@@ -1025,8 +1025,8 @@ typedef struct bsn_node {
 /* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
 enum { BSN_CHAIN_ROWS = 1, BSN_CHAIN_TWIGS = 2 };
 
-/* what leaves_fork does of a node whose lists but the last one are nodes of two leaves: not such a node, or these are lists as the
- * last one is, or twigs */
+/* What leaves_fork does with a node of several lists, of which all but the last one are nodes of two leaves: it takes no such node,
+ * or gives them symbols, as it gives the last one, or writes them as twigs. */
 enum { BSN_LEAVES_NONE, BSN_LEAVES_LISTS, BSN_LEAVES_TWIGS };
 
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
