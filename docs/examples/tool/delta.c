@@ -133,7 +133,7 @@ static bitsnap_status encode_again(bitsnap *b, delta_frame *to, size_t capacity,
 }
 
 /* The frame y of the second delta, and x of the first, which holds its base (null: y has none), as one of d. */
-static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_frame *y, size_t number, fault *f)
+static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_frame *y, uint64_t limit, size_t number, fault *f)
 {
     const size_t capacity = x ? bitsnap_bound(y->about.count, y->about.dtype) : y->size;
     file_frame about = y->about;
@@ -144,6 +144,7 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
     about.role = x ? x->about.role : 0;
     if (x) about.range = x->about.range;
     if (!capacity) return fault_memory(f);
+    if (x && !x->about.role && file_check_limit(y->about.bytes, y->about.bytes, x->size + y->size, limit, f)) return 1;
     to = add_frame(d, &about, capacity, f);
     if (!to) return 1;
     if (codec_for(&b, c, y, x, f)) return 1;
@@ -178,7 +179,7 @@ static const delta_frame *frame_at(const delta *d, const file_range *range, uint
     return &d->frames[low];
 }
 
-int delta_join(delta *d, codec *c, delta *a, delta *b, fault *f)
+int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
 {
     size_t i;
     memset(d, 0, sizeof *d);
@@ -194,7 +195,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, fault *f)
             if (x->about.has_id && y->about.base_id != x->about.id)
                 return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements", i);
         }
-        if (join_frames(d, c, x, y, i, f)) return 1;
+        if (join_frames(d, c, x, y, limit, i, f)) return 1;
     }
     return 0;
 }

@@ -23,8 +23,9 @@ typedef struct delta {
 int delta_open(delta *d, codec *c, const char *path, fault *f);
 
 /* `b`, which follows `a`, put together with it; or the way back. Where that takes the base the message says so. Frames are
- * checked on the way, but for hashes of elements that are not known. */
-int delta_join(delta *d, codec *c, delta *a, delta *b, fault *f);
+ * checked on the way, but for hashes of elements that are not known. Where elements have to be decoded, `limit` is as in
+ * file_check_limit, for each frame. */
+int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f);
 int delta_turn(delta *d, codec *c, delta *a, fault *f);
 
 /* Writes it to an output that is open. */

@@ -120,22 +120,26 @@ static int fail_codec(const file_reader *r, fault *f)
     }
 }
 
+int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f)
+{
+    char is[32], may[32];
+    if (limit) {
+        if (size <= limit) return 0;
+        return fault_set(f, "expands to %s or more, and --max-output allows %s; give a larger one to go on",
+                         size_text(is, size), size_text(may, limit));
+    }
+    if (size <= 4 * GIB || size / 256 <= from) return 0;
+    return fault_set(f, "expands to %s or more, over 256 times its own size; if that is right, go on with "
+                     "--max-output %lluG", size_text(is, whole), (unsigned long long)((whole - 1) / GIB + 1));
+}
+
 /* Whether the source may have this size. Of a pipe only the bytes that have come count as the file's. */
 static int check_limit(const file_reader *r, uint64_t size, fault *f)
 {
     const input *in = r->in;
     const uint64_t file = (in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in)) +
                           (r->kind == SOURCE_DELTA ? r->link.base.data_size : 0);
-    char is[32], may[32];
-    if (r->limit) {
-        if (size <= r->limit) return 0;
-        return fault_set(f, "expands to %s or more, and --max-output allows %s; give a larger one to go on",
-                         size_text(is, size), size_text(may, r->limit));
-    }
-    if (size <= 4 * GIB || size / 256 <= file) return 0;
-    if (r->claimed != SIZE_UNKNOWN) size = r->claimed;
-    return fault_set(f, "expands to %s or more, over 256 times its own size; if that is right, go on with "
-                     "--max-output %lluG", size_text(is, size), (unsigned long long)((size - 1) / GIB + 1));
+    return file_check_limit(size, r->claimed != SIZE_UNKNOWN ? r->claimed : size, file, r->limit, f);
 }
 
 /* A record of a prefix, which tells with how many coded bytes it goes on, and the check of both: all of it is in the window. */

@@ -172,8 +172,12 @@ typedef struct file_reader {
     uint8_t *elements;     /* c->window bytes */
 } file_reader;
 
-/* Reads what comes before the frames. A delta needs its base; others do not use it. Where the source is larger than `limit`, or with limit 0 larger than both
- * 4 GiB and 256 times the file (of a delta: and its base), it is refused: as soon as that is known. */
+/* Fails where `size` bytes are too many to be made of `from`: more than `limit`, or with limit 0 more than both 4 GiB and 256
+ * times `from`. `whole` is what the message then asks for. */
+int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f);
+
+/* Reads what comes before the frames. A delta needs its base; others do not use it. A source that is too large to be made of
+ * the file (of a delta: and its base) by `limit`, as file_check_limit has it, is refused as soon as that is known. */
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
 
 /* The same for file_look. `base` may be null, or a text only; it is used where it is that of the delta. */

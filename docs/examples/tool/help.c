@@ -293,7 +293,10 @@ static const char algebra_options[] =
     "  -c, --stdout         the same as -o -\n"
     "  -f, --force          replaces an output that is there\n"
     "  -l, --level LEVEL    with -b: fast, default or best\n"
-    "      --self-contained with -b: the output can be merged and inverted without it\n";
+    "      --self-contained with -b: the output can be merged and inverted without it\n"
+    "      --max-output SIZE\n"
+    "                       the largest size that a file, or a part of one that has to\n"
+    "                       be decoded, may expand to (see bitsnap decompress --help)\n";
 
 static const char benchmark_text[] =
     "bitsnap benchmark FILE... - how small, and how fast, in memory\n"
