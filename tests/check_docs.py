@@ -71,6 +71,14 @@ for name, value in (("BSN_MAX_NODES 512", "at most 512 nodes"), ("BSN_MIN_TREE 1
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
 
+# members of the tool's JSON
+text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()
+for source in sorted(os.listdir(os.path.join(root, "docs/examples/tool"))):
+    names |= set(re.findall(r'(?:json_name|json_member_\w+|put_id|put_ratio)\((?:&?\w+->|&)?\w+, "(\w+)"', read("docs/examples/tool/" + source)))
+bad = [n for n in sorted(names) if f"`{n}`" not in text]
+bad += [n for cell in re.findall(r"^\|([^|]*)\|", text, re.M) for n in re.findall(r"`(\w+)`", cell) if n not in names]
+report(len(names) > 70 and not bad, "docs/TOOL.md has every member of the tool's JSON", ", ".join(bad))
+
 # the table of deltas in README.md: the figures of the study
 figures = [l.split("\t") for l in read("bench/results/study-pairs.tsv").split("\n") if l and l[0] != "#"]
 figures = {(r["from"], r["to"]): r for r in (dict(zip(figures[0], row)) for row in figures[1:])}

@@ -313,7 +313,7 @@ static void report_plan_json(const job *j, const char *path)
         json_begin(&out, '{');
         json_name(&out, "name");
         json_text(&out, m->tensors[i].name.at, m->tensors[i].name.size);
-        json_member_string(&out, "role", role_name(c));
+        json_member_string(&out, "role", c->role ? role_name(c) : "");
         json_member_whole(&out, "cells", c->cells);
         json_member_real(&out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
         if (c->pattern) json_member_string(&out, "pattern", c->pattern);

@@ -193,6 +193,16 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         json_member_truth(&out, "ok", 1);
         json_end(&out, '}');
         (void)putc('\n', stdout);
+    } else if (o->json) {
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_member_string(&out, "command", "test");
+        json_member_string(&out, "file", path);
+        json_member_truth(&out, "ok", 0);
+        json_member_string(&out, "error", f->text);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
     } else if (!failed && !o->quiet) {
         (void)print_text(stdout, path, strlen(path));
         if (o->verbose)

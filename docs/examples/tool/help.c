@@ -49,7 +49,7 @@ static const char common_options[] =
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
-    "                       for each file\n"
+    "                       for each file (docs/TOOL.md has their members)\n"
     "      --no-progress    no progress line; without a terminal on standard error\n"
     "                       there is none anyway\n"
     "  -h, --help           this text\n"
