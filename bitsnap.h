@@ -6965,9 +6965,9 @@ BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t 
     }
     for (i = 0; i < n; i++) {
         const int32_t d = distance[i], of = (int32_t)((v[i] & 0x7FFFFF) | 0x800000);
-        const int32_t near = (int32_t)((float)d * 16777216.0f / (float)of);
-        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)near * (uint32_t)of);
-        const int32_t r = near + (rest > 0 ? 1 : 0) + (rest > of ? 1 : 0);
+        const int32_t about = (int32_t)((float)d * 16777216.0f / (float)of);
+        const int32_t rest = (int32_t)(((uint32_t)d << 24) - (uint32_t)about * (uint32_t)of);
+        const int32_t r = about + (rest > 0 ? 1 : 0) + (rest > of ? 1 : 0);
         exact[i] = (float)d;
         sum += (uint32_t)r;
         relative = relative < r ? r : relative;

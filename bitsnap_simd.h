@@ -7,6 +7,9 @@
  *
  *     BITSNAP_NO_AVX512   leaves the AVX-512 table out
  *     BITSNAP_NO_SIMD     makes this file equal to bitsnap.h
+ *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It takes the stack as aligned to as
+ *                         many bytes as registers have, which it is not there (its bug 54412): programs crash. Define it
+ *                         where your gcc has been mended, as that of MSYS2 and Debian has; clang needs no mending
  *
  * A section for each machine; machines and compilers without one have the scalar table alone.
  *
@@ -61,6 +64,29 @@
 #include <immintrin.h>
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
+#elif defined(_MSC_VER) /* clang-cl, whose immintrin.h leaves out what the command line does not turn on */
+#include <tmmintrin.h>
+#include <smmintrin.h>
+#include <popcntintrin.h>
+#include <bmiintrin.h>
+#include <bmi2intrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <avx512fintrin.h>
+#include <avx512vlintrin.h>
+#include <avx512bwintrin.h>
+#include <avx512vlbwintrin.h>
+#include <avx512dqintrin.h>
+#include <avx512vldqintrin.h>
+#include <avx512vbmiintrin.h>
+#include <avx512vbmivlintrin.h>
+#include <avx512vbmi2intrin.h>
+#include <avx512vlvbmi2intrin.h>
+#include <avx512bitalgintrin.h>
+#include <avx512vlbitalgintrin.h>
+#include <avx512vpopcntdqintrin.h>
+#include <avx512vpopcntdqvlintrin.h>
+#include <gfniintrin.h>
 #endif
 #else
 #include <arm_neon.h>
@@ -2333,8 +2359,8 @@ BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
     return rest;
 }
 
-/* The cell of a significand's fraction z; *near: the highest bit is set where that may be the one beside it. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
+/* The cell of a significand's fraction z; *unsure: the highest bit is set where that may be the one beside it. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *unsure)
 {
     const __m256 doubt = _mm256_mul_ps(cells, _mm256_set1_ps(BSN_LOG_DOUBT));
     __m256 y = _mm256_set1_ps(BSN_LOG_6);
@@ -2347,7 +2373,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *near)
     y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
     y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), cells), doubt);
     cell = _mm256_cvttps_epi32(y);
-    *near = _mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), _mm256_add_ps(doubt, doubt), _CMP_LT_OQ);
+    *unsure = _mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), _mm256_add_ps(doubt, doubt), _CMP_LT_OQ);
     return cell;
 }
 
@@ -2461,10 +2487,10 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_more_codes(const bsn_log *x, uint32_t *codes
         const __m256i v = BSN_LOAD256(elements + 4 * i), m = _mm256_and_si256(v, mantissa);
         const __m256i exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special), sign = _mm256_srli_epi32(v, 31);
         const __m256i zero = _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none);
-        __m256 near;
-        const __m256i cell = bsn_avx2_cell(_mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608)), scale, &near);
+        __m256 unsure;
+        const __m256i cell = bsn_avx2_cell(_mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608)), scale, &unsure);
         __m256i code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
-        unsigned rare = (unsigned)_mm256_movemask_ps(near) & ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
+        unsigned rare = (unsigned)_mm256_movemask_ps(unsure) & ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
         code = _mm256_or_si256(_mm256_andnot_si256(zero, _mm256_add_epi32(code, code)), sign);
         BSN_STORE256(codes + i, code);
         rare |= bsn_avx2_mask(_mm256_cmpeq_epi32(exponent, special)) |
@@ -2649,14 +2675,14 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_errors(bsn_errors *e, const bsn_log *x, cons
         const __m256i d = BSN_LOAD256(distance + i), odd = _mm256_srli_epi64(d, 32);
         const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
         const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
-        const __m256 near = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
-        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(near, near), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
+        const __m256 exact = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
+        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(exact, exact), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
         const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
         unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
         r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
         sum = _mm256_add_epi32(sum, r);
         relative = _mm256_max_epi32(relative, r);
-        largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(near), octave)));
+        largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(exact), octave)));
         /* shifts by 64 and more, as those of too low an octave are, leave 0 */
         square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7),
                 _mm256_and_si256(higher, low)));
@@ -2664,8 +2690,8 @@ BSN_FUNCTION BSN_AVX2 void bsn_avx2_errors(bsn_errors *e, const bsn_log *x, cons
                 7), _mm256_srli_epi64(higher, 32)));
         for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            const uint64_t far = distance[k];
-            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
+            const uint64_t wide = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (wide * wide + 127) >> 7;
         }
     }
     BSN_STORE256(lane, sum);
@@ -4426,8 +4452,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *ta
     for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_loadu_si512(table + 16 * j);
 }
 
-/* The cell of a significand's fraction z; *near: where that may be the one beside it. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 *near)
+/* The cell of a significand's fraction z; *unsure: where that may be the one beside it. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 *unsure)
 {
     const __m512 doubt = _mm512_mul_ps(cells, _mm512_set1_ps(BSN_LOG_DOUBT));
     const __m512 z2 = _mm512_mul_ps(z, z); /* two at a time: each waits for the one before */
@@ -4440,7 +4466,7 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 
     y = _mm512_fmadd_ps(x, z2, y);
     y = _mm512_fmadd_ps(y, _mm512_mul_ps(z, cells), doubt);
     cell = _mm512_cvttps_epi32(y);
-    *near = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), _mm512_add_ps(doubt, doubt));
+    *unsure = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), _mm512_add_ps(doubt, doubt));
     return cell;
 }
 
@@ -4581,10 +4607,10 @@ BSN_FUNCTION BSN_AVX512 void bsn_avx512_more_codes(const bsn_log *x, uint32_t *c
         const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), m = _mm512_and_si512(v, mantissa);
         const __m512i exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special), sign = _mm512_srli_epi32(v, 31);
         const __mmask16 zero = _mm512_cmpeq_epi32_mask(_mm512_add_epi32(v, v), none);
-        __mmask16 near;
-        const __m512i cell = bsn_avx512_cell(_mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608)), scale, &near);
+        __mmask16 unsure;
+        const __m512i cell = bsn_avx512_cell(_mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608)), scale, &unsure);
         __m512i code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
-        unsigned rare = near & _mm512_test_epi32_mask(m, m);
+        unsigned rare = unsure & _mm512_test_epi32_mask(m, m);
         code = _mm512_or_si512(_mm512_maskz_add_epi32((__mmask16)~zero, code, code), sign);
         _mm512_mask_storeu_epi32(codes + i, live, code);
         rare |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), _mm512_set1_epi32(254)) & (unsigned)~zero;
@@ -4704,10 +4730,10 @@ BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_words(const bsn_row *p, bsn_errors *e,
         const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
         const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
         const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
-        __mmask16 near, usual;
-        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &near);
+        __mmask16 unsure, usual;
+        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &unsure);
         __m512i first, center;
-        unsigned rare = near & normal & _mm512_test_epi32_mask(v, mantissa);
+        unsigned rare = unsure & normal & _mm512_test_epi32_mask(v, mantissa);
         for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
             const unsigned k = bsn_lowest_bit(rare);
             const uint32_t s = (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000;
@@ -4772,8 +4798,8 @@ BSN_FUNCTION BSN_AVX512 void bsn_avx512_errors(bsn_errors *e, const bsn_log *x, 
                 7), _mm512_srli_epi64(higher, 32)));
         for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
             const size_t k = i + bsn_lowest_bit(rare);
-            const uint64_t far = distance[k];
-            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (far * far + 127) >> 7;
+            const uint64_t wide = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (wide * wide + 127) >> 7;
         }
     }
     most = (uint32_t)_mm512_reduce_max_epi32(relative);
@@ -4993,10 +5019,18 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
 
 /* ---- tables of kernels ---- */
 
+/* whether registers of 32 and 64 bytes can be kept on the stack, see above */
+#if (defined(__MINGW32__) || defined(__CYGWIN__)) && !defined(__clang__) && !defined(BITSNAP_MINGW_AVX)
+enum { BSN_STACK_SERVES = 0 };
+#else
+enum { BSN_STACK_SERVES = 1 };
+#endif
+
 static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 {
     const unsigned has = bsn_x86_has();
     if ((has & BSN_HAS_BMI2) && index-- == 0) return &bsn_kernels_bmi2;
+    if (!BSN_STACK_SERVES) return NULL;
     if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2;
 #ifndef BITSNAP_NO_AVX512
     if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512;

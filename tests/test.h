@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _WIN32
+#include <windows.h>
+#else
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 static int test_failures, test_failures_before;
 static const char *test_program = "";
@@ -70,22 +74,45 @@ typedef struct guarded {
     size_t map_size;
 } guarded;
 
+/* Pages that can be read and written, but for the first and the last; null if there are none. */
+#ifdef _WIN32
+static inline size_t page_size(void) { return 4096; }
+
+static inline void *guarded_pages(size_t size)
+{
+    uint8_t *p = (uint8_t *)VirtualAlloc(NULL, size, MEM_COMMIT | MEM_RESERVE, PAGE_READWRITE);
+    DWORD before;
+    return p && VirtualProtect(p, 4096, PAGE_NOACCESS, &before) &&
+           VirtualProtect(p + size - 4096, 4096, PAGE_NOACCESS, &before) ? p : NULL;
+}
+
+static inline void guarded_free(guarded g) { (void)VirtualFree(g.map, 0, MEM_RELEASE); }
+#else
+static inline size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static inline void *guarded_pages(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = page_size();
+    return p != MAP_FAILED && !mprotect(p, page, PROT_NONE) && !mprotect((uint8_t *)p + size - page, page, PROT_NONE) ? p : NULL;
+}
+
+static inline void guarded_free(guarded g) { (void)munmap(g.map, g.map_size); }
+#endif
+
 static inline guarded guarded_alloc(size_t n, int front)
 {
     guarded g;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
+    size_t page = page_size(), body = (n + page - 1) / page * page;
     if (body == 0) body = page;
     g.map_size = body + 2 * page;
-    g.map = mmap(NULL, g.map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (g.map == MAP_FAILED || mprotect(g.map, page, PROT_NONE) ||
-        mprotect((uint8_t *)g.map + page + body, page, PROT_NONE)) {
+    g.map = guarded_pages(g.map_size);
+    if (!g.map) {
         perror("guarded_alloc");
         exit(1);
     }
     g.p = (uint8_t *)g.map + page + (front ? 0 : body - n);
     return g;
 }
-
-static inline void guarded_free(guarded g) { munmap(g.map, g.map_size); }
 
 #endif
