@@ -64,7 +64,8 @@
 #include <immintrin.h>
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-#elif defined(_MSC_VER) /* clang-cl, whose immintrin.h leaves out what the command line does not turn on */
+#endif
+#if defined(__clang__) && (defined(_MSC_VER) || defined(__SCE__)) /* there immintrin.h leaves out what no flag turns on */
 #include <tmmintrin.h>
 #include <smmintrin.h>
 #include <popcntintrin.h>
@@ -72,6 +73,7 @@
 #include <bmi2intrin.h>
 #include <avxintrin.h>
 #include <avx2intrin.h>
+#ifndef BITSNAP_NO_AVX512
 #include <avx512fintrin.h>
 #include <avx512vlintrin.h>
 #include <avx512bwintrin.h>
@@ -79,14 +81,11 @@
 #include <avx512dqintrin.h>
 #include <avx512vldqintrin.h>
 #include <avx512vbmiintrin.h>
-#include <avx512vbmivlintrin.h>
 #include <avx512vbmi2intrin.h>
-#include <avx512vlvbmi2intrin.h>
 #include <avx512bitalgintrin.h>
-#include <avx512vlbitalgintrin.h>
 #include <avx512vpopcntdqintrin.h>
-#include <avx512vpopcntdqvlintrin.h>
 #include <gfniintrin.h>
+#endif
 #endif
 #else
 #include <arm_neon.h>
