@@ -62,7 +62,9 @@ extern "C" {
 /* BITSNAP_API: what stands before each public function. Define BITSNAP_STATIC to make all of them
  * static in the implementation file (then only that file can call them), or define BITSNAP_API. */
 #ifndef BITSNAP_API
-#ifdef BITSNAP_STATIC
+#if defined(BITSNAP_STATIC) && (defined(__GNUC__) || defined(__clang__))
+#define BITSNAP_API static __attribute__((unused)) /* without a warning */
+#elif defined(BITSNAP_STATIC)
 #define BITSNAP_API static
 #else
 #define BITSNAP_API extern
