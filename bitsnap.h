@@ -32,8 +32,9 @@
  *     tensor -> planes -> lists -> block -> frame          docs/FORMAT.md specifies every byte
  *
  * The contract, for every function below:
- *   - Sizes are in bytes unless they are called count or n (elements). Pointers need no alignment.
- *     A pointer may be null where its size is 0. Buffers must not overlap unless a comment allows it.
+ *   - Sizes are in bytes unless they are called count or n (elements). Pointers to bytes (void,
+ *     uint8_t) need no alignment. A pointer may be null where its size is 0. Buffers must not
+ *     overlap unless a comment allows it.
  *   - Every function is a pure function of its arguments: the same input, options and version give the
  *     same bytes on every compiler, processor, kernel table and number of threads. Thread-safe; one
  *     `bitsnap` and one workspace for each thread.
@@ -130,7 +131,7 @@ enum {
     BITSNAP_NO_CHECKS = 1,  /* encode: leave out the check of each block (8 bytes a block, and its time) */
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
-    BITSNAP_IGNORE_CHECKS = 8, /* decode: pass over all checks and the content id; memory safety is the same */
+    BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
     BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
                                    inverted without the base; larger by a tenth to a third */
 };
@@ -179,8 +180,8 @@ typedef struct bitsnap {
     unsigned workers;       /* 0 means 1 */
 
     /* Progress. Called from the calling thread, now and then, with the elements done and all elements, while a whole tensor or a
-     * push is encoded, and while a whole frame or a pull is decoded; not for ranges. A return value other than 0 cancels the call
-     * with BITSNAP_E_CANCELLED. Null: never called. */
+     * push is encoded, while a whole frame or a pull is decoded, and while deltas are merged or inverted; not for ranges. A return
+     * value other than 0 cancels the call with BITSNAP_E_CANCELLED. Null: never called. */
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
@@ -190,18 +191,19 @@ typedef struct bitsnap {
                                Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
                                and at level best. No effect with a base */
 
-    bitsnap_error error;    /* output: of the last call that failed */
+    bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
 /* Bytes of workspace for frames of the default block size (65536 elements): of encoding, decoding and
- * everything else in this file. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
+ * everything else in this file but what follows. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
  * tells the need of other block sizes. */
 #define BITSNAP_WORKSPACE 1048576u
 #define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* 0 where block_log2 > 20 */
+BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* block_log2 0 means 16; 0 where it is > 20 */
 
-/* The same for calls with a base, a quantizer or columns: of 2^19 elements, which is enough for level default and fast with at
- * most 4096 columns, and of 2^20, which is always enough. bitsnap_workspace_delta: of any block size (block_log2 0 means 19). */
+/* The same for calls with a base, a quantizer or columns, and merging: of 2^19 elements, which is enough for level default and
+ * fast with at most 4096 columns, and of 2^20, which is always enough. bitsnap_workspace_delta: of any block size (block_log2 0
+ * means 19). */
 #define BITSNAP_WORKSPACE_DELTA 18874368u
 #define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
 BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
@@ -262,7 +264,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
 
 /* The content id of an array: the name by which deltas know their base. A tree: XXH3-64 of every 65536
  * elements as little-endian bytes, then XXH3-64 over those hashes, the dtype and the count; so it can be
- * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. */
+ * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
 /* ================================================================================= BITMASK */
@@ -404,7 +406,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
  * decode: the elements again. BITSNAP_E_CORRUPT, and nothing that may be used, where a code stands for nothing, or there are
  *         not as many exact elements as codes for them.
- * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
+ * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping.
+ * bitsnap_log_bound: the bound of the relative error; 0 where there are no such cells. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
 BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
 BITSNAP_API double bitsnap_log_bound(unsigned cells);
@@ -431,8 +434,8 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 /* ================================================================================= FRAME */
 
 /* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t or count > 2^48: the elements, 36 bytes a block (16 without a base), and 128. Of smaller blocks there
- * are more. */
+ * that does not fit a size_t, count > 2^48 or the dtype is unknown: the elements, 36 bytes a block (16 without a base), and
+ * 128. Of smaller blocks there are more. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
@@ -443,9 +446,9 @@ BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype);
 BITSNAP_API const char *bitsnap_message(const bitsnap *b);
 BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
 
-/* Reads a header, and the footer where `size` bytes hold exactly one frame; O(1), decodes and checks no
- * block. BITSNAP_E_TRUNCATED: fewer bytes than the header has (40 are enough but for frames with
- * extensions). Nothing that it tells is to be trusted before a decoder has agreed. */
+/* Reads a header, and the footer where `size` bytes hold exactly one frame; decodes and checks no block, so
+ * that its time is that of hashing the index, some bytes a block. BITSNAP_E_TRUNCATED: fewer bytes than the header has, which
+ * is 24, and more with extensions. Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
 /* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
@@ -500,7 +503,7 @@ typedef struct bitsnap_pieces { /* private: a hash of pieces */
 typedef struct bitsnap_stream {
     bitsnap_dtype dtype;
     unsigned width, block_log2;
-    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 128 extensions */
+    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
     unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
     unsigned cells, clusters; /* 0 lossless, else how it is quantized */
     uint64_t columns;     /* 0: not known */
@@ -578,10 +581,10 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, with or without a base (else BITSNAP_E_UNSUPPORTED;
  * those made with the same options, level and flags have, as block_log2 says), dtype and count (BITSNAP_E_MISMATCH), and
- * belong together (BITSNAP_E_BASE). `capacity`: bitsnap_bound() is enough. All checks of both are
- * looked at, but for hashes of elements that are not known; blocks that become the merge's as they are are not parsed: what a bad
- * encoder put there is found when the merge is decoded. Workspace: bitsnap_workspace_delta(block_log2, workers), of two workers
- * at least, whatever the count. */
+ * belong together (BITSNAP_E_BASE, also where the second has no base; the first without one is BITSNAP_E_ARGUMENT). `capacity`:
+ * bitsnap_bound() is enough. All checks of both are looked at, but for hashes of elements that are not known; blocks that become
+ * the merge's as they are are not parsed: what a bad encoder put there is found when the merge is decoded. Workspace:
+ * bitsnap_workspace_delta(block_log2, workers), of two workers at least, whatever the count. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
@@ -613,7 +616,8 @@ extern "C" {
 #endif
 
 /* ================================================================================= PLATFORM
- * Little-endian loads and stores, bit counts, checked arithmetic; nothing below names a compiler. */
+ * Little-endian loads and stores, bit counts, checked arithmetic. Below, compilers are named only where they have vectors or
+ * ways of their own to hide a value. */
 
 /* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
 #if defined(__clang__)
@@ -5391,7 +5395,7 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 
 /* ---- lists of words ---- */
 
-/* What a list of n symbols takes with so many of one symbol, in 2^-18 bit; bits of a table of so many symbols. */
+/* What a list of n symbols takes with so many of one symbol, in 2^-20 bit; bits of a table of so many symbols. */
 BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
 {
     return count ? (uint64_t)count * (log2_n - bsn_log2_fixed(count)) : 0;
@@ -5639,7 +5643,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     n *= times;
     if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1;
     for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
-        uint64_t inside = 0; /* 1/256 bit of the symbols below ... */
+        uint64_t inside = 0; /* 2^-20 bit of the symbols below ... */
         unsigned at = 0, symbols = 0;
         uint64_t cost[6];
         unsigned kinds[6];
@@ -6191,7 +6195,7 @@ struct bsn_log {
     uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
     uint8_t find[3][128];  /* by the 7 bits below the highest of a significand: a cell, and 2 bytes: it is the next one where the 16
                               bits below are not less */
-    int finds;             /* is that always so? Up to 88 cells, which are wider than 2^16 */
+    int finds;             /* is that always so? Up to 100 cells: those of 89 are all wider than 2^16 */
     uint8_t steps[6][128]; /* of both, each 16 bytes without those of the 16 before, as bits */
     uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
 };
@@ -11994,3 +11998,27 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 #endif
 
 #endif /* BITSNAP_IMPLEMENTATION */
+
+/*
+ * MIT License
+ *
+ * Copyright (c) 2026 The bitsnap authors
+ *
+ * Permission is hereby granted, free of charge, to any person obtaining a copy
+ * of this software and associated documentation files (the "Software"), to deal
+ * in the Software without restriction, including without limitation the rights
+ * to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+ * copies of the Software, and to permit persons to whom the Software is
+ * furnished to do so, subject to the following conditions:
+ *
+ * The above copyright notice and this permission notice shall be included in all
+ * copies or substantial portions of the Software.
+ *
+ * THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+ * IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+ * FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+ * AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+ * LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ * OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+ * SOFTWARE.
+ */
