@@ -180,8 +180,9 @@ typedef struct bitsnap {
     unsigned workers;       /* 0 means 1 */
 
     /* Progress. Called from the calling thread, now and then, with the elements done and all elements, while a whole tensor or a
-     * push is encoded, while a whole frame or a pull is decoded, and while deltas are merged or inverted; not for ranges. A return
-     * value other than 0 cancels the call with BITSNAP_E_CANCELLED. Null: never called. */
+     * push is encoded, while a whole frame or a pull is decoded, and while deltas are merged or inverted; not for ranges. Applying,
+     * merging and inverting go through frames more than once, and count from 0 each time. A return value other than 0 cancels the
+     * call with BITSNAP_E_CANCELLED. Null: never called. */
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
@@ -400,14 +401,13 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
  *
  * cells:  the least n that keeps relative errors at or below `max_relative_error`; 0 where none up to 2048 does (below
- *         1.7e-4). bound: what n cells keep them below.
+ *         1.7e-4). bound: what n cells keep them at or below; 0 for 0 cells and more than 2048.
  * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
  *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
  *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
  * decode: the elements again. BITSNAP_E_CORRUPT, and nothing that may be used, where a code stands for nothing, or there are
  *         not as many exact elements as codes for them.
- * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping.
- * bitsnap_log_bound: the bound of the relative error; 0 where there are no such cells. */
+ * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
 BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
 BITSNAP_API double bitsnap_log_bound(unsigned cells);
@@ -447,8 +447,9 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b);
 BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
 
 /* Reads a header, and the footer where `size` bytes hold exactly one frame; decodes and checks no block, so
- * that its time is that of hashing the index, some bytes a block. BITSNAP_E_TRUNCATED: fewer bytes than the header has, which
- * is 24, and more with extensions. Nothing that it tells is to be trusted before a decoder has agreed. */
+ * that its time is that of hashing the index, some bytes a block. BITSNAP_E_TRUNCATED: fewer bytes than the header has (24
+ * without extensions; 41 are enough for those that this version writes). After an error *info is all 0; a footer that is damaged
+ * is none, but no error. Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
 /* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
@@ -554,7 +555,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
                                           const void *source, size_t source_size);
 
 /* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
- * needs. `count` elements of `dtype` fit the destination. */
+ * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
+ * that has no footer (one block, no content id) are not noticed. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
@@ -569,9 +571,10 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
- * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Cells that
- * are the result already are left as they are: applying twice changes nothing, and what was interrupted between two cells
- * can be finished. Neither base nor result: BITSNAP_E_BASE, and error.element is the first of the cell. b->base is not used.
+ * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
+ * blocks and hashes of cells are looked at even with BITSNAP_IGNORE_CHECKS. Cells that are the result already are left as they
+ * are: applying twice changes nothing, and what was interrupted between two cells can be finished. Neither base nor result:
+ * BITSNAP_E_BASE, and error.element is the first of the cell. b->base is not used.
  * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
  * not change meanwhile. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -579,12 +582,12 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
- * (error.element: the cell). Both frames must have the same block size, with or without a base (else BITSNAP_E_UNSUPPORTED;
- * those made with the same options, level and flags have, as block_log2 says), dtype and count (BITSNAP_E_MISMATCH), and
- * belong together (BITSNAP_E_BASE, also where the second has no base; the first without one is BITSNAP_E_ARGUMENT). `capacity`:
- * bitsnap_bound() is enough. All checks of both are looked at, but for hashes of elements that are not known; blocks that become
- * the merge's as they are are not parsed: what a bad encoder put there is found when the merge is decoded. Workspace:
- * bitsnap_workspace_delta(block_log2, workers), of two workers at least, whatever the count. */
+ * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
+ * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
+ * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
+ * `first` is no delta). `capacity`: bitsnap_bound() is enough. All checks of both are looked at, but for hashes of elements that
+ * are not known; blocks that become the merge's as they are are not parsed: what a bad encoder put there is found when the merge
+ * is decoded. Workspace: bitsnap_workspace_delta(block_log2, workers), of two workers at least, whatever the count. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
@@ -2005,7 +2008,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernel
     uint64_t w;
     if (count) *count = 0;
     if (!count || (index_width != 4 && index_width != 8) || (n && !mask) || (capacity && !indices) ||
-        (index_width == 4 && n > (size_t)1 << 31))
+        (index_width == 4 && n > (size_t)1 << 31) || n > SIZE_MAX - 64)
         return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
@@ -3947,6 +3950,7 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
 {
     bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
     uint32_t dropped[257], escapes = lost;
+    uint64_t raw, coded = BSN_NEVER;
     unsigned s, end, rare = 0, last = 0;
     memset(dropped, 0, sizeof dropped);
     memset(x->weight, 0, sizeof x->weight);
@@ -3975,17 +3979,13 @@ static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint
     if (!escapes) return choice;
     choice.kind = nested ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
     if (lost) return choice;
-    if (nested) {
-        uint64_t raw = 8 * (uint64_t)escapes, coded = BSN_NEVER;
-        if (escapes >= BSN_MIN_TREE) {
-            bsn_lengths(&x->package, x->inner, dropped);
-            coded = bsn_tree_bits(dropped, x->inner);
-        }
-        choice.kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-        choice.bits += coded < raw ? coded : raw;
-    } else {
-        choice.bits += 8 * (uint64_t)escapes;
+    raw = 8 * (uint64_t)escapes;
+    if (nested && escapes >= BSN_MIN_TREE) {
+        bsn_lengths(&x->package, x->inner, dropped);
+        coded = bsn_tree_bits(dropped, x->inner);
     }
+    choice.kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
+    choice.bits += coded < raw ? coded : raw;
     return choice;
 }
 
@@ -5824,6 +5824,19 @@ typedef struct bsn_words {
     int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
 } bsn_words;
 
+/* Words of so many bytes are to be read to `words`, none of them as a byte or apart; `memory` has room for their places. */
+static void bsn_words_to(bsn_words *x, bsn_reader *r, uint8_t *words, uint8_t *memory, uint8_t *symbols, uint8_t *low,
+                         unsigned width)
+{
+    x->reader = r;
+    x->words = words;
+    x->place = (uint32_t *)(void *)memory;
+    x->symbols = symbols;
+    x->low = low;
+    x->width = width;
+    x->narrow = x->apart = 0;
+}
+
 /* word[place[i]] += more[i] << up, of words that go on */
 BSN_INLINE void bsn_words_add(const bsn_words *x, const uint8_t *more, size_t first, size_t n, unsigned up, unsigned width)
 {
@@ -6015,7 +6028,7 @@ BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned 
     const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
     return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
 }
-BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + (word >> 1 ^ (0 - (word & 1))); }
+BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + bsn_unzigzag(word); }
 
 /* `count` bits from bit `at` on, of `size` bytes that have them. */
 BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
@@ -6761,14 +6774,15 @@ static bsn_real bsn_real_of(uint64_t m, int e)
         e++;
     }
     if (!m) return x;
-    x.m = m << (62 - bsn_log2(m)) ;
+    x.m = m << (62 - bsn_log2(m));
     x.e = e - (62 - (int)bsn_log2(m));
     return x;
 }
 
 static bsn_real bsn_real_sum(bsn_real a, bsn_real b)
 {
-    const bsn_real high = a.m && (!b.m || a.e >= b.e) ? a : b, low = a.m && (!b.m || a.e >= b.e) ? b : a;
+    const int first = a.m && (!b.m || a.e >= b.e);
+    const bsn_real high = first ? a : b, low = first ? b : a;
     const int shift = high.e - low.e;
     uint64_t m = low.m;
     if (m && shift) m = shift > 62 ? 1 : (m >> shift) + ((m & ((UINT64_C(1) << shift) - 1)) != 0);
@@ -7487,6 +7501,12 @@ static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
     r->size += n;
 }
 
+/* The last `size` bytes of the scratch memory of calls with a base, a quantizer or columns. */
+static void *bsn_arena_end(bsn_work *w, const bsn_context *c, size_t size)
+{
+    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) - ((size + 63) & ~(size_t)63);
+}
+
 /* The hashes of the leaves of a cell, and the cell's own: XXH3 over them. */
 typedef struct bsn_leaves {
     uint64_t hash[16];
@@ -7678,6 +7698,15 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->lengths = NULL;
 }
 
+/* A body is written, all of which is hashed in one piece: its bytes, 0 where it had no room. */
+static size_t bsn_body_end(const bsn_writer *wr, const bsn_context *c, bsn_record *record, const uint8_t *body)
+{
+    const size_t size = (size_t)(wr->at - body);
+    if (wr->full) return 0;
+    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, size));
+    return size;
+}
+
 /* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
  * so that each place begins a group. */
 static unsigned bsn_window_ahead(uint32_t h[256], const bsn_layout *y, const uint8_t *elements, size_t n)
@@ -7860,9 +7889,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
         }
         bsn_list_write(&wr, symbols, n, 8);
     }
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bsn_body_end(&wr, c, record, body);
 }
 
 /* Do the elements take so many bits in a block without a base, by a lower bound: bits that vary, and order-0 entropies? */
@@ -7954,8 +7981,7 @@ static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_
     x.scales = (uint8_t *)bsn_align(x.words + n * (c->width > 4 ? c->width : 4));
     x.means = (bsn_mean *)bsn_align(x.scales + each);
     x.scratch = (uint8_t *)bsn_align(x.means + each);
-    x.errors = (bsn_errors *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                      ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    x.errors = (bsn_errors *)bsn_arena_end(w, c, sizeof(bsn_census));
     x.bins = (bsn_bins *)bsn_align(x.errors + 1);
     return x;
 }
@@ -8045,9 +8071,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     bsn_write_scales(&wr, &s);
     wr.plan = &plan;
     bsn_words_write(&wr, room.words, n, width, width, w->plane[0]);
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bsn_body_end(&wr, c, record, body);
 }
 
 /* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
@@ -8085,16 +8109,14 @@ static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n,
 
 /* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
 static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *c, bsn_record *record,
-        const bsn_room_for_codes *room,
-                                const bsn_octaves *o, uint8_t *body, const bsn_scales *s, size_t n, size_t exact)
+                                const bsn_room_for_codes *room, const bsn_octaves *o, uint8_t *body, const bsn_scales *s,
+                                size_t n, size_t exact)
 {
     const bsn_certificate certificate = bsn_errors_certify(room->errors, o, exact);
     bsn_certificate_store(body, &certificate);
     if (s) bsn_write_scales(wr, s);
     bsn_words_write(wr, room->words, n, 4, 4, w->plane[0]);
-    if (wr->full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr->at - body)));
-    return (size_t)(wr->at - body);
+    return bsn_body_end(wr, c, record, body);
 }
 
 BSN_INLINE uint64_t bsn_any_of(const uint8_t *elements, size_t n, unsigned width)
@@ -8170,8 +8192,7 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
 /* The clusters of a block, at the end of the scratch memory. */
 static bsn_cluster *bsn_clusters_place(bsn_work *w, const bsn_context *c)
 {
-    return (bsn_cluster *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                   ((BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 63) & ~(size_t)63));
+    return (bsn_cluster *)bsn_arena_end(w, c, BSN_CLUSTERS_MOST * sizeof(bsn_cluster));
 }
 
 /* And by clusters. */
@@ -8264,8 +8285,7 @@ BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 
 static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 {
-    return (bsn_census *)(void *)((uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) -
-                                  ((sizeof(bsn_census) + 63) & ~(size_t)63));
+    return (bsn_census *)bsn_arena_end(w, c, sizeof(bsn_census));
 }
 
 /* Symbols that wait to be counted: few calls for many are faster. */
@@ -8681,9 +8701,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         }
         bsn_words_write(&wr, list[k], counts[k], width, size, w->plane[0]);
     }
-    if (wr.full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, (size_t)(wr.at - body)));
-    return (size_t)(wr.at - body);
+    return bsn_body_end(&wr, c, record, body);
 }
 
 /* The check of a block of cells that stands at p but for that. */
@@ -9266,13 +9284,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
     bsn_words x;
     size_t i;
     bsn_reader_begin(&r, d, d->body + classes, memory);
-    x.reader = &r;
-    x.words = words;
-    x.place = (uint32_t *)(void *)place;
-    x.symbols = w->plane[0];
-    x.low = w->plane[1];
-    x.width = width;
-    x.apart = 0;
+    bsn_words_to(&x, &r, words, place, w->plane[0], w->plane[1], width);
     for (k = 0; k < t->count; k++) {
         const size_t count = (k ? above[k - 1] : n) - (k + 1 < t->count ? above[k] : 0);
         t->next[k] = x.words;
@@ -9336,13 +9348,7 @@ static void bsn_words_begin(bsn_words *x, bsn_reader *r, const bsn_decoding *d, 
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 127) & ~(size_t)63);
     *scales = place + ((4 * d->n + 127) & ~(size_t)63);
     bsn_reader_begin(r, d, at, *scales + ((d->n + 3 + 127) & ~(size_t)63));
-    x->reader = r;
-    x->words = words;
-    x->place = (uint32_t *)(void *)place;
-    x->symbols = w->plane[0];
-    x->low = w->plane[1];
-    x->width = width;
-    x->narrow = x->apart = 0;
+    bsn_words_to(x, r, words, place, w->plane[0], w->plane[1], width);
 }
 
 /* Elements less what their scales let expect. */
@@ -9754,7 +9760,7 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
     return (count >> block_log2) + ((count & ((UINT64_C(1) << block_log2) - 1)) != 0);
 }
 
-static int bsn_has_footer(const bsn_header *h) { return h->blocks > 1 || (h->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
+static int bsn_has_footer(uint64_t blocks, unsigned flags) { return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
 
 #define BSN_BASE_SIZE 10     /* of the extension that names a base: role, dtype, id */
 #define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, cells or clusters */
@@ -9855,10 +9861,9 @@ static size_t bsn_footer_prefix(unsigned flags)
 }
 
 /* The footer at the end of `size` bytes, whose first is the frame's byte `offset`. */
-static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_header *h, const uint8_t *p, size_t size,
-                                      uint64_t offset)
+static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags, const uint8_t *p, size_t size, uint64_t offset)
 {
-    const size_t prefix = bsn_footer_prefix(h->flags);
+    const size_t prefix = bsn_footer_prefix(flags);
     const uint8_t *tail = p + size - BSN_TAIL_SIZE;
     uint64_t index_size;
     if (size < BSN_TAIL_SIZE + prefix || !bsn_equal(tail + 24, bsn_end_magic, 4))
@@ -9874,9 +9879,9 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_heade
         bsn_hash_of(bsn_kernels_best(), p, (size_t)(tail + 16 - p)) != bsn_load64(tail + 16))
         return bsn_fail(b, BITSNAP_E_CHECK, 10, offset + size - 12, 0);
     if (bsn_load64(tail + 8) != offset + size) return bsn_fail(b, BITSNAP_E_CORRUPT, 38, offset + size - 20, 0);
-    f->content_id = h->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
+    f->content_id = flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     f->certificate = p; /* there is no content id beside it */
-    f->chain = h->flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
+    f->chain = flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
     return BITSNAP_OK;
 }
 
@@ -10063,7 +10068,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->cells = h.cells;
     info->clusters = h.clusters;
     info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base || (h.flags & BSN_FLAG_LOSSY) || h.columns);
-    if (!bsn_has_footer(&h)) {
+    if (!bsn_has_footer(h.blocks, h.flags)) {
         if (h.blocks == 0) {
             info->frame_size = h.size;
         } else if (size - h.size >= BSN_HEAD_SIZE) {
@@ -10071,7 +10076,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
                                    (bsn_load32(p + h.size) >> 8);
             if (size >= whole) info->frame_size = whole;
         }
-    } else if (bsn_read_footer(&dummy, &f, &h, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
+    } else if (bsn_read_footer(&dummy, &f, h.flags, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
         info->frame_size = size;
         info->content_id = f.content_id;
         if (h.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f.certificate, h.cells);
@@ -10680,8 +10685,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
 
 static int bsn_stream_has_footer(const bitsnap_stream *s)
 {
-    return (s->count >> s->block_log2) > 1 || bsn_cells(s->count, s->block_log2) > 1 ||
-           (s->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY));
+    return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
@@ -10931,7 +10935,6 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
                                             size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
-    bsn_header h;
     bsn_footer f;
     uint64_t whole, hash = 0;
     bitsnap_status status;
@@ -10944,11 +10947,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
     s->need = (size_t)whole;
     if (source_size < whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->count);
-    memset(&h, 0, sizeof h);
-    h.flags = s->flags;
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
         return bsn_fail(b, BITSNAP_E_CORRUPT, 37, s->stored + whole - 4, s->count);
-    status = bsn_read_footer(b, &f, &h, p, (size_t)whole, s->stored);
+    status = bsn_read_footer(b, &f, s->flags, p, (size_t)whole, s->stored);
     if (status) return status;
     if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);
     for (; f.index < f.index_end; f.index += 4) hash = bsn_chain(hash, bsn_load32(f.index));
@@ -11085,7 +11086,6 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bitsnap_stream s;
     bsn_call call;
     bsn_footer f;
-    bsn_header h;
     bitsnap_status status;
     uint64_t position = 0, offset, end, cell, skip = 0;
     size_t used, batch = 0, i, blocks_end = source_size;
@@ -11104,9 +11104,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     indexed = bsn_stream_has_footer(&s);
     memset(&f, 0, sizeof f);
     if (indexed) {
-        memset(&h, 0, sizeof h);
-        h.flags = s.flags;
-        status = bsn_read_footer(b, &f, &h, p + offset, source_size - (size_t)offset, offset);
+        status = bsn_read_footer(b, &f, s.flags, p + offset, source_size - (size_t)offset, offset);
         if (status) return status;
         blocks_end = (size_t)f.start;
     }
@@ -11209,7 +11207,6 @@ typedef struct bsn_walk {
 /* Checks a delta as far as that goes without its base, and stands before its first cell. */
 static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *frame, size_t size)
 {
-    bsn_header h;
     bsn_footer f;
     bsn_call call;
     size_t used;
@@ -11217,9 +11214,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *fra
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
-    memset(&h, 0, sizeof h);
-    h.flags = x->s.flags;
-    status = bsn_read_footer(b, &f, &h, frame + used, size - used, used);
+    status = bsn_read_footer(b, &f, x->s.flags, frame + used, size - used, used);
     if (status) return status;
     x->context = call.context;
     x->content_id = f.content_id;
@@ -11337,13 +11332,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     d.input_end = x->end;
     d.n = n;
     bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
-    list.reader = &r;
-    list.words = words;
-    list.place = (uint32_t *)(void *)memory;
-    list.symbols = w->plane[0];
-    list.low = w->plane[1];
-    list.width = x->s.width;
-    list.narrow = list.apart = 0;
+    bsn_words_to(&list, &r, words, memory, w->plane[0], w->plane[1], x->s.width);
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : 33;
 }
@@ -11582,7 +11571,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t needed, footer, jobs = BSN_JOBS_SIZE;
+    size_t needed, footer;
     if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
@@ -11590,7 +11579,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (merging && (status = bsn_may_follow(b, &h, second, second_size)) != BITSNAP_OK) return status;
     needed = bsn_workspace(h.block_log2, workers, 1);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
-    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + jobs + workers * bsn_worker_size(h.block_log2, 1));
+    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, second, second_size);
@@ -11614,7 +11603,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->call.context.ignore = 0;
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
-    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + jobs + bsn_worker_size(h.block_log2, 1);
+    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
     m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2, 1);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
@@ -11851,6 +11840,16 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
 }
 
+/* A call for a list of n bytes that stands alone. */
+static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
+{
+    bitsnap_stream s;
+    memset(&s, 0, sizeof s);
+    s.dtype = BITSNAP_I8;
+    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    return bsn_call_begin(call, b, &s);
+}
+
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n)
 {
@@ -11859,16 +11858,12 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_work *w;
     uint8_t *copy;
     bitsnap_status status;
-    bitsnap_stream s;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    memset(&s, 0, sizeof s);
-    s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
-    status = bsn_call_begin(&call, b, &s);
+    status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
     copy = (uint8_t *)(w + 1);
@@ -11893,17 +11888,12 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bsn_decoding d;
     bitsnap_status status;
     size_t i;
-    bitsnap_stream s;
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    memset(&s, 0, sizeof s);
-    s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
-    status = bsn_call_begin(&call, b, &s);
-    if (!status) status = bsn_check_base(b, &s);
+    status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
