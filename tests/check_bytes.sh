@@ -11,6 +11,7 @@ compare() { # name, command...
     name=$1; shift
     "$@" >"$t/out" 2>"$t/err"
     status=$?
+    case $name in *'table 0') ;; *) if [ $status -eq 0 ] && [ ! -s "$t/out" ]; then return; fi ;; esac # no such table
     if [ $status -eq 0 ] && cmp -s "$t/out" tests/bytes.txt; then echo "ok - bytes: $name"
     else echo "not ok - bytes: $name (status $status)"; diff "$t/out" tests/bytes.txt | head -n 5; head -n 3 "$t/err"; fi
 }
@@ -21,7 +22,6 @@ for compiler in gcc clang; do
         # shellcheck disable=SC2086
         $compiler -std=c99 $options -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $compiler $options does not compile"; continue; }
         for table in 0 1 2 3 4; do
-            [ -n "$("$t/bytes" $table | head -n 1)" ] || continue
             compare "$compiler $options, table $table" "$t/bytes" $table
         done
     done
@@ -30,7 +30,6 @@ cross() { # compiler, emulator, package, options
     if ! command -v "$1" >/dev/null || ! command -v "$2" >/dev/null; then echo "skip - bytes: needs $3"; return; fi
     "$1" -std=c99 -O2 -static -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $1 does not compile"; return; }
     for table in 0 1; do
-        [ -n "$("$2" "$t/bytes" $table | head -n 1)" ] || continue
         compare "$1 under $2, table $table" "$2" "$t/bytes" $table
     done
 }

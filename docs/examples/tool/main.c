@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     base b;
     fault f;
     size_t i, runs;
-    int status = EXIT_OK;
+    int status = EXIT_OK, failed;
     keep_standard_streams();
     memset(&f, 0, sizeof f);
     if (options_parse(&o, argc, argv, &f)) {
@@ -78,10 +78,11 @@ int main(int argc, char **argv)
         else print_version();
         return finish_output();
     }
+    failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
     output_handle_signals();
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);
-        return EXIT_ERROR;
+        return failed;
     }
     if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
     memset(&b, 0, sizeof b);
@@ -97,14 +98,13 @@ int main(int argc, char **argv)
     for (i = 0; i < runs; i++) {
         memset(&f, 0, sizeof f);
         if (!run(&o, &c, o.base_count ? &b : NULL, i, &f)) continue;
-        status = EXIT_ERROR;
+        status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
-        if (o.command == COMPARE) status = EXIT_USAGE; /* as cmp and diff */
         if (!*f.file) (void)fault_in(&f, strcmp(o.files[i], "-") ? o.files[i] : "(standard input)");
         (void)fflush(stdout);
         fault_print(&f);
     }
     base_close(&b);
     codec_close(&c);
-    return finish_output() ? EXIT_ERROR : status;
+    return finish_output() ? failed : status;
 }
