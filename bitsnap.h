@@ -162,7 +162,8 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 typedef struct bitsnap {
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
-    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST */
+    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST; others, and unknown flags, are
+                               BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
                                  16;
@@ -373,7 +374,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
  * Symbol 256 is the escape: it stands for every byte that has no code of its own.
  * lengths: optimal code lengths of at most 8 bits by package-merge, for counts[0..256] (their sum below
  *          2^28): 0 where the count is 0. Ties: of two symbols with equal counts the larger gets the longer
- *          code. One symbol alone gets length 1. More than 256 symbols (all bytes and the escape):
+ *          code. One symbol alone gets length 1, which is no complete code. More than 256 symbols (all bytes and the escape):
  *          BITSNAP_E_ARGUMENT. `workspace`: BITSNAP_HUFFMAN_WORKSPACE bytes.
  * codes:   codes[s] is the code of s, its first bit in bit 7 (left-aligned); codes ascend by (length,
  *          symbol). BITSNAP_E_CORRUPT where the lengths are not those of a complete code: a sum of
@@ -543,7 +544,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 /* ================================================================================= ENTRY */
 
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY. Time linear; each block is read from memory once and written once. */
+ * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+ * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
+ * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
 
@@ -2207,19 +2210,22 @@ static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *
 BSN_INLINE bsn_wide bsn_top_split(bsn_wide v, unsigned e)
 {
     if (e == 0 || e == 8) return v;
-    return (v & (BSN_ONES * (0x7Fu >> e))) | ((v >> e) & (BSN_ONES * (0x80u >> e))) | ((v << 1) & (BSN_ONES * (0xFF00u >> e & 0xFFu)));
+    return (v & (BSN_ONES * (0x7Fu >> e))) | ((v >> e) & (BSN_ONES * (0x80u >> e))) |
+           ((v << 1) & (BSN_ONES * (0xFF00u >> e & 0xFFu)));
 }
 
 BSN_INLINE bsn_wide bsn_top_join(bsn_wide x, unsigned e)
 {
     if (e == 0 || e == 8) return x;
-    return (x & (BSN_ONES * (0x7Fu >> e))) | ((x & (BSN_ONES * (0x80u >> e))) << e) | ((x >> 1) & (BSN_ONES * (0x7F80u >> e & 0x7Fu)));
+    return (x & (BSN_ONES * (0x7Fu >> e))) | ((x & (BSN_ONES * (0x80u >> e))) << e) |
+           ((x >> 1) & (BSN_ONES * (0x7F80u >> e & 0x7Fu)));
 }
 
 BSN_INLINE void bsn_split_lanes(bsn_wide a, bsn_wide b, uint8_t *low, uint8_t *top, unsigned e)
 {
     if (e == 8) { /* sign and 7 bits below, 8 bits of symbol */
-        bsn_wide_store(low, (a & BSN_LANES(0x7F)) | ((a >> 8) & BSN_LANES(0x80)) | ((b & BSN_LANES(0x7F)) << 8) | (b & BSN_LANES(0x8000)));
+        bsn_wide_store(low, (a & BSN_LANES(0x7F)) | ((a >> 8) & BSN_LANES(0x80)) |
+                            ((b & BSN_LANES(0x7F)) << 8) | (b & BSN_LANES(0x8000)));
         bsn_wide_store(top, ((a >> 7) & BSN_EVEN) | ((b << 1) & ~BSN_EVEN));
     } else {
         bsn_wide_store(low, (a & BSN_EVEN) | ((b & BSN_EVEN) << 8));
@@ -6956,7 +6962,8 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
     bsn_errors_add(e, &x->type, v, bsn_log_number(x, (code >> 1) - BSN_CODE_FIRST) | (v & 0x80000000));
 }
 
-#define BSN_BANK(k) e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
+#define BSN_BANK(k)                                                                                   \
+    e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
 
 /* Where the codes are those of the elements, or BSN_CODE_EXACT: 32 of F32, of which usual ones lie in the octave of what they
  * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
@@ -7470,7 +7477,8 @@ typedef struct bsn_work {
  * lists: less. */
 #define BSN_DELTA_ARENA_SIZE(n)                                                                       \
     (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
-BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
+BSN_ASSERT(delta_decoding_fits,
+           16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
@@ -7967,10 +7975,12 @@ typedef struct bsn_room_for_codes {
 #define BSN_COLUMN_LEAST 8u
 
 /* Codes, words, scales, means, then symbols and lists; behind the lists errors, bins and clusters, in the place of a census. */
-#define BSN_CODES_SIZE(n) (12 * (size_t)(n) + 17 * ((n) / BSN_ROW_LEAST + (n) / BSN_COLUMN_LEAST + 4) + 6 * 64 + (n) + BSN_WRITE_SIZE(n))
+#define BSN_CODES_SIZE(n)                                                                             \
+    (12 * (size_t)(n) + 17 * ((n) / BSN_ROW_LEAST + (n) / BSN_COLUMN_LEAST + 4) + 6 * 64 + (n) + BSN_WRITE_SIZE(n))
 BSN_ASSERT(codes_fit, BSN_CODES_SIZE(64) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(64) &&
                       BSN_CODES_SIZE(1048576) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(1048576));
-BSN_ASSERT(measures_fit, sizeof(bsn_errors) + sizeof(bsn_bins) + BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 192 <= sizeof(bsn_census));
+BSN_ASSERT(measures_fit,
+           sizeof(bsn_errors) + sizeof(bsn_bins) + BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 192 <= sizeof(bsn_census));
 
 static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_t n)
 {
@@ -8058,7 +8068,8 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
-        BSN_WIDTHS(width, bsn_scale_down, (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
+        BSN_WIDTHS(width, bsn_scale_down,
+                   (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
     plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, NULL, NULL);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
@@ -8293,7 +8304,8 @@ static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
-static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
+static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m,
+                               size_t waiting)
 {
     bsn_census *x = bsn_census_place(w, c);
     uint8_t *symbols = w->plane[0];
@@ -8550,7 +8562,8 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     return 0;
 }
 
-/* How many words of class k have so many bits; counts those below 16, which are tokens by themselves; returns how many these are. */
+/* How many words of class k have so many bits; counts those below 16, which are tokens by themselves; returns how many these
+ * are. */
 static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t length[65], uint32_t count[16])
 {
     uint32_t sum = 0;
@@ -9793,13 +9806,13 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned number;
             if (p[1] != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
-                    return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
             if (p[2] != BSN_FAMILY_CELLS && p[2] != BSN_FAMILY_CLUSTERS) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
             number = p[3] + 256u * p[4];
             if (p[2] == BSN_FAMILY_CELLS) h->cells = number;
             else h->clusters = number;
             if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
-                    return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             if (p[1] != BSN_COLUMNS_SIZE || h->columns || !bsn_load64(p + 2)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
             h->columns = bsn_load64(p + 2);
@@ -9810,7 +9823,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         p += 2u + p[1];
     }
     if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
-            return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
+        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -9840,7 +9853,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
     if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
-            return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
+        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -9856,8 +9869,8 @@ typedef struct bsn_footer {
 
 static size_t bsn_footer_prefix(unsigned flags)
 {
-    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE
-            : 0u) + (flags & BSN_FLAG_CHECKS ? 8u : 0u);
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) +
+           (flags & BSN_FLAG_CHECKS ? 8u : 0u);
 }
 
 /* The footer at the end of `size` bytes, whose first is the frame's byte `offset`. */
@@ -10017,8 +10030,10 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
     return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
 }
 
-BSN_ASSERT(workspace_delta, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
-BSN_ASSERT(workspace_best, 192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace_delta,
+           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
+BSN_ASSERT(workspace_best,
+           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
@@ -10098,7 +10113,8 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
     case BITSNAP_E_WORKSPACE: return "workspace too small";
     case BITSNAP_E_CAPACITY: return "destination too small";
     case BITSNAP_E_MAGIC: return "not a bitsnap frame";
-    case BITSNAP_E_UNSUPPORTED: return "a frame of a version, extension or form that this build does not read";
+    case BITSNAP_E_UNSUPPORTED:
+        return "a version, extension or form that this build does not read, or deltas that cannot be merged or inverted so";
     case BITSNAP_E_TRUNCATED: return "truncated";
     case BITSNAP_E_TRAILING: return "bytes behind the end of the frame";
     case BITSNAP_E_CHECK: return "a check does not match: the data is damaged";
@@ -10131,7 +10147,7 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
         "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
         "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
         "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns",
-                "a number that the quantizer does not have",
+        "a number that the quantizer does not have",
         "the certificate is not that of the blocks", "few changes of a cell that break their rules"
     };
     const unsigned rule = b->error.rule;
@@ -10170,7 +10186,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     memset(&b->error, 0, sizeof b->error);
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
-    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
     memset(call, 0, sizeof *call);
     call->b = b;
@@ -10356,7 +10373,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (b->base.data) {
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 42, 0, 0);
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
         s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
@@ -10614,8 +10631,8 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             staging[0] = staging[1];
             staging[1] = memory;
         }
-        if (batch && bsn_cancelled(&call, s->position, s->count)) return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored,
-                s->position);
+        if (batch && bsn_cancelled(&call, s->position, s->count))
+            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -10647,7 +10664,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
     if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype,
             s->count) != s->state.base_id)
-        return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+        return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
     if (s->state.has_result_id) {
         bsn_store64(p, s->state.result_id);
         p += 8;
@@ -11258,7 +11275,6 @@ static const uint8_t *bsn_walk_piece(const bsn_walk *x, size_t *size)
                         x->s.width, size);
 }
 
-
 /* The hashes of the cell's base and elements; where a cast is the same, the elements' is not known: 0. */
 static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
 {
@@ -11553,10 +11569,11 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
 BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, const uint8_t *second, size_t second_size)
 {
     bsn_header next;
-    const bitsnap_status status = second_size ? bsn_read_header(b, &next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    const bitsnap_status status =
+        second_size ? bsn_read_header(b, &next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     if (status) return status;
     if (h->dtype != next.dtype || h->count != next.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+    if (next.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
     return h->block_log2 == next.block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
 }
 
@@ -11806,7 +11823,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             !bsn_has_octaves((unsigned)s.dtype)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
-            return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
     if (!status && b->base.data) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);

@@ -2193,7 +2193,8 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_any(unsigned width, __m256i x)
     return any & ~UINT64_C(0) >> (64 - 8 * width);
 }
 
-BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b,
+                                                     size_t groups)
 {
     __m256i any = _mm256_setzero_si256();
     size_t i;
@@ -4306,7 +4307,8 @@ BSN_FUNCTION BSN_AVX512 void bsn_avx512_census_some(bsn_census *x, uint8_t *symb
     else bsn_avx512_census_width(x, symbols, words, elements, groups, 4);
 }
 
-static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
+                                         size_t groups)
 {
     if (x->width == 2 || x->width == 4) bsn_avx512_census_some(x, symbols, words, elements, groups);
     else bsn_scalar_census(x, symbols, words, elements, groups);
@@ -4730,7 +4732,8 @@ BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_words(const bsn_row *p, bsn_errors *e,
         const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
         const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
         __mmask16 unsure, usual;
-        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale, &unsure);
+        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale,
+                                       &unsure);
         __m512i first, center;
         unsigned rare = unsure & normal & _mm512_test_epi32_mask(v, mantissa);
         for (; BSN_UNLIKELY(rare); rare &= rare - 1) {

@@ -271,7 +271,8 @@ static void wrong_bases(void)
     b.base.dtype = BITSNAP_BF16;
     b.base.id = 77;
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
-    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0); /* not its id */
+    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 &&
+          b.error.rule == 0); /* not its id */
     b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_OK && encode(&b, other, result, n, BITSNAP_BF16) == size &&
           !memcmp(frame, other, size));
@@ -282,7 +283,7 @@ static void wrong_bases(void)
     b.base.id = 0;
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 44);
     b.base.dtype = BITSNAP_F64;
-    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0);
+    CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 && b.error.rule == 0);
 }
 
 /* A tensor of which some cells are the result already is completed. */
@@ -458,6 +459,8 @@ static void algebra_needs(void)
     one = encode(&b, frame, result, n, BITSNAP_BF16);
     CHECK(bitsnap_apply(&b, back, n, BITSNAP_BF16, frame, one) == BITSNAP_E_ARGUMENT);
     CHECK(bitsnap_invert(&b, other, sizeof other, &size, frame, one) == BITSNAP_E_ARGUMENT && size == 0);
+    CHECK(bitsnap_merge(&b, merged, sizeof merged, &size, other, two, frame, one) == BITSNAP_E_BASE && size == 0 &&
+          b.error.rule == 0 && !strcmp(bitsnap_message(&b), bitsnap_status_message(BITSNAP_E_BASE)));
 }
 
 /* The same bytes in one piece and in many, from any number of workers; and back. */
