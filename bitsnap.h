@@ -1075,7 +1075,7 @@ typedef struct bsn_finish {
                                 behind what has been stored so before */
 } bsn_finish;
 
-/* The first step of encoding: elements split, the bytes below the symbol hashed, symbols of a window counted. */
+/* The first step of encoding: elements split, the bytes below the symbol hashed. */
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
@@ -1084,8 +1084,6 @@ typedef struct bsn_start {
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
-    uint32_t *counts;        /* of the 16 symbols from `base` on, added to; null: not to be counted */
-    unsigned base;
     const uint8_t *ahead;    /* will be read after this: a line of it is asked for with each two groups of 64; */
     size_t ahead_step;       /* 64, or 0: nothing is asked for, whatever stands there */
 } bsn_start;
@@ -1163,10 +1161,8 @@ struct bitsnap_kernels {
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
-    /* counts of the 16 symbols from `base` on, base <= 240, added to h; null where histogram is as fast */
-    void (*window)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base);
-    /* split, bits_take, hash and window at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
-     * not have it for this field, and nothing is done; null: it never has. A table that has it has a window, too. */
+    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
+     * not have it for this field, and nothing is done; null: it never has. */
     int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
@@ -3337,44 +3333,6 @@ static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n,
     for (list += most, n -= most; n; n--) h[*list++]++;
 }
 
-#if BSN_WIDE_LANES == 2
-/* Compares with eight symbols at a time: their counts fit bytes for 255 words, and are added up by halves. */
-static void bsn_scalar_window(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    const size_t whole = n & ~(size_t)15;
-    size_t i, j, end;
-    unsigned half, s;
-    for (i = 0; i < whole; i = end) {
-        end = bsn_min(whole, i + 255 * 16);
-        for (half = 0; half < 16; half += 8) {
-            bsn_bytes count[8], symbol[8];
-            BSN_UNROLL
-            for (s = 0; s < 8; s++) {
-                symbol[s] = (bsn_bytes)bsn_wide_all((base + half + s) * BSN_ONES);
-                count[s] = symbol[s] ^ symbol[s];
-            }
-            for (j = i; j < end; j += 16) {
-                const bsn_bytes x = (bsn_bytes)bsn_wide_load(list + j);
-                BSN_UNROLL
-                for (s = 0; s < 8; s++) count[s] -= bsn_bytes_equal(x, symbol[s]);
-            }
-            BSN_UNROLL
-            for (s = 0; s < 8; s++) {
-                bsn_wide x = (bsn_wide)count[s];
-                x = (x & BSN_EVEN) + ((x >> 8) & BSN_EVEN);
-                x += x >> 32;
-                x += x >> 16;
-                h[half + s] += (uint32_t)((x[0] & 0xFFFF) + (x[1] & 0xFFFF));
-            }
-        }
-    }
-    for (; i < n; i++)
-        if (list[i] - base < 16) h[list[i] - base]++;
-}
-#else
-#define bsn_scalar_window NULL
-#endif
-
 /* The bytes of a group that are equal to x, all 8 bytes of which are the same. */
 BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
 {
@@ -3848,9 +3806,7 @@ typedef struct bsn_writer {
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
     const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
-    size_t ahead_step;                /* so many bytes for 1024 symbols: a quarter when counting, the rest at the root */
-    const uint32_t *window;           /* counts of the outermost list's window, where they are known already, else null */
-    unsigned base;                    /* of that window */
+    size_t ahead_step;                /* so many bytes for 1024 symbols: most at the root, some below it */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
@@ -3864,7 +3820,7 @@ typedef struct bsn_writer {
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
-#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly */
+#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly, at level default those of fewer than 8 times as many */
 
 /* Asks for some of what lies ahead. A little at a time, between other work: more than the cache has places for what is on
  * its way would hold that up. */
@@ -4113,32 +4069,18 @@ static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint
     return choice;
 }
 
-/* The 16 neighbouring symbols that hold the most: the lowest such window. */
-static unsigned bsn_window_of(const uint32_t h[256])
+/* Of each 2^log2 lines of 64 symbols one; not always the same one, as columns of matrices may differ. Returns how many symbols. */
+static uint32_t bsn_sample(uint8_t *sample, const uint8_t *list, size_t n, unsigned log2)
 {
-    unsigned i, end, sum = 0, most, base = 0;
-    for (i = 0; i < 16; i++) sum += h[i];
-    most = sum;
-    bsn_counted(h, &i, &end);
-    for (i = i > 16 ? i - 15 : 1; i <= 240 && i < end; i++) { /* windows before and behind these hold nothing */
-        sum += h[i + 15] - h[i - 1];
-        if (sum > most) {
-            most = sum;
-            base = i;
-        }
+    uint32_t total = 0;
+    size_t group, line;
+    for (group = 0; 64 * group << log2 < n; group++) {
+        line = (group << log2) + ((group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1));
+        if (64 * line + 64 > n) break;
+        memcpy(sample + total, list + 64 * line, 64);
+        total += 64;
     }
-    return base;
-}
-
-/* The window of a list by a sample of 64 places x 8. */
-static unsigned bsn_window(const uint8_t *list, size_t n)
-{
-    uint32_t h[256];
-    unsigned i, j;
-    memset(h, 0, sizeof h);
-    for (i = 0; i < 64; i++)
-        for (j = 0; j < 8; j++) h[list[i * (n / 64) + j]]++;
-    return bsn_window_of(h);
+    return total;
 }
 
 static void bsn_scalar_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
@@ -4269,53 +4211,27 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, s, end, j;
+    unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
     bsn_choice choice;
-    size_t i;
 
     h[256] = 0;
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
     if (w->counted) {
         w->counted = 0;
-    } else if (sampled && w->level == BITSNAP_FAST) { /* every 16th line of 64 */
-        for (i = total = 0; i < n; i += 1024) {
-            const size_t line = bsn_min(64, n - i);
-            memcpy(item->scratch + total, item->data + i, line);
-            total += (uint32_t)line;
-        }
+    } else if (sampled && (w->level == BITSNAP_FAST || n >= 8 * BSN_SAMPLE_MIN)) {
+        total = bsn_sample(item->scratch, item->data, n, w->level == BITSNAP_FAST ? 4 : 3);
         w->kernels->histogram(h, item->scratch, total, x->tables);
-        lost = (total >> 12) + 1;
+        lost = (total >> 12) + 1; /* what else there may be */
     } else {
-        if (sampled) { /* the window, where it holds 31 of 32 */
-            const unsigned base = w->window ? w->base : bsn_window(item->data, n);
-            uint32_t inside = 0;
-            if (w->window) {
-                memcpy(h + base, w->window, 16 * sizeof *h);
-            } else if (w->kernels->window) {
-                for (i = 0; i < n; i += BSN_CHUNK) {
-                    w->kernels->window(h + base, item->data + i, bsn_min(BSN_CHUNK, n - i), base);
-                    bsn_look_ahead(w, w->ahead_step);
-                }
-            } else {
-                w->kernels->histogram(h, item->data, n, x->tables);
-            }
-            for (s = base; s < base + 16; s++) inside += h[s];
-            if (32 * (uint64_t)inside >= 31 * (uint64_t)n) {
-                memset(h, 0, base * sizeof *h);
-                memset(h + base + 16, 0, (240 - base) * sizeof *h);
-                lost = n - inside;
-            } else if (w->kernels->window) {
-                memset(h, 0, 256 * sizeof *h);
-                w->kernels->histogram(h, item->data, n, x->tables);
-            }
-        } else {
-            w->kernels->histogram(h, item->data, n, x->tables);
-        }
+        w->kernels->histogram(h, item->data, n, x->tables);
     }
-    for (bsn_counted(h, &s, &end); s < end; s++)
+    for (bsn_counted(h, &s, &end); s < end; s++) {
         if (h[s] > most) most = h[s];
-    if (lost && 8 * (uint64_t)most > 5 * (uint64_t)total) { /* skewed: worth exact counts */
+        used += h[s] > 0;
+    }
+    /* skewed, or so many symbols that each has been seen a few times only: worth exact counts */
+    if (lost && (8 * (uint64_t)most > 5 * (uint64_t)total || (used > 64 && w->level != BITSNAP_FAST))) {
         memset(h, 0, 257 * sizeof *h);
         w->kernels->histogram(h, item->data, n, x->tables);
         total = n;
@@ -4407,7 +4323,7 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
         /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
         const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
         const size_t portion = whole ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n;
-        const size_t half = w->ahead_step * (root ? w->window ? 13 : 9 : 4) / 32 * portion / 1024;
+        const size_t half = w->ahead_step * (root ? 13 : 4) / 32 * portion / 1024;
         const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
         bsn_look_ahead(w, half);
@@ -7641,12 +7557,14 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
 }
 
 /* The most bits that a symbol of a float can have at this level; 0 for integers. Where the byte below the sign holds mantissa
- * bits, too, their first one is worth its coding: within an octave small weights are more than large ones. */
+ * bits, too, coding their first one saves something, as within an octave small weights are more than large ones: 0.7 to 1 % of
+ * F8, half of that of F16, which takes up to twice the time. */
 static unsigned bsn_most_symbol_bits(const bsn_context *c)
 {
     const unsigned usual = bsn_symbol_bits(c->dtype);
     if (!usual || usual == 8 || c->level == BITSNAP_FAST) return usual;
-    return c->level == BITSNAP_DEFAULT ? usual + 1 : c->width == 1 ? 7 : 8;
+    if (c->level == BITSNAP_DEFAULT) return c->width == 1 ? usual + 1 : usual;
+    return c->width == 1 ? 7 : 8;
 }
 
 /* How many it should have: level best weighs all numbers by exact counts. */
@@ -7694,8 +7612,6 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->scratch = scratch;
     wr->ahead = wr->ahead_end = NULL;
     wr->ahead_step = 0;
-    wr->window = NULL;
-    wr->base = 0;
     wr->level = c->level;
     wr->full = 0;
     wr->plan = NULL;
@@ -7715,28 +7631,10 @@ static size_t bsn_body_end(const bsn_writer *wr, const bsn_context *c, bsn_recor
     return size;
 }
 
-/* The window of a block's symbols before they have been split, as bsn_window finds it afterwards; n is a multiple of 64 * 64,
- * so that each place begins a group. */
-static unsigned bsn_window_ahead(uint32_t h[256], const bsn_layout *y, const uint8_t *elements, size_t n)
-{
-    const unsigned width = y->field.width, down = 8 * width - 1 - y->field.symbol_bits;
-    const size_t step = n / 64 * width;
-    size_t i, j;
-    memset(h, 0, 256 * sizeof *h);
-    for (i = 0; i < 64; i++) bsn_prefetch(elements + i * step, 64 * width);
-    for (i = 0; i < 64; i++)
-        for (j = 0; j < 8; j++) {
-            const uint8_t *p = elements + i * step + bsn_pair(j, 64, width) * width;
-            h[bsn_element_load(p, width) >> down & (0xFFu >> y->shift)]++;
-        }
-    return bsn_window_of(h);
-}
-
-/* Splits a block into raw planes, which go to the body, and symbols. Where `counts` is not null the symbols of the window
- * at `base` are counted on the way. Returns the end of what has been asked for of the next block. (Not inlined, as its frame
- * would lie below those of deltas.) */
+/* Splits a block into raw planes, which go to the body, and symbols. Returns the end of what has been asked for of
+ * the next block. (Not inlined, as its frame would lie below those of deltas.) */
 BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
-                                             uint8_t *symbols, const uint8_t *elements, size_t n, uint32_t *counts, unsigned base)
+                                             uint8_t *symbols, const uint8_t *elements, size_t n)
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240;
@@ -7747,8 +7645,6 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
     size_t i, j, m;
     unsigned k;
     start.field = &y->field;
-    start.counts = counts;
-    start.base = base;
     start.ahead = elements + n * c->width;
     start.ahead_step = c->large && w->next ? 64 : 0;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
@@ -7808,7 +7704,6 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
         if (y->planes > top && !taken) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
-        if (counts) c->kernels->window(counts, symbols + i, m, base);
     }
     return start.ahead;
 }
@@ -7818,12 +7713,10 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
                                const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
 {
     uint8_t *symbols = (uint8_t *)(w + 1);
-    const int counting = c->kernels->start && c->level == BITSNAP_DEFAULT && n % 4096 == 0 && c->dtype != BITSNAP_F64;
     const uint8_t *asked;
-    uint32_t counts[16];
     bsn_writer wr;
     bsn_layout y;
-    unsigned k, window = 0, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
+    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
     bsn_layout_begin(&y, c->dtype, symbol_bits, base);
     y.descriptor[0] = (uint8_t)symbol_bits;
     y.descriptor_size = 1;
@@ -7850,16 +7743,8 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     bsn_layout_place(&y, n);
     if ((size_t)(end - body) <= y.at[y.planes]) return 0;
     memcpy(body, y.descriptor, y.descriptor_size);
-    if (counting) {
-        memset(counts, 0, sizeof counts);
-        window = bsn_window_ahead(w->lists.count, &y, elements, n);
-    }
-    asked = bsn_write_planes(w, c, &y, body, symbols, elements, n, counting ? counts : NULL, window);
+    asked = bsn_write_planes(w, c, &y, body, symbols, elements, n);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
-    if (counting) {
-        wr.window = counts;
-        wr.base = window;
-    }
     if (c->large && w->next) { /* the next block's elements, most likely */
         wr.ahead = asked;
         wr.ahead_end = elements + 2 * n * c->width;
@@ -11952,7 +11837,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_counts,
     NULL,
     NULL,
-    bsn_scalar_window,
     NULL,
     NULL,
     bsn_scalar_top_take,

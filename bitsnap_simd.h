@@ -744,7 +744,6 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_bmi2_node_counts,
     NULL,
     bsn_bmi2_chain,
-    bsn_scalar_window,
     NULL,
     NULL,
     bsn_scalar_top_take,
@@ -2885,7 +2884,6 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
     NULL,
     bsn_avx2_chain,
-    bsn_avx2_window16,
     NULL,
     NULL,
     bsn_avx2_top_take,
@@ -3374,8 +3372,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m
 
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one, or not at all where there
- * is no place for them. h begins at the symbol `base`. */
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h begins at the symbol
+ * `base`. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
@@ -3397,7 +3395,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
             BSN_UNROLL
             for (j = 0; j < 4; j++) {
                 const __m512i y = _mm512_loadu_si512(list + i + 64 * j), place = _mm512_sub_epi8(y, first);
-                const uint64_t w = others ? _mm512_cmpgt_epu8_mask(place, last) : 0;
+                const uint64_t w = _mm512_cmpgt_epu8_mask(place, last);
                 if (BSN_UNLIKELY(w != 0)) {
                     _mm512_storeu_si512(others + k, bsn_avx512_compress(1, w, y));
                     k += bsn_x86_ones(w);
@@ -3413,13 +3411,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
         list += m;
         n -= m;
     }
-    for (; n; n--, list++)
-        if (others || *list - base < 8 * parts) h[(int)*list - (int)base]++;
-}
-
-static BSN_AVX512 void bsn_avx512_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    bsn_avx512_histogram_window(h, list, n, base, NULL, 2);
+    for (; n; n--, list++) h[(int)*list - (int)base]++;
 }
 
 static const uint8_t bsn_avx512_places[64] = {
@@ -3427,7 +3419,7 @@ static const uint8_t bsn_avx512_places[64] = {
     32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
 };
 
-/* Splitting, hashing and counting of 4 groups while they are in registers; each as by itself. */
+/* Splitting and hashing of groups while they are in registers; each as by itself. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
                                                   unsigned kind)
 {
@@ -3437,12 +3429,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying, shift) : _mm512_setzero_si512();
     const __m512i symbol = _mm512_set1_epi8((char)(0x7F >> shift));
     const __m128i down = _mm_cvtsi32_si128((int)shift);
-    const __m512i first = _mm512_set1_epi8((char)t->base), only64 = _mm512_set1_epi8((char)0xC0);
     uint8_t *plane[8], *bits = t->bits;
     const uint8_t *ahead = t->ahead;
-    __m512i a[8], bit[2], ones[2], twos[2], fours[2], places[8], held[8];
+    __m512i a[8], places[8], held[8];
     size_t i;
-    unsigned j, p, q, s;
+    unsigned j, q, s;
     int stream[8];
     BSN_UNROLL
     for (j = 0; j < top; j++) {
@@ -3455,15 +3446,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     }
     plane[top] = t->plane[top];
     BSN_UNROLL
-    for (p = 0; p < 2; p++) {
-        bit[p] = _mm512_maskz_set1_epi64((__mmask8)(1u << p), (long long)UINT64_C(0x8040201008040201));
-        ones[p] = twos[p] = fours[p] = _mm512_setzero_si512();
-    }
-    BSN_UNROLL
     for (j = 0; j < top; j++) a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
     for (i = 0; i < n; i += 1024) {
         for (s = 0; s < 16; s += 4) {
-            __m512i x[4];
             BSN_UNROLL
             for (q = 0; q < 4; q++, elements += 64 * width) {
                 const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
@@ -3493,10 +3478,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                     }
                     if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
                 }
-                x[q] = _mm512_adds_epu8(_mm512_sub_epi8(v[top], first), only64);
             }
-            BSN_UNROLL
-            for (p = 0; p < 2; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
         }
         BSN_UNROLL
         for (j = 0; j < top; j++)
@@ -3508,9 +3490,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->tail[j]) _mm512_storeu_si512(t->tail[j], held[j]);
-    BSN_UNROLL
-    for (p = 0; p < 2; p++)
-        if (t->counts) bsn_avx512_count_end(t->counts + 8 * p, ones[p], twos[p], fours[p]);
 }
 
 static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elements, size_t n)
@@ -4992,7 +4971,6 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_node_counts,
     bsn_avx512_finish,
     bsn_avx512_chain,
-    bsn_avx512_window16,
     bsn_avx512_start,
     bsn_avx512_deal,
     NULL,
@@ -5729,7 +5707,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     bsn_neon_node_fork,
     bsn_neon_node_counts,
-    NULL,
     NULL,
     NULL,
     NULL,

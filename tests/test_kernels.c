@@ -459,27 +459,6 @@ static void histogram(void)
     }
 }
 
-static void window(void)
-{
-    uint32_t a[256], b[16];
-    size_t i, j;
-    unsigned kind, base;
-    if (!kernels->window) return;
-    for (i = 0; i < LENGTHS; i++) {
-        const size_t n = length_at(i);
-        for (kind = 0; kind < SYMBOL_KINDS; kind++) {
-            uint8_t *list = at_end(0, n, SLACK);
-            fill_symbols(list, n, kind);
-            base = kind & 1 || !n ? (unsigned)test_below(241) : (unsigned)bsn_min(240, list[n / 2] - test_below(list[n / 2] + 1u));
-            for (j = 0; j < 256; j++) a[j] = (uint32_t)test_below(1000);
-            memcpy(b, a + base, sizeof b);
-            scalar->histogram(a, list, n, (uint32_t *)(void *)spare[0]);
-            kernels->window(b, list, n, base);
-            CHECK(!memcmp(a + base, b, sizeof b), "%s: window %u of %zu symbols, kind %u", kernels->name, base, n, kind);
-        }
-    }
-}
-
 /* the more a code window is the more ways through a kernel there are: `span` codes from `base` on, the rest alike */
 static void map_case(size_t n, unsigned kind, unsigned base, unsigned span, unsigned escape)
 {
@@ -1047,13 +1026,12 @@ static void finish(void)
 }
 
 /* the first step at once against its parts; `checked` says which planes are hashed */
-static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned varying, int counting)
+static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned varying)
 {
-    const unsigned width = f->width, e = f->symbol_bits, top = width - 1, base = (unsigned)test_below(241);
+    const unsigned width = f->width, e = f->symbol_bits, top = width - 1;
     const size_t bits_size = bsn_bits_size(varying, n);
     uint8_t *elements = at_end(0, n * width, 0), *expected[8], *plane[8], *bits = at_end(9, bits_size, 0), tail[8][64];
     uint64_t state[2][8][8];
-    uint32_t all[256], counts[16];
     const size_t part = 1024 * test_below(n / 1024), misplaced = test_below(2) ? test_below(64) : 0;
     bsn_start t;
     size_t i;
@@ -1065,16 +1043,10 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     t.field = f;
     t.bits = bits;
     t.varying = varying;
-    t.counts = counting ? counts : NULL;
-    t.base = base;
-    for (j = 0; j < 16; j++) counts[j] = (uint32_t)test_below(1000);
-    memset(all, 0, sizeof all);
-    memcpy(all + base, counts, sizeof counts);
     for (j = 0; j < 8; j++) expected[j] = spare[j];
     scalar->split(f, expected, elements, n / 64);
     scalar->bits_take(spare[8], expected[top], varying, n / 64);
     for (i = 0; i < n; i++) expected[top][i] = (uint8_t)(expected[top][i] >> (8 - e));
-    if (counting) scalar->histogram(all, expected[top], n, (uint32_t *)(void *)spare[9]);
     for (j = 0; j < width; j++) {
         t.plane[j] = plane[j] = at_end(1 + j, n, misplaced);
         memset(plane[j] + n, MARK, misplaced);
@@ -1107,7 +1079,6 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     CHECK(e == 8 || !memcmp(bits, spare[8], bits_size), "%s: start, width %u, e %u, varying %u: bits", kernels->name, width, e, varying);
     CHECK(marked(bits, bits_size, 0), "%s: start writes bits too far", kernels->name);
     CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: start hashes, width %u, e %u", kernels->name, width, e);
-    CHECK(!memcmp(all + base, counts, sizeof counts), "%s: start counts, width %u, e %u, base %u", kernels->name, width, e, base);
 }
 
 static void start(void)
@@ -1121,7 +1092,7 @@ static void start(void)
             unsigned varying;
             bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
             varying = 1 + (unsigned)test_below((1u << (8 - f.symbol_bits)) - (f.symbol_bits < 8));
-            start_case(&f, 1024 * (1 + r % 4), (unsigned)test_below(8), f.symbol_bits < 8 ? varying : 0, (int)test_below(4));
+            start_case(&f, 1024 * (1 + r % 4), (unsigned)test_below(8), f.symbol_bits < 8 ? varying : 0);
         }
     }
 }
@@ -1733,13 +1704,13 @@ static void tables(void)
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                       \
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
-    static void name##_lists(void) { histogram(); window(); map(); }                                            \
+    static void name##_lists(void) { histogram(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_split(); }
 
-static void scalar_lists(void) { window(); leaves_fork(); top_take_and_put(); }
+static void scalar_lists(void) { leaves_fork(); top_take_and_put(); }
 CLASSES(scalar)
 CASES(bmi2)
 CASES(avx2)
