@@ -121,8 +121,8 @@ typedef struct bitsnap_error {
 
 /* How hard the encoder tries. Decoding does not depend on it. */
 enum {
-    BITSNAP_DEFAULT = 0, /* exact statistics of the 16 commonest symbols, rare ones coded again */
-    BITSNAP_FAST = 1,    /* statistics from every 16th line */
+    BITSNAP_DEFAULT = 0, /* statistics from an eighth of the symbols, rare ones coded again */
+    BITSNAP_FAST = 1,    /* statistics from a sixteenth, rare ones as they are */
     BITSNAP_BEST = 2     /* exact statistics of everything, alternatives weighed by cost */
 };
 
