@@ -7557,7 +7557,7 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
 }
 
 /* The most bits that a symbol of a float can have at this level; 0 for integers. Where the byte below the sign holds mantissa
- * bits, too, coding their first one saves something, as within an octave small weights are more than large ones: 0.7 to 1 % of
+ * bits, too, coding their first one saves something, as within an octave small weights are more than large ones: 0.7 to 0.8 % of
  * F8, half of that of F16, which takes up to twice the time. */
 static unsigned bsn_most_symbol_bits(const bsn_context *c)
 {
