@@ -7567,26 +7567,28 @@ static unsigned bsn_most_symbol_bits(const bsn_context *c)
     return c->width == 1 ? 7 : 8;
 }
 
-/* How many it should have: level best weighs all numbers by exact counts. */
-static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
+/* How many it should have: level best weighs all numbers by exact counts, which are left in lists.count where `counted` is set. */
+static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, int *counted)
 {
     const unsigned usual = bsn_symbol_bits(c->dtype), most = bsn_most_symbol_bits(c);
     bsn_lists *x = &w->lists;
-    uint8_t *plane[8];
+    uint8_t *plane[8], *symbols = (uint8_t *)(w + 1);
     uint32_t *count = x->count, folded[256];
     uint64_t best = BSN_NEVER;
     unsigned bits, chosen = usual, s, k, top = c->width - 1;
     bsn_field field;
     size_t i;
-    if (c->level != BITSNAP_BEST || usual == most) return most;
+    *counted = c->level == BITSNAP_BEST && usual < most;
+    if (!*counted) return most;
     memset(count, 0, 256 * sizeof *count);
     bsn_field_set(&field, c->dtype, most, 0);
     for (k = 0; k < 8; k++) plane[k] = w->plane[k];
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
+        plane[top] = symbols + i;
         bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
-        c->kernels->histogram(count, plane[top], m, x->tables);
     }
+    c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
         bsn_choice choice;
         memset(folded, 0, sizeof folded);
@@ -7599,6 +7601,9 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
             chosen = bits;
         }
     }
+    memset(folded, 0, sizeof folded);
+    for (s = 0; s < 256; s++) folded[s >> (8 - chosen)] += count[s];
+    memcpy(count, folded, sizeof folded);
     return chosen;
 }
 
@@ -7716,7 +7721,8 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     const uint8_t *asked;
     bsn_writer wr;
     bsn_layout y;
-    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n);
+    int counted;
+    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n, &counted);
     bsn_layout_begin(&y, c->dtype, symbol_bits, base);
     y.descriptor[0] = (uint8_t)symbol_bits;
     y.descriptor_size = 1;
@@ -7745,6 +7751,7 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     memcpy(body, y.descriptor, y.descriptor_size);
     asked = bsn_write_planes(w, c, &y, body, symbols, elements, n);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    wr.counted = counted;
     if (c->large && w->next) { /* the next block's elements, most likely */
         wr.ahead = asked;
         wr.ahead_end = elements + 2 * n * c->width;
