@@ -763,6 +763,26 @@ BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high)
 #endif
 }
 
+/* lane 0 */
+BSN_INLINE uint64_t bsn_wide_first(bsn_wide x)
+{
+#if BSN_WIDE_LANES == 2
+    return x[0];
+#else
+    return x;
+#endif
+}
+
+/* lane 1; of a single one, that */
+BSN_INLINE uint64_t bsn_wide_last(bsn_wide x)
+{
+#if BSN_WIDE_LANES == 2
+    return x[1];
+#else
+    return x;
+#endif
+}
+
 /* b where m is set, else a: without xor, as what is not chosen may never have been written */
 BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
 
@@ -2375,17 +2395,152 @@ BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
     return w;
 }
 
-/* `varying` is a constant where this is inlined */
+/* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So a group comes from its words, and these from it, where the
+ * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
+ * words; `second` is how far the second one is from the first, 0 where there is no second one. */
+
+/* the bits of b that m has change places with those of a that are `up` bits higher */
+BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
+{
+    const bsn_wide x = ((*a >> up) ^ *b) & m;
+    *b ^= x;
+    *a ^= x << up;
+}
+
+/* the number of a word changes places with that of a bit (`one` is 1) or of a byte (8) */
+BSN_INLINE void bsn_wide_transpose(bsn_wide v[8], unsigned one, uint64_t m1, uint64_t m2, uint64_t m4)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < 8; k += 2) bsn_wide_exchange(&v[k], &v[k + 1], one, m1);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2 * one, m2);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k], &v[k + 4], 4 * one, m4);
+}
+
+BSN_INLINE void bsn_transpose_bits(bsn_wide v[8]) { bsn_wide_transpose(v, 1, BSN_ONES * 0x55, BSN_ONES * 0x33, BSN_ONES * 15); }
+
+BSN_INLINE void bsn_transpose_bytes(bsn_wide v[8])
+{
+    bsn_wide_transpose(v, 8, UINT64_C(0x00FF00FF00FF00FF), UINT64_C(0x0000FFFF0000FFFF), UINT64_C(0xFFFFFFFF));
+}
+
+/* byte j of word k is byte 8 * j + k of the group */
+BSN_INLINE void bsn_bytes_load(bsn_wide v[8], const uint8_t *bytes, size_t second)
+{
+    unsigned k;
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    __m128i x[2][4];
+    unsigned g;
+    BSN_UNROLL
+    for (g = 0; g < 2; g++) {
+        const __m128i *p = (const __m128i *)(const void *)(bytes + g * second);
+        const __m128i a = _mm_loadu_si128(p), b = _mm_loadu_si128(p + 1), c = _mm_loadu_si128(p + 2), d = _mm_loadu_si128(p + 3);
+        const __m128i even = _mm_unpacklo_epi8(a, b), odd = _mm_unpackhi_epi8(a, b); /* words 0 and 2, 1 and 3 */
+        const __m128i even4 = _mm_unpacklo_epi8(c, d), odd4 = _mm_unpackhi_epi8(c, d);
+        const __m128i low = _mm_unpacklo_epi8(even, odd), high = _mm_unpackhi_epi8(even, odd);
+        const __m128i low4 = _mm_unpacklo_epi8(even4, odd4), high4 = _mm_unpackhi_epi8(even4, odd4);
+        x[g][0] = _mm_unpacklo_epi32(low, low4);
+        x[g][1] = _mm_unpackhi_epi32(low, low4);
+        x[g][2] = _mm_unpacklo_epi32(high, high4);
+        x[g][3] = _mm_unpackhi_epi32(high, high4);
+    }
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) {
+        v[2 * k] = (bsn_wide)_mm_unpacklo_epi64(x[0][k], x[1][k]);
+        v[2 * k + 1] = (bsn_wide)_mm_unpackhi_epi64(x[0][k], x[1][k]);
+    }
+#else
+    BSN_UNROLL
+    for (k = 0; k < 8; k++) v[k] = bsn_wide_of(bsn_load64(bytes + 8 * k), bsn_load64(bytes + second + 8 * k));
+    bsn_transpose_bytes(v);
+#endif
+}
+
+/* and back, ORed into the bytes */
+BSN_INLINE void bsn_bytes_or(uint8_t *bytes, bsn_wide v[8], size_t second)
+{
+    unsigned k;
+#if BSN_SSE2 && BSN_WIDE_LANES == 2
+    __m128i x[2][4];
+    unsigned g;
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) {
+        x[0][k] = _mm_unpacklo_epi8((__m128i)v[2 * k], (__m128i)v[2 * k + 1]);
+        x[1][k] = _mm_unpackhi_epi8((__m128i)v[2 * k], (__m128i)v[2 * k + 1]);
+    }
+    BSN_UNROLL
+    for (g = 0; g < 2; g++) {
+        const __m128i a = _mm_unpacklo_epi16(x[g][0], x[g][1]), b = _mm_unpackhi_epi16(x[g][0], x[g][1]);
+        const __m128i c = _mm_unpacklo_epi16(x[g][2], x[g][3]), d = _mm_unpackhi_epi16(x[g][2], x[g][3]);
+        uint8_t *to = bytes + g * second;
+        bsn_wide_store(to, bsn_wide_load(to) | (bsn_wide)_mm_unpacklo_epi32(a, c));
+        bsn_wide_store(to + 16, bsn_wide_load(to + 16) | (bsn_wide)_mm_unpackhi_epi32(a, c));
+        bsn_wide_store(to + 32, bsn_wide_load(to + 32) | (bsn_wide)_mm_unpacklo_epi32(b, d));
+        bsn_wide_store(to + 48, bsn_wide_load(to + 48) | (bsn_wide)_mm_unpackhi_epi32(b, d));
+    }
+#else
+    bsn_transpose_bytes(v);
+    BSN_UNROLL
+    for (k = 0; k < 8; k++) {
+        bsn_store64(bytes + 8 * k, bsn_load64(bytes + 8 * k) | bsn_wide_first(v[k]));
+        bsn_store64(bytes + second + 8 * k, bsn_load64(bytes + second + 8 * k) | bsn_wide_last(v[k]));
+    }
+#endif
+}
+
+/* `varying` is a constant where this is inlined; few bits are quicker one by one */
 BSN_INLINE void bsn_take_planes(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
+    const size_t size = 8u * bsn_ones_in[varying];
+    size_t step;
     unsigned b;
-    for (; groups; groups--, bytes += 64) {
+    if (size <= 24) {
+        for (; groups; groups--, bytes += 64) {
+            BSN_UNROLL
+            for (b = 0; b < 8; b++) {
+                if (!BSN_BIT(varying, b)) continue;
+                bsn_store64(bits, bsn_take_bits(bytes, b));
+                bits += 8;
+            }
+        }
+        return;
+    }
+    for (; groups; groups -= step, bytes += 64 * step, bits += size * step) {
+        bsn_wide v[8];
+        uint8_t *p = bits;
+        step = groups > 1 ? BSN_WIDE / 8 : 1;
+        bsn_bytes_load(v, bytes, 64 * (step - 1));
+        bsn_transpose_bits(v);
         BSN_UNROLL
         for (b = 0; b < 8; b++) {
             if (!BSN_BIT(varying, b)) continue;
-            bsn_store64(bits, bsn_take_bits(bytes, b));
-            bits += 8;
+            bsn_store64(p, bsn_wide_first(v[b]));
+            bsn_store64(p + size * (step - 1), bsn_wide_last(v[b]));
+            p += 8;
         }
+    }
+}
+
+BSN_INLINE void bsn_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const size_t size = 8u * bsn_ones_in[varying];
+    size_t step;
+    unsigned b;
+    for (; groups; groups -= step, bytes += 64 * step, bits += size * step) {
+        bsn_wide v[8];
+        const uint8_t *p = bits;
+        step = groups > 1 ? BSN_WIDE / 8 : 1;
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            v[b] = bsn_wide_all(0);
+            if (!BSN_BIT(varying, b)) continue;
+            v[b] = bsn_wide_of(bsn_load64(p), bsn_load64(p + size * (step - 1)));
+            p += 8;
+        }
+        bsn_transpose_bits(v);
+        bsn_bytes_or(bytes, v, 64 * (step - 1));
     }
 }
 
@@ -2394,7 +2549,18 @@ static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned v
     switch (varying) {
     case 3: bsn_take_planes(bits, bytes, 3, groups); break;
     case 7: bsn_take_planes(bits, bytes, 7, groups); break;
+    case 0x7F: bsn_take_planes(bits, bytes, 0x7F, groups); break;
     default: bsn_take_planes(bits, bytes, varying, groups); break;
+    }
+}
+
+static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    switch (varying) {
+    case 3: bsn_put_planes(bytes, bits, 3, groups); break;
+    case 7: bsn_put_planes(bytes, bits, 7, groups); break;
+    case 0x7F: bsn_put_planes(bytes, bits, 0x7F, groups); break;
+    default: bsn_put_planes(bytes, bits, varying, groups); break;
     }
 }
 
@@ -2407,71 +2573,12 @@ static void bsn_scalar_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *
         bsn_wide_store(symbols + i, (bsn_wide_load(bytes + i) >> shift) & (BSN_ONES * (0xFFu >> shift)));
 }
 
-/* `count` bits vary, which is a constant where this is inlined */
-BSN_INLINE void bsn_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count, size_t groups)
+/* symbols << shift | value; may write up to a wide word past the end */
+static void bsn_symbols_up(uint8_t *bytes, const uint8_t *symbols, size_t n, unsigned shift, unsigned value)
 {
-    size_t j;
-    unsigned b;
-    for (; groups; groups--, bytes += 64, bits += 8 * count) {
-        for (j = 0; j < 64; j += BSN_WIDE) {
-            bsn_wide x = bsn_wide_get(bytes + j);
-            BSN_UNROLL
-            for (b = 0; b < count; b++) {
-                const uint8_t *p = bits + 8 * b + j / 8;
-                x |= bsn_wide_look_up(bsn_spread, p[0] | (uint64_t)p[BSN_WIDE / 8 - 1] << 8) & bit[b];
-            }
-            bsn_wide_put(bytes + j, x);
-        }
-    }
-}
-
-static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    uint64_t bit[8];
-    unsigned count = 0, b;
-    for (b = 0; b < 8; b++)
-        if (BSN_BIT(varying, b)) bit[count++] = BSN_ONES << b;
-    switch (count) {
-    case 0: break;
-    case 1: bsn_put_planes(bytes, bits, bit, 1, groups); break;
-    case 2: bsn_put_planes(bytes, bits, bit, 2, groups); break;
-    case 3: bsn_put_planes(bytes, bits, bit, 3, groups); break;
-    case 4: bsn_put_planes(bytes, bits, bit, 4, groups); break;
-    case 5: bsn_put_planes(bytes, bits, bit, 5, groups); break;
-    case 6: bsn_put_planes(bytes, bits, bit, 6, groups); break;
-    case 7: bsn_put_planes(bytes, bits, bit, 7, groups); break;
-    default: bsn_put_planes(bytes, bits, bit, 8, groups); break;
-    }
-}
-
-/* the same, of bytes that are symbols, shifted up, and a constant */
-BSN_INLINE void bsn_top_planes(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                               size_t groups, unsigned count)
-{
-    size_t j;
-    unsigned b;
-    for (; groups; groups--, bytes += 64, symbols += 64, bits += 8 * count) {
-        BSN_UNROLL
-        for (j = 0; j < 64; j += BSN_WIDE) {
-            bsn_wide x = bsn_wide_get(symbols + j) << shift | BSN_ONES * value;
-            BSN_UNROLL
-            for (b = 0; b < count; b++) {
-                const uint8_t *p = bits + 8 * b + j / 8;
-                x |= bsn_wide_look_up(bsn_spread, p[0] | (uint64_t)p[BSN_WIDE / 8 - 1] << 8) & (BSN_ONES << b);
-            }
-            bsn_wide_put(bytes + j, x);
-        }
-    }
-}
-
-/* the two or three lowest bits */
-static int bsn_scalar_top_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                              unsigned varying, size_t groups)
-{
-    if (varying == 3) bsn_top_planes(bytes, symbols, shift, value, bits, groups, 2);
-    else if (varying == 7) bsn_top_planes(bytes, symbols, shift, value, bits, groups, 3);
-    else return 0;
-    return 1;
+    const bsn_wide constant = bsn_wide_all(BSN_ONES * value);
+    size_t i;
+    for (i = 0; i < n; i += BSN_WIDE) bsn_wide_store(bytes + i, bsn_wide_load(symbols + i) << shift | constant);
 }
 
 /* n bytes; the partial group goes through a padded copy */
@@ -9036,8 +9143,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 j = m & ~(size_t)63;
                 bits += bsn_bits_size(y.varying[top], j);
             }
-            for (k = 0; j + k < m; k += BSN_WIDE)
-                bsn_wide_store(both + j + k, bsn_wide_load(symbols + j + k) << y.shift | BSN_ONES * y.value[top]);
+            bsn_symbols_up(both + j, symbols + j, m - j, y.shift, y.value[top]);
             if (y.varying[top]) bsn_bits_put(c->kernels, both + j, bits, y.varying[top], m - j);
         } else {
             plane[top] = symbols;
@@ -11847,7 +11953,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     bsn_scalar_top_take,
-    bsn_scalar_top_put,
+    NULL,
     NULL,
     bsn_scalar_leaves_fork,
     bsn_scalar_mask_above,

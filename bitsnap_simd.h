@@ -429,41 +429,6 @@ static BSN_BMI2 void bsn_bmi2_merge(unsigned width, uint8_t *list, size_t n, con
     }
 }
 
-/* pext takes one bit of each of 8 bytes, pdep puts it back */
-static BSN_BMI2 void bsn_bmi2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
-{
-    unsigned b, j;
-    for (; groups; groups--, bytes += 64) {
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            for (j = 0; j < 8; j++) *bits++ = (uint8_t)_pext_u64(bsn_load64(bytes + 8 * j), BSN_ONES << b);
-        }
-    }
-}
-
-BSN_INLINE BSN_BMI2 void bsn_bmi2_put_planes(uint8_t *bytes, const uint8_t *bits, const uint64_t bit[8], unsigned count,
-                                             size_t groups)
-{
-    unsigned b, j;
-    for (; groups; groups--, bytes += 64, bits += 8 * count) {
-        for (j = 0; j < 8; j++) {
-            uint64_t x = bsn_load64(bytes + 8 * j);
-            for (b = 0; b < count; b++) x |= _pdep_u64(bits[8 * b + j], bit[b]);
-            bsn_store64(bytes + 8 * j, x);
-        }
-    }
-}
-
-static BSN_BMI2 void bsn_bmi2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    uint64_t bit[8];
-    unsigned count = 0, b;
-    for (b = 0; b < 8; b++)
-        if (varying >> b & 1) bit[count++] = BSN_ONES << b;
-    if (count == 3) bsn_bmi2_put_planes(bytes, bits, bit, 3, groups); /* F16 */
-    else bsn_bmi2_put_planes(bytes, bits, bit, count, groups);
-}
-
 /* The next 8 elements of a node, as in bsn_scalar_slots: planes (FF or 0 for each element) choose between neighbouring leaves
  * by halving, with 0 for lists; these add what goes to their places. */
 BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_slots(const uint64_t leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
@@ -701,7 +666,16 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts
     const unsigned rest = node->count & 63;
     uint64_t w[4] = { 0, 0, 0, 0 };
     size_t sum[4] = { 0, 0, 0, 0 };
-    unsigned j;
+    unsigned j, q;
+    for (; end - plane >= 32; plane += 32) { /* four words at once, as there are so few steps to each */
+        BSN_UNROLL
+        for (q = 0; q < 32; q += 8) {
+            BSN_UNROLL
+            for (j = 0; j < k; j++) w[j] = bsn_load64(plane + q + j * stride);
+            BSN_UNROLL
+            for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
+        }
+    }
     for (; plane != end; plane += 8) {
         BSN_UNROLL
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
@@ -735,8 +709,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     bsn_scalar_compare,
     bsn_scalar_split,
     bsn_scalar_join,
-    bsn_bmi2_bits_take,
-    bsn_bmi2_bits_put,
+    bsn_scalar_bits_take,
+    bsn_scalar_bits_put,
     bsn_scalar_histogram,
     bsn_scalar_map,
     bsn_bmi2_node_merge,
@@ -747,7 +721,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     NULL,
     bsn_scalar_top_take,
-    bsn_scalar_top_put,
+    NULL,
     NULL,
     bsn_bmi2_leaves_fork,
     bsn_scalar_mask_above,
@@ -1257,10 +1231,65 @@ static BSN_AVX2 void bsn_avx2_bits_take(uint8_t *bits, const uint8_t *bytes, uns
     }
 }
 
+/* As bsn_wide_exchange; no bit of m leaves its byte. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_bits(__m256i *a, __m256i *b, int up, int m)
+{
+    const __m256i x = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, up), *b), _mm256_set1_epi8((char)m));
+    *b = _mm256_xor_si256(*b, x);
+    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(x, up));
+}
+
+/* As bsn_put_planes, of four groups: a lane of 128 bits has the first and second, the other the third and fourth. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const size_t size = 8u * bsn_ones_in[varying];
+    unsigned k, g;
+    for (; groups >= 4; groups -= 4, bytes += 256, bits += 4 * size) {
+        __m256i v[8], x[2][4];
+        const uint8_t *p = bits;
+        BSN_UNROLL
+        for (k = 0; k < 8; k++) {
+            v[k] = _mm256_setzero_si256();
+            if (!(varying >> k & 1)) continue;
+            v[k] = _mm256_setr_epi64x((long long)bsn_load64(p), (long long)bsn_load64(p + size),
+                                      (long long)bsn_load64(p + 2 * size), (long long)bsn_load64(p + 3 * size));
+            p += 8;
+        }
+        BSN_UNROLL
+        for (k = 0; k < 8; k += 2) bsn_avx2_exchange_bits(&v[k], &v[k + 1], 1, 0x55);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2, 0x33);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k], &v[k + 4], 4, 0x0F);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) {
+            x[0][k] = _mm256_unpacklo_epi8(v[2 * k], v[2 * k + 1]);
+            x[1][k] = _mm256_unpackhi_epi8(v[2 * k], v[2 * k + 1]);
+        }
+        BSN_UNROLL
+        for (g = 0; g < 2; g++) {
+            const __m256i a = _mm256_unpacklo_epi16(x[g][0], x[g][1]), b = _mm256_unpackhi_epi16(x[g][0], x[g][1]);
+            const __m256i c = _mm256_unpacklo_epi16(x[g][2], x[g][3]), d = _mm256_unpackhi_epi16(x[g][2], x[g][3]);
+            const __m256i r0 = _mm256_unpacklo_epi32(a, c), r1 = _mm256_unpackhi_epi32(a, c);
+            const __m256i r2 = _mm256_unpacklo_epi32(b, d), r3 = _mm256_unpackhi_epi32(b, d);
+            uint8_t *to = bytes + 64 * g;
+            BSN_STORE256(to, _mm256_or_si256(BSN_LOAD256(to), _mm256_permute2x128_si256(r0, r1, 0x20)));
+            BSN_STORE256(to + 32, _mm256_or_si256(BSN_LOAD256(to + 32), _mm256_permute2x128_si256(r2, r3, 0x20)));
+            BSN_STORE256(to + 128, _mm256_or_si256(BSN_LOAD256(to + 128), _mm256_permute2x128_si256(r0, r1, 0x31)));
+            BSN_STORE256(to + 160, _mm256_or_si256(BSN_LOAD256(to + 160), _mm256_permute2x128_si256(r2, r3, 0x31)));
+        }
+    }
+    bsn_scalar_bits_put(bytes, bits, varying, groups);
+}
+
 static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
 {
     const __m256i one = _mm256_set1_epi8(1);
     int b;
+    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
+        bsn_avx2_put_planes(bytes, bits, varying, groups);
+        return;
+    }
     for (; groups; groups--, bytes += 64) {
         __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
         BSN_UNROLL
