@@ -7743,14 +7743,33 @@ static size_t bsn_body_end(const bsn_writer *wr, const bsn_context *c, bsn_recor
     return size;
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols. Returns the end of what has been asked for of
- * the next block. (Not inlined, as its frame would lie below those of deltas.) */
+/* Do these bits of n bytes have this value? */
+static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned value)
+{
+    bsn_wide ones = bsn_wide_all(0), zeros = ones;
+    unsigned all = 0, k;
+    size_t i;
+    for (i = 0; i + 8 * BSN_WIDE <= n; i += 8 * BSN_WIDE) {
+        BSN_UNROLL
+        for (k = 0; k < 8; k++) {
+            const bsn_wide x = bsn_wide_load(bytes + i + k * BSN_WIDE) ^ (BSN_ONES * value);
+            if (k & 1) ones |= x;
+            else zeros |= x;
+        }
+    }
+    ones |= zeros;
+    for (; i < n; i++) all |= bytes[i] ^ value;
+    return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
+}
+
+/* Splits a block into raw planes, which go to the body, and symbols. Returns the end of what has been asked for of the next block;
+ * null where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
 BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
                                              uint8_t *symbols, const uint8_t *elements, size_t n)
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240;
-    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top]);
+    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top));
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
     bsn_start start;
     uint8_t *plane[8];
@@ -7791,7 +7810,10 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                         if (stream && !i) bsn_stream_next(tail[k], to, plane[k], m, 1);
                         continue;
                     }
-                    if (k < top) bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                    if (k < top) {
+                        if (!bsn_bits_hold(plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return NULL;
+                        bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
+                    }
                     if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
                 }
                 continue;
@@ -7801,6 +7823,8 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
+            const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
+            if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return NULL;
             if (y->varying[k] == 0xFF) {
                 if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
                 else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
@@ -7820,7 +7844,38 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
     return start.ahead;
 }
 
-/* The body of a SPLIT block; 0 where it has no room or would gain nothing. */
+/* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */
+static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant, uint64_t element,
+                             size_t n)
+{
+    unsigned k;
+    bsn_layout_begin(y, dtype, symbol_bits, base);
+    y->descriptor[0] = (uint8_t)symbol_bits;
+    y->descriptor_size = 1;
+    if (constant) {
+        const uint64_t value = bsn_field_split(&y->field, element);
+        const uint64_t where = y->field.wide ? ((constant >> 63) << 55) | ((constant & UINT64_C(0xFFFFFFFFFFFFF)) << 3)
+                                             : (constant & y->field.low) | ((constant & y->field.sign) >> symbol_bits);
+        for (k = 0; k < y->planes; k++) {
+            const unsigned fixed = (unsigned)(where >> (8 * k)) & y->varying[k];
+            y->varying[k] = (uint8_t)(y->varying[k] & ~fixed);
+            y->value[k] = (uint8_t)((unsigned)(value >> (8 * k)) & fixed);
+            if (fixed) y->descriptor[0] |= BSN_HAS_CONSTANTS;
+        }
+        if (y->descriptor[0] & BSN_HAS_CONSTANTS) {
+            memcpy(y->descriptor + 1, y->varying, y->planes);
+            memcpy(y->descriptor + 1 + y->planes, y->value, y->planes);
+            y->descriptor_size += 2 * y->planes;
+        }
+    }
+    if (y->field.wide) {
+        y->descriptor[y->descriptor_size++] = (uint8_t)base;
+        y->descriptor[y->descriptor_size++] = (uint8_t)(base >> 8);
+    }
+    bsn_layout_place(y, n);
+}
+
+/* The body of a SPLIT block; 0 where it has no room or would gain nothing. Bits of `constant` vary only if splitting finds it. */
 static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
 {
@@ -7829,34 +7884,15 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     bsn_writer wr;
     bsn_layout y;
     int counted;
-    unsigned k, symbol_bits = bsn_choose_symbol_bits(w, c, elements, n, &counted);
-    bsn_layout_begin(&y, c->dtype, symbol_bits, base);
-    y.descriptor[0] = (uint8_t)symbol_bits;
-    y.descriptor_size = 1;
-    if (constant) {
-        const uint64_t value = bsn_field_split(&y.field, bsn_element_load(elements, c->width));
-        const uint64_t where = y.field.wide ? ((constant >> 63) << 55) | ((constant & UINT64_C(0xFFFFFFFFFFFFF)) << 3)
-                                            : (constant & y.field.low) | ((constant & y.field.sign) >> symbol_bits);
-        for (k = 0; k < y.planes; k++) {
-            const unsigned fixed = (unsigned)(where >> (8 * k)) & y.varying[k];
-            y.varying[k] = (uint8_t)(y.varying[k] & ~fixed);
-            y.value[k] = (uint8_t)((unsigned)(value >> (8 * k)) & fixed);
-            if (fixed) y.descriptor[0] |= BSN_HAS_CONSTANTS;
-        }
-        if (y.descriptor[0] & BSN_HAS_CONSTANTS) {
-            memcpy(y.descriptor + 1, y.varying, y.planes);
-            memcpy(y.descriptor + 1 + y.planes, y.value, y.planes);
-            y.descriptor_size += 2 * y.planes;
-        }
-    }
-    if (y.field.wide) {
-        y.descriptor[y.descriptor_size++] = (uint8_t)base;
-        y.descriptor[y.descriptor_size++] = (uint8_t)(base >> 8);
-    }
-    bsn_layout_place(&y, n);
-    if ((size_t)(end - body) <= y.at[y.planes]) return 0;
-    memcpy(body, y.descriptor, y.descriptor_size);
-    asked = bsn_write_planes(w, c, &y, body, symbols, elements, n);
+    unsigned k;
+    const unsigned symbol_bits = bsn_choose_symbol_bits(w, c, elements, n, &counted);
+    do {
+        bsn_layout_write(&y, c->dtype, symbol_bits, base, constant, bsn_element_load(elements, c->width), n);
+        if ((size_t)(end - body) <= y.at[y.planes]) return 0;
+        memcpy(body, y.descriptor, y.descriptor_size);
+        asked = bsn_write_planes(w, c, &y, body, symbols, elements, n);
+        if (!asked) constant &= ~bsn_varying_bits(elements, n, c->width, constant);
+    } while (!asked);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
     wr.counted = counted;
     if (c->large && w->next) { /* the next block's elements, most likely */
@@ -8768,7 +8804,9 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         interest = c->dtype == BITSNAP_F64 ? UINT64_C(0x800FFFFFFFFFFFFF)
                                            : (field.low | field.sign) & bsn_low_bits(8 * c->width);
     }
-    varying = bsn_varying_bits(elements, n, c->width, interest);
+    /* what is constant in the first elements most likely is in all; passing over all of them to see it takes a tenth of encoding */
+    varying = bsn_varying_bits(elements, bsn_min(n, BSN_CHUNK), c->width, interest);
+    if (!varying) varying = bsn_varying_bits(elements, n, c->width, interest);
     if (!varying && n * c->width > size) {
         *form = BSN_FORM_CONST;
         if ((size_t)(end - body) < size) return 0;

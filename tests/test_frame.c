@@ -792,6 +792,62 @@ static void runs(void)
         }
 }
 
+/* ---- bits that do not vary ---- */
+
+/* Descriptors say exactly which bits vary, wherever the only element is that has another. */
+static void late_bits(void)
+{
+    enum { N = 3 * 4096 + 77 };
+    static const unsigned dtypes[] = { BITSNAP_F32, BITSNAP_BF16, BITSNAP_F16, BITSNAP_F64, BITSNAP_F8_E4M3, BITSNAP_F8_E5M2 };
+    static const size_t places[] = { N, 1, 4094, 4095, 4096, 4097, 8191, 8192, 12287, 12288, N - 1 };
+    static uint8_t elements[8 * N], out[8 * N];
+    uint8_t *frame = (uint8_t *)malloc(bitsnap_bound(N, BITSNAP_F64)), *first = (uint8_t *)malloc(bitsnap_bound(N, BITSNAP_F64));
+    unsigned d, place, bit, t, k;
+    size_t i, size = 0, one = 0;
+    bitsnap b = fresh();
+    for (d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        const bitsnap_dtype dtype = (bitsnap_dtype)dtypes[d];
+        const unsigned w = bitsnap_width(dtype), bits[] = { 0, 1, 8 * w - 1 };
+        for (place = 0; place < sizeof places / sizeof *places; place++) {
+            for (bit = 0; bit < 3; bit++) {
+                bsn_layout y;
+                uint8_t varying[8] = { 0 };
+                unsigned fixed = 0;
+                data_fill(elements, N, dtype, DATA_WEIGHTS);
+                for (i = 0; i < N; i++) { /* no sign, and the two lowest bits as those of the first */
+                    const uint64_t v = bsn_element_load(elements + i * w, w) >> 2 << 3 >> 1;
+                    bsn_element_store(elements + i * w, (v & bsn_low_bits(8 * w - 1)) | (w > 1 ? 2 : 0), w);
+                }
+                if (places[place] < N) {
+                    uint8_t *e = elements + places[place] * w;
+                    bsn_element_store(e, bsn_element_load(e, w) ^ UINT64_C(1) << bits[bit], w);
+                }
+                for (t = 0; bitsnap_kernels_get(t); t++) {
+                    b.kernels = bitsnap_kernels_get(t);
+                    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(N, dtype), &size, elements, N, dtype) == BITSNAP_OK);
+                    CHECK(bitsnap_decode(&b, out, N, dtype, frame, size) == BITSNAP_OK && !memcmp(out, elements, N * w), "%s", name(dtype));
+                    if (!t) memcpy(first, frame, one = size);
+                    CHECK(size == one && !memcmp(first, frame, size), "%s: %s: other bytes", bitsnap_kernels_name(b.kernels), name(dtype));
+                }
+                CHECK((frame[24] & 15) == BSN_FORM_SPLIT, "%s", name(dtype));
+                k = frame[36] & 15;
+                bsn_layout_begin(&y, dtype, k, dtype == BITSNAP_F64 ? 1 : 0); /* any base, as it is no part of the planes */
+                for (i = 0; i < N; i++) {
+                    const uint64_t x = bsn_field_split(&y.field, bsn_element_load(elements + i * w, w));
+                    const uint64_t x0 = bsn_field_split(&y.field, bsn_element_load(elements, w));
+                    for (k = 0; k < y.planes; k++) varying[k] |= (uint8_t)((x ^ x0) >> (8 * k)) & y.varying[k];
+                }
+                for (k = 0; k < y.planes; k++) fixed |= varying[k] ^ y.varying[k];
+                CHECK(!(frame[36] & BSN_HAS_CONSTANTS) == !fixed, "%s: place %zu, bit %u", name(dtype), places[place], bits[bit]);
+                if (fixed)
+                    CHECK(!memcmp(frame + 37, varying, y.planes), "%s: place %zu, bit %u", name(dtype), places[place], bits[bit]);
+            }
+        }
+    }
+    free(frame);
+    free(first);
+}
+
 /* ---- what the format is for ---- */
 
 static void sizes(void)
@@ -861,6 +917,7 @@ int main(void)
     RUN(bomb);
     RUN(large);
     RUN(runs);
+    RUN(late_bits);
     RUN(sizes);
     return test_failures != 0;
 }
