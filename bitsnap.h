@@ -7845,8 +7845,8 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
 }
 
 /* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */
-static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant, uint64_t element,
-                             size_t n)
+static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant,
+                             uint64_t element, size_t n)
 {
     unsigned k;
     bsn_layout_begin(y, dtype, symbol_bits, base);
