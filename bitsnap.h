@@ -1347,12 +1347,23 @@ BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8
     bsn_hash_lanes(state + 6, state + 7, p + 48, secret + 48);
 }
 
+#if BSN_BIG_ENDIAN || BSN_WIDE_LANES == 1
 static void bsn_hash_scramble(uint64_t state[8])
 {
     unsigned i;
     for (i = 0; i < 8; i++)
         state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
+#else
+/* of the accumulators in a wide word; the product comes from those of their halves */
+BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
+{
+    const bsn_wide x = s ^ (s >> 47) ^ bsn_wide_load(secret), prime = bsn_wide_all(BSN_P32_1);
+    const bsn_wide low = bsn_wide_multiply_halves(x << 32 | prime);
+    const bsn_wide high = bsn_wide_multiply_halves((x >> 32 << 32) | prime);
+    return low + (high << 32);
+}
+#endif
 
 /* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled. */
 static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
@@ -1378,15 +1389,10 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
         BSN_LANES_OF(s3, 48);
 #undef BSN_LANES_OF
         if ((i & 15) == 15) {
-            bsn_wide_store(state, s0);
-            bsn_wide_store(state + 2, s1);
-            bsn_wide_store(state + 4, s2);
-            bsn_wide_store(state + 6, s3);
-            bsn_hash_scramble(state);
-            s0 = bsn_wide_load(state);
-            s1 = bsn_wide_load(state + 2);
-            s2 = bsn_wide_load(state + 4);
-            s3 = bsn_wide_load(state + 6);
+            s0 = bsn_wide_scramble(s0, bsn_secret + 128);
+            s1 = bsn_wide_scramble(s1, bsn_secret + 144);
+            s2 = bsn_wide_scramble(s2, bsn_secret + 160);
+            s3 = bsn_wide_scramble(s3, bsn_secret + 176);
         }
     }
     bsn_wide_store(state, s0);
