@@ -1355,7 +1355,7 @@ static void bsn_hash_scramble(uint64_t state[8])
         state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
 #else
-/* of the accumulators in a wide word; the product comes from those of their halves */
+/* the same of the accumulators in a wide word: vectors multiply 32 bits, so the product is put together from two */
 BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
 {
     const bsn_wide x = s ^ (s >> 47) ^ bsn_wide_load(secret), prime = bsn_wide_all(BSN_P32_1);
