@@ -885,6 +885,13 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
+/* A part of what will be read next. */
+BSN_INLINE void bsn_prefetch_next(const uint8_t **p, size_t size)
+{
+    bsn_prefetch(*p, size);
+    *p += size;
+}
+
 /* The same to the first level: of lines that will be written next. */
 BSN_INLINE void bsn_prefetch_near(const uint8_t *p, size_t size)
 {
@@ -1104,7 +1111,7 @@ typedef struct bsn_start {
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
-    const uint8_t *ahead;    /* will be read after this: a line of it is asked for with each two groups of 64; */
+    const uint8_t *ahead;    /* will be read after this: a line of it is asked for with each 32 elements of 4 bytes, 128 of 2; */
     size_t ahead_step;       /* 64, or 0: nothing is asked for, whatever stands there */
 } bsn_start;
 
@@ -3940,9 +3947,7 @@ typedef struct bsn_writer {
 BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
 {
     if (!w->ahead) return;
-    size = bsn_min(size, (size_t)(w->ahead_end - w->ahead));
-    bsn_prefetch(w->ahead, size);
-    w->ahead += size;
+    bsn_prefetch_next(&w->ahead, bsn_min(size, (size_t)(w->ahead_end - w->ahead)));
 }
 
 #define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
@@ -7779,7 +7784,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
     bsn_start start;
     uint8_t *plane[8];
-    size_t i, j, m;
+    size_t i, j, m, part;
     unsigned k;
     start.field = &y->field;
     start.ahead = elements + n * c->width;
@@ -7794,6 +7799,11 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
         if (c->stream && i && !stream)
             for (k = 0; k < y->planes; k++)
                 if (y->varying[k] == 0xFF) bsn_stream_end(tail[k], plane[k]);
+        for (k = 0; k < y->planes && c->large; k++) { /* lines that the next piece writes by way of the caches */
+            const size_t from = bsn_bits_size(y->varying[k], i + m);
+            if (y->varying[k] != 0xFF)
+                bsn_prefetch_near(body + y->at[k] + from, bsn_bits_size(y->varying[k], bsn_min(i + m + BSN_CHUNK, n)) - from);
+        }
         if (y->planes == top) plane[top] = symbols + i;
         if (at_once && m % 1024 == 0 && i + m < n) {
             for (k = 0; k < top; k++) {
@@ -7808,7 +7818,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                 start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
             }
             if (c->kernels->start(&start, elements + i * c->width, m)) {
-                start.ahead += m / 128 * start.ahead_step;
+                start.ahead += (c->width == 4 ? m / 32 : m / 128) * start.ahead_step;
                 for (k = 0; k < y->planes; k++) {
                     uint8_t *to = body + y->at[k];
                     if (k < top && y->varying[k] == 0xFF) {
@@ -7826,10 +7836,13 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             }
             at_once = 0;
         }
+        part = start.ahead_step ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half of a piece in all */
+        bsn_prefetch_next(&start.ahead, part);
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
             const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
+            bsn_prefetch_next(&start.ahead, part);
             if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return NULL;
             if (y->varying[k] == 0xFF) {
                 if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);

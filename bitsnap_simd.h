@@ -3482,7 +3482,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
             for (q = 0; q < 4; q++, elements += 64 * width) {
                 const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
                 __m512i v[8];
-                if (q % 2 == 0) {
+                if (width == 4) {
+                    BSN_PREFETCH(ahead);
+                    BSN_PREFETCH(ahead + 64);
+                    ahead += 2 * t->ahead_step;
+                } else if (q % 2 == 0) {
                     BSN_PREFETCH(ahead);
                     ahead += t->ahead_step;
                 }
