@@ -8,6 +8,7 @@
 #include "parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,10 +38,11 @@ unsigned processors(void)
     return n < 1 ? 1 : n > 1024 ? 1024 : (unsigned)n;
 }
 
-/* Takes tasks until there are none; with the lock held, before and after. */
-static void work_on(pool *p, unsigned worker)
+/* Takes tasks until there are none; with the lock held, before and after. Returns whether there were any. */
+static int work_on(pool *p, unsigned worker)
 {
-    while (p->next < p->count && worker < p->active) {
+    int any = 0;
+    for (; p->next < p->count && worker < p->active; any = 1) {
         const uint64_t index = p->next++;
         const bitsnap_task task = p->task;
         void *argument = p->argument;
@@ -49,16 +51,35 @@ static void work_on(pool *p, unsigned worker)
         (void)pthread_mutex_lock(&p->lock);
         if (--p->left == 0) (void)pthread_cond_signal(&p->done);
     }
+    return any;
+}
+
+enum { LOOKS = 12, YIELDS = 8 }; /* before each look; some microseconds, so that many threads do not fight for the lock */
+
+/* Waits for a condition, the first times awake: waking a thread takes as long as a few tasks. Others that want the processor have
+ * it meanwhile. */
+static void wait_for(pool *p, pthread_cond_t *condition, unsigned *awake)
+{
+    unsigned i;
+    if (!*awake) {
+        (void)pthread_cond_wait(condition, &p->lock);
+        return;
+    }
+    --*awake;
+    (void)pthread_mutex_unlock(&p->lock);
+    for (i = 0; i < YIELDS; i++) (void)sched_yield();
+    (void)pthread_mutex_lock(&p->lock);
 }
 
 static void *worker_main(void *argument)
 {
     const member *m = (const member *)argument;
     pool *p = m->pool;
+    unsigned awake = 0;
     (void)pthread_mutex_lock(&p->lock);
     while (!p->ending) {
-        work_on(p, m->worker);
-        if (!p->ending) (void)pthread_cond_wait(&p->work, &p->lock);
+        if (work_on(p, m->worker)) awake = LOOKS;
+        else if (!p->ending) wait_for(p, &p->work, &awake);
     }
     (void)pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -67,14 +88,15 @@ static void *worker_main(void *argument)
 void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     pool *p = (pool *)context;
+    unsigned awake = LOOKS;
     (void)pthread_mutex_lock(&p->lock);
     p->task = task;
     p->argument = argument;
     p->next = 0;
     p->count = p->left = count;
     (void)pthread_cond_broadcast(&p->work);
-    work_on(p, 0);
-    while (p->left) (void)pthread_cond_wait(&p->done, &p->lock);
+    (void)work_on(p, 0);
+    while (p->left) wait_for(p, &p->done, &awake);
     p->count = 0;
     (void)pthread_mutex_unlock(&p->lock);
 }
