@@ -7837,7 +7837,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             }
             at_once = 0;
         }
-        part = start.ahead_step ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half of a piece in all */
+        part = start.ahead_step && !at_once ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half as much as a piece */
         bsn_prefetch_next(&start.ahead, part);
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
