@@ -69,9 +69,10 @@ fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
 
 #: make fuzz-smoke  every fuzz target, 5 seconds each
 FUZZ = $(filter-out codec replay,$(notdir $(basename $(wildcard fuzz/*.c))))
-fuzz-smoke:
-	@for t in $(FUZZ); do $(MAKE) -s fuzz T=$$t SECONDS=5 >$(B)/fuzz.log 2>&1 || { tail -n 20 $(B)/fuzz.log; exit 1; }; \
-	    echo "ok - fuzz $$t: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz.log)"; done
+fuzz-smoke: $(FUZZ:%=fuzz-smoke-%)
+$(FUZZ:%=fuzz-smoke-%): fuzz-smoke-%: $(B)/fuzz/% $(B)/fuzz/replay-%
+	@$(MAKE) -s fuzz T=$* SECONDS=5 >$(B)/fuzz/$*.log 2>&1 || { tail -n 20 $(B)/fuzz/$*.log; exit 1; }; \
+	    echo "ok - fuzz $*: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz/$*.log)"
 
 $(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
 $(B)/fuzz/replay-delta: SEEDS = -DSEEDS=fuzz_delta_seed
@@ -158,5 +159,5 @@ quantizers: $(B)/bitsnap
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke bench bench-build bench-plots bench-cli study study-build convergence \
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke $(FUZZ:%=fuzz-smoke-%) bench bench-build bench-plots bench-cli study study-build convergence \
         quantizers clean
