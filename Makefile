@@ -159,5 +159,5 @@ quantizers: $(B)/bitsnap
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke $(FUZZ:%=fuzz-smoke-%) bench bench-build bench-plots bench-cli study study-build convergence \
-        quantizers clean
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke $(FUZZ:%=fuzz-smoke-%) bench bench-build bench-plots bench-cli \
+        study study-build convergence quantizers clean
