@@ -1112,8 +1112,7 @@ typedef struct bsn_start {
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
-    const uint8_t *ahead;    /* will be read after this: a line of it is asked for with each 32 elements of 4 bytes, 128 of 2; */
-    size_t ahead_step;       /* 64, or 0: nothing is asked for, whatever stands there */
+    const uint8_t *ahead;    /* null, or: will be read after this; a line is asked for with each 32 elements of 4 bytes, 128 of 2 */
 } bsn_start;
 
 /* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
@@ -7780,16 +7779,15 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                                              uint8_t *symbols, const uint8_t *elements, size_t n)
 {
     const unsigned top = c->width - 1;
-    const int hashing = c->checks && n > 240;
+    const int hashing = c->checks && n > 240, asking = c->large && w->next;
     int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top));
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
     bsn_start start;
     uint8_t *plane[8];
+    const uint8_t *asked = elements + n * c->width;
     size_t i, j, m, part;
     unsigned k;
     start.field = &y->field;
-    start.ahead = elements + n * c->width;
-    start.ahead_step = c->large && w->next ? 64 : 0;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += m) {
         int stream, taken = 0;
@@ -7818,8 +7816,9 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                 start.varying = y->varying[top];
                 start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
             }
+            start.ahead = asking ? asked : NULL;
             if (c->kernels->start(&start, elements + i * c->width, m)) {
-                start.ahead += (c->width == 4 ? m / 32 : m / 128) * start.ahead_step;
+                if (asking) asked += m / (c->width == 4 ? 32 : 128) * 64;
                 for (k = 0; k < y->planes; k++) {
                     uint8_t *to = body + y->at[k];
                     if (k < top && y->varying[k] == 0xFF) {
@@ -7837,13 +7836,13 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             }
             at_once = 0;
         }
-        part = start.ahead_step && !at_once ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half as much as a piece */
-        bsn_prefetch_next(&start.ahead, part);
+        part = asking && !at_once ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half as much as a piece */
+        bsn_prefetch_next(&asked, part);
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
             const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
-            bsn_prefetch_next(&start.ahead, part);
+            bsn_prefetch_next(&asked, part);
             if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return NULL;
             if (y->varying[k] == 0xFF) {
                 if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
@@ -7861,7 +7860,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
     }
-    return start.ahead;
+    return asked;
 }
 
 /* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */

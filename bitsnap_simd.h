@@ -3463,12 +3463,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     __m512i a[8], places[8], held[8];
     size_t i;
     unsigned j, q, s;
-    int stream[8];
+    int stream[8], asking = ahead != NULL;
+    BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each answer */
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         const unsigned before = t->tail[j] ? (uintptr_t)t->plane[j] & 63 : 0;
         stream[j] = t->tail[j] != NULL;
-        BSN_OPAQUE("+m", stream[j]); /* asked for each line: one loop, where compilers would make one for each answer */
+        BSN_OPAQUE("+m", stream[j]); /* likewise, for each line */
         plane[j] = t->plane[j] - before;
         places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
         held[j] = t->tail[j] ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
@@ -3482,13 +3483,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
             for (q = 0; q < 4; q++, elements += 64 * width) {
                 const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
                 __m512i v[8];
-                if (width == 4) {
+                if (asking && (width == 4 || q % 2 == 0)) {
                     BSN_PREFETCH(ahead);
-                    BSN_PREFETCH(ahead + 64);
-                    ahead += 2 * t->ahead_step;
-                } else if (q % 2 == 0) {
-                    BSN_PREFETCH(ahead);
-                    ahead += t->ahead_step;
+                    if (width == 4) BSN_PREFETCH(ahead + 64);
+                    ahead += width == 4 ? 128 : 64;
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);

@@ -1077,8 +1077,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         }
     }
     mark(bits, bits_size, 0);
-    t.ahead = elements;
-    t.ahead_step = 64 * test_below(2);
+    t.ahead = test_below(2) ? elements : NULL;
     memset(tail, MARK, sizeof tail); /* as if they came behind something */
     for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
     if (part) { /* in two pieces */
