@@ -9031,9 +9031,8 @@ BSN_INLINE void bsn_ask(bsn_asking *a)
 {
     const size_t read = bsn_min(a->to_read, (a->to_read / a->parts + 63) & ~(size_t)63);
     const size_t write = bsn_min(a->to_write, (a->to_write / a->parts + 63) & ~(size_t)63);
-    bsn_prefetch(a->read, read);
+    bsn_prefetch_next(&a->read, read);
     bsn_prefetch_near(a->write, write);
-    a->read += read;
     a->to_read -= read;
     a->write += write;
     a->to_write -= write;
