@@ -175,8 +175,8 @@ typedef struct bitsnap {
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
      * i < count, in any order, from at most `workers` threads, two of which never pass the same `worker` at
-     * one time, and return when all are done. It is called for every few MiB, so threads that go to sleep in between at once
-     * cost a fifth of the speed of two. Null: the calling thread does everything. */
+     * one time, and return when all are done. It is called for every few MiB: threads that go to sleep in between at once
+     * can cost two of them a fifth of their speed. Null: the calling thread does everything. */
     void (*run)(void *run_context, bitsnap_task task, void *argument, uint64_t count);
     void *run_context;
     unsigned workers;       /* 0 means 1 */
