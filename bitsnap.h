@@ -3528,7 +3528,7 @@ typedef struct bsn_lists { /* scratch of both directions */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
     unsigned mask_above;     /* that of the symbols above this one, */
     uint32_t mask_ones;      /* which are so many */
-    uint8_t length[257], inner[257]; /* when a tree is written, inner has the codes, less the bits that symbols have done */
+    uint8_t length[257], inner[257]; /* when a tree is written, inner has codes */
     bsn_package package;
     uint32_t tables[8 * 256];
 } bsn_lists;
@@ -4429,6 +4429,21 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
     return (int)fits;
 }
 
+/* The codes of symbols that have come along `path` bits of them, less these; symbols without a code get the escape's. */
+static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
+{
+    unsigned i, at = 0;
+    if (t->escape_kind) {
+        for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
+        t->escape_code = (uint8_t)(at << path);
+        memset(code, t->escape_code, 256);
+    }
+    for (i = at = 0; i < t->codes; i++) {
+        if (i != t->escape) code[t->symbol[i]] = (uint8_t)(at << path);
+        at += 256u >> t->length_at[i];
+    }
+}
+
 /* All of a node's elements: symbols by leaves or, where there is a table of codes, by these. */
 static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols, int leaves)
 {
@@ -4495,16 +4510,14 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
-    if (symbols && !leaves) memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
+    if (symbols && !leaves) {
+        bsn_tree_codes(t, w->lists->inner, item->path);
+        memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
+    }
     bsn_fork_all(w, t, item, &fork, symbols, leaves);
     if (escapes) {
         like.scratch = t->escapes + 64;
         t->escapes = escapes;
-    }
-    if (leaves && step.lists) {
-        uint8_t *code = w->lists->inner;
-        t->escape_code = (uint8_t)(t->escape_code << step.bits);
-        for (j = 0; j < 256; j++) code[j] = (uint8_t)(code[j] << step.bits);
     }
     for (j = 0; j < fork.twigs; j++) { /* what the stream has next */
         const size_t size = bsn_mask_bytes(fork.used[j]);
@@ -4549,9 +4562,8 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
 {
     bsn_tree *t = &w->lists->tree[item->level];
     bsn_item like = *item;
-    uint8_t table[160], *code = w->lists->inner;
+    uint8_t table[160];
     size_t size = 1;
-    unsigned i, at = 0;
     table[0] = (uint8_t)kind;
     if (kind >= BSN_LIST_BUILT_IN) {
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
@@ -4563,15 +4575,6 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (!bsn_room(w, size)) return top;
     memcpy(w->at, table, size);
     w->at += size;
-    if (t->escape_kind) {
-        for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
-        t->escape_code = (uint8_t)at;
-        memset(code, (int)at, 256);
-    }
-    for (i = at = 0; i < t->codes; i++) {
-        if (i != t->escape) code[t->symbol[i]] = (uint8_t)at;
-        at += 256u >> t->length_at[i];
-    }
     like.path = 0;
     like.type = BSN_ITEM_SYMBOLS;
     return bsn_write_node(w, top, &like);
