@@ -3804,6 +3804,19 @@ static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, 
 
 /* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
  * more than 32 of 64, and half a store costs half. */
+BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_put_list(uint8_t *list, __m512i x, uint64_t m, unsigned k)
+{
+    const __m512i y = bsn_avx512_compress(1, m, x);
+    const unsigned c = bsn_x86_ones(m);
+    if (k == 1) {
+        _mm512_storeu_si512(list, y);
+    } else {
+        BSN_STORE256(list, _mm512_castsi512_si256(y));
+        if (BSN_UNLIKELY(c > 32)) BSN_STORE256(list + 32, _mm512_extracti64x4_epi64(y, 1));
+    }
+    return list + c;
+}
+
 BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
 {
     unsigned j;
@@ -3814,18 +3827,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8
         x = _mm512_add_epi8(x, x);
     }
     BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_list_mask(k, lists, j, w);
-        const __m512i y = bsn_avx512_compress(1, m, x);
-        const unsigned c = bsn_x86_ones(m);
-        if (k == 1) {
-            _mm512_storeu_si512(list[j], y);
-        } else {
-            BSN_STORE256(list[j], _mm512_castsi512_si256(y));
-            if (BSN_UNLIKELY(c > 32)) BSN_STORE256(list[j] + 32, _mm512_extracti64x4_epi64(y, 1));
-        }
-        list[j] += c;
-    }
+    for (j = 0; j < lists; j++) list[j] = bsn_avx512_put_list(list[j], x, bsn_list_mask(k, lists, j, w), k);
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
@@ -3891,6 +3893,85 @@ static BSN_AVX512 uint8_t *bsn_avx512_deal(bsn_fork *fork, const uint8_t *symbol
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
     return escapes;
+}
+
+/* Planes by comparing symbols with leaves, as bsn_leaves_planes. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_leaves_planes(__m512i x, const __m512i leaf[12], uint64_t w[5], unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, first = slots - lists;
+    unsigned j, q;
+    BSN_UNROLL
+    for (q = 0; q <= k; q++) w[q] = 0;
+    BSN_UNROLL
+    for (j = 0; j < slots - (lists > 0); j++) {
+        uint64_t here = _mm512_cmpeq_epi8_mask(x, leaf[j < first ? j : 2 * j - first]);
+        if (j >= first) {
+            const uint64_t there = _mm512_cmpeq_epi8_mask(x, leaf[2 * j - first + 1]);
+            here |= there;
+            w[k] |= there;
+        }
+        BSN_UNROLL
+        for (q = 0; q < k; q++)
+            if (!(j >> (k - 1 - q) & 1)) w[q] |= here;
+    }
+    BSN_UNROLL
+    for (q = 0; q < k; q++) w[q] = ~w[q];
+}
+
+/* A node of symbols: where codes would be looked up and escapes set aside, a comparison for each leaf does, and only the last list
+ * is compressed. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
+                                                  unsigned lists)
+{
+    const unsigned twigs = lists ? lists - 1 : 0, known = (1u << k) - lists + 2 * twigs;
+    const size_t stride = fork->stride;
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
+    uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
+    size_t used[2] = { 0, 0 };
+    __m512i leaf[12];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < known; j++) leaf[j] = _mm512_set1_epi8((char)fork->leaf[j]);
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) {
+        used[j] = fork->used[j];
+        if (used[j] & 7) byte[j] = *list[j];
+    }
+    for (; n; symbols += 64, plane += 8) {
+        __m512i x;
+        if (BSN_UNLIKELY(n < 64)) { /* the first leaf has bits of 0, and goes to no list */
+            memset(last, fork->leaf[0], sizeof last);
+            memcpy(last, symbols, n);
+            symbols = last;
+        }
+        x = _mm512_loadu_si512(symbols);
+        bsn_avx512_leaves_planes(x, leaf, w, k, lists);
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
+        if (lists) list[twigs] = bsn_avx512_put_list(list[twigs], x, bsn_list_mask(k, lists, twigs, w), k);
+        if (BSN_UNLIKELY(n < 64)) {
+            for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));
+            break;
+        }
+        BSN_UNROLL
+        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
+        n -= 64;
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
+}
+
+static BSN_AVX512 unsigned bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+{
+    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
+#define BSN_CALL(k, lists) bsn_avx512_fork_leaves(fork, symbols, first, n, k, lists)
+    BSN_LEAF_SWITCH(fork)
+#undef BSN_CALL
+    return BSN_LEAVES_TWIGS;
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
@@ -5007,7 +5088,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     NULL,
     NULL,
     NULL,
-    NULL,
+    bsn_avx512_leaves_fork,
     bsn_avx512_mask_above,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
