@@ -1089,6 +1089,11 @@ typedef struct bsn_field {
     unsigned base;
 } bsn_field;
 
+/* How `finish` asks for what will be read, by what the processor does best at the same time as streaming: all of it a block ahead,
+ * to the second-level cache; or planes shortly before their turn, to the first, and the rest, which is read at once when its block
+ * begins, a block ahead. */
+enum { BSN_FINISH_FAR = 1, BSN_FINISH_NEAR };
+
 /* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
 typedef struct bsn_finish {
     bsn_node *node;          /* the outermost, which has symbols */
@@ -1099,6 +1104,7 @@ typedef struct bsn_finish {
     unsigned varying, value; /* of those that are set here; the others */
     const uint8_t *ahead;    /* will be read after this, and is asked for on the way: */
     size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
+    size_t near;             /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not */
     uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next, and begin a line, or come
                                 behind what has been stored so before */
 } bsn_finish;
@@ -1183,7 +1189,8 @@ struct bitsnap_kernels {
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done; null: it never has. */
+     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns how it asks ahead best, one
+     * of BSN_FINISH_.., or 0 where the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
@@ -1370,6 +1377,13 @@ BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
     const bsn_wide high = bsn_wide_multiply_halves((x >> 32 << 32) | prime);
     return low + (high << 32);
 }
+
+BSN_INLINE void bsn_wide_cross(bsn_wide *s, bsn_wide *data)
+{
+    const bsn_wide other = { (*data)[1], (*data)[0] };
+    *s += other;
+    *data ^= *data;
+}
 #endif
 
 /* 16 stripes use the secret at 0, 8, .., 120; then the accumulators are scrambled. */
@@ -1381,27 +1395,37 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
         bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
         if ((i & 15) == 15) bsn_hash_scramble(state);
     }
-#else /* two lanes at a time: each lane's data goes to the other lane's accumulator */
+#else /* two lanes at a time: each lane's data goes to the other lane's accumulator, after it has been added up */
     bsn_wide s0 = bsn_wide_load(state), s1 = bsn_wide_load(state + 2), s2 = bsn_wide_load(state + 4), s3 = bsn_wide_load(state + 6);
+    bsn_wide d0 = bsn_wide_all(0), d1 = d0, d2 = d0, d3 = d0;
     for (i = first; i < first + count; i++, p += 64) {
         const uint8_t *secret = bsn_secret + 8 * (i & 15);
-#define BSN_LANES_OF(s, at)                                                                           \
+#define BSN_LANES_OF(s, d, at)                                                                        \
     do {                                                                                              \
-        const bsn_wide d = bsn_wide_load(p + at), other = { d[1], d[0] };                             \
-        s += bsn_wide_multiply_halves(d ^ bsn_wide_load(secret + at)) + other;                        \
+        const bsn_wide data = bsn_wide_load(p + at);                                                  \
+        s += bsn_wide_multiply_halves(data ^ bsn_wide_load(secret + at));                             \
+        d += data;                                                                                    \
     } while (0)
-        BSN_LANES_OF(s0, 0);
-        BSN_LANES_OF(s1, 16);
-        BSN_LANES_OF(s2, 32);
-        BSN_LANES_OF(s3, 48);
+        BSN_LANES_OF(s0, d0, 0);
+        BSN_LANES_OF(s1, d1, 16);
+        BSN_LANES_OF(s2, d2, 32);
+        BSN_LANES_OF(s3, d3, 48);
 #undef BSN_LANES_OF
         if ((i & 15) == 15) {
+            bsn_wide_cross(&s0, &d0);
+            bsn_wide_cross(&s1, &d1);
+            bsn_wide_cross(&s2, &d2);
+            bsn_wide_cross(&s3, &d3);
             s0 = bsn_wide_scramble(s0, bsn_secret + 128);
             s1 = bsn_wide_scramble(s1, bsn_secret + 144);
             s2 = bsn_wide_scramble(s2, bsn_secret + 160);
             s3 = bsn_wide_scramble(s3, bsn_secret + 176);
         }
     }
+    bsn_wide_cross(&s0, &d0);
+    bsn_wide_cross(&s1, &d1);
+    bsn_wide_cross(&s2, &d2);
+    bsn_wide_cross(&s3, &d3);
     bsn_wide_store(state, s0);
     bsn_wide_store(state + 2, s1);
     bsn_wide_store(state + 4, s2);
@@ -9100,11 +9124,10 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this,
-     * and between the calls of kernels not much at a time */
-    const size_t ahead = c->large && w->next ? (size_t)(d->end - d->body) / ((d->n + 63) / 64) + 1 : 0,
-            chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
-            more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk; /* where kernels ask themselves */
+    const int finishes = c->kernels->finish ? c->kernels->finish(NULL, NULL, 0, 0) : 0;
+    /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
+    const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
+            more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
     const uint8_t *plane[8], *symbols, *next = d->end;
     uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
     bsn_finish finish;
@@ -9112,12 +9135,12 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     uint64_t list_hash = 0;
     bsn_layout y;
     bsn_reader r;
-    size_t i, j, m;
+    size_t i, j, m, ahead = 0;
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches; those of leaves are hashed from where they go */
-    if (!c->kernels->finish || d->sink->leaves) d->sink->stream = 0;
+    if (!finishes || d->sink->leaves) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9132,27 +9155,34 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
-    finish.node = r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
+    finish.node = !finishes || r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
+    finish.near = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
+    if (finish.near) next += y.at[y.planes];
+    /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this */
+    if (c->large && w->next)
+        ahead = ((size_t)(d->end - d->body) - (finish.near ? y.at[y.planes] : 0)) / ((d->n + 63) / 64) + 1;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
-        m = bsn_min(c->kernels->finish && finish.node ? more : less, d->n - i);
-        if (c->kernels->finish && finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
+        m = bsn_min(finish.node ? more : less, d->n - i);
+        if (finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
-        at_once = c->kernels->finish && finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
+        at_once = finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
         finish.ahead = next;
         finish.ahead_step = ahead;
-        asking = bsn_asking_for(d, next, at_once ? 0 : ahead * (m / 64), c->kernels->finish ? NULL : out, m,
+        asking = bsn_asking_for(d, next, at_once ? 0 : ahead * (m / 64), finishes ? NULL : out, m,
                                 (hashing ? y.planes : 0) + 2);
         next += ahead * (m / 64);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
             } else if (y.varying[k] && out) {
+                const uint8_t *bits = d->body + y.at[k] + bsn_bits_size(y.varying[k], i);
+                const size_t size = bsn_bits_size(y.varying[k], m);
+                if (finish.near) bsn_prefetch_near(bits + size, size);
                 memset(w->plane[k], y.value[k], m);
-                bsn_bits_put(c->kernels, w->plane[k], d->body + y.at[k] + bsn_bits_size(y.varying[k], i),
-                             y.varying[k], m);
+                bsn_bits_put(c->kernels, w->plane[k], bits, y.varying[k], m);
             }
         }
         if (at_once) {

@@ -280,7 +280,9 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 
 /* ---- what the machine has ---- */
 
-enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_HAS_ASKED = 8 };
+/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others, and planes are best asked for shortly before
+ * their turn (see `finish`). On AMD's the others are as fast, if their lines are asked for. */
+enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_IS_INTEL = 8, BSN_HAS_ASKED = 16 };
 
 static void bsn_x86_cpuid(unsigned r[4], unsigned leaf)
 {
@@ -314,14 +316,15 @@ static unsigned bsn_x86_ask(void)
                                                                                     VPOPCNTDQ */
     unsigned a[4], b[4], c[4], family, kept, has = BSN_HAS_ASKED;
     bsn_x86_cpuid(a, 0);
+    if (a[1] == 0x756E6547u) has |= BSN_IS_INTEL; /* "Genu.." */
     if (a[0] < 7) return has;
     bsn_x86_cpuid(b, 1);
     bsn_x86_cpuid(c, 7);
     if (!(b[2] & popcnt) || (c[1] & bmi) != bmi) return has;
-    /* pdep and pext are slow on AMD before Zen 3 ("Auth.."), fast on Intel ("Genu.."); of others nothing is known */
+    /* pdep and pext are slow on AMD before Zen 3 ("Auth.."), fast on Intel; of others nothing is known */
     family = b[0] >> 8 & 15;
     if (family == 15) family += b[0] >> 20 & 255;
-    if (a[1] == 0x756E6547u || (a[1] == 0x68747541u && family >= 0x19)) has |= BSN_HAS_BMI2;
+    if ((has & BSN_IS_INTEL) || (a[1] == 0x68747541u && family >= 0x19)) has |= BSN_HAS_BMI2;
     kept = b[2] & osxsave ? bsn_x86_kept() : 0;
     if (!(b[2] & avx) || !(c[1] & avx2) || (kept & 0x06) != 0x06) return has;
     has |= BSN_HAS_AVX2;
@@ -768,15 +771,15 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
 }
 
 /* XXH3 with 4 of the 8 accumulators in each register: lanes do not depend on each other, but for the data, which goes
- * to the neighbour. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], const uint8_t *p, const uint8_t *secret)
+ * to the neighbour; it is added up apart, and the sums exchanged at the end. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], __m256i data[2], const uint8_t *p, const uint8_t *secret)
 {
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < 2; j++) {
         const __m256i x = BSN_LOAD256(p + 32 * j), key = _mm256_xor_si256(x, BSN_LOAD256(secret + 32 * j));
-        const __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
-        a[j] = _mm256_add_epi64(a[j], _mm256_add_epi64(product, _mm256_shuffle_epi32(x, 0x4E)));
+        a[j] = _mm256_add_epi64(a[j], _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32)));
+        data[j] = _mm256_add_epi64(data[j], x);
     }
 }
 
@@ -784,10 +787,13 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], const uint8_t *p, const u
 static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1);
-    __m256i a[2];
+    __m256i a[2], data[2];
     unsigned j;
     BSN_UNROLL
-    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
+    for (j = 0; j < 2; j++) {
+        a[j] = BSN_LOAD256(state + 4 * j);
+        data[j] = _mm256_setzero_si256();
+    }
     while (count) {
         const uint8_t *secret = bsn_secret + 8 * (first & 15);
         size_t m = bsn_min(count, 16 - (first & 15));
@@ -795,9 +801,14 @@ static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t c
         first += m;
         for (; m >= 4; m -= 4, p += 256, secret += 32) {
             BSN_UNROLL
-            for (j = 0; j < 4; j++) bsn_avx2_stripe(a, p + 64 * j, secret + 8 * j);
+            for (j = 0; j < 4; j++) bsn_avx2_stripe(a, data, p + 64 * j, secret + 8 * j);
         }
-        for (; m; m--, p += 64, secret += 8) bsn_avx2_stripe(a, p, secret);
+        for (; m; m--, p += 64, secret += 8) bsn_avx2_stripe(a, data, p, secret);
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            a[j] = _mm256_add_epi64(a[j], _mm256_shuffle_epi32(data[j], 0x4E));
+            data[j] = _mm256_setzero_si256();
+        }
         if (first & 15) break;
         BSN_UNROLL
         for (j = 0; j < 2; j++) {
@@ -2985,12 +2996,19 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __
     }
 }
 
-/* A stripe: 6 operations for 64 bytes. Full blocks of 16 have their keys in registers, as keys lie across lines. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_stripe(__m512i a, __m512i x, __m512i key)
+/* A stripe: 5 operations for 64 bytes. The data, which goes to the neighbours' accumulators, is added up apart; each sum is
+ * exchanged with its neighbour when a block of 16 ends, or what there is of it. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_stripe(__m512i *a, __m512i *data, __m512i x, __m512i key)
 {
     const __m512i y = _mm512_xor_si512(x, key);
-    const __m512i product = _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32));
-    return _mm512_add_epi64(a, _mm512_add_epi64(product, _mm512_shuffle_epi32(x, (_MM_PERM_ENUM)0x4E)));
+    *a = _mm512_add_epi64(*a, _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32)));
+    *data = _mm512_add_epi64(*data, x);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_stripes_end(__m512i *a, __m512i *data)
+{
+    *a = _mm512_add_epi64(*a, _mm512_shuffle_epi32(*data, (_MM_PERM_ENUM)0x4E));
+    *data = _mm512_setzero_si512();
 }
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_scramble(__m512i a)
@@ -3001,16 +3019,18 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_scramble(__m512i a)
     return _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
 }
 
-/* 64 bytes by two loads: what a processor asks for ahead follows them better than one of a line or of parts of two. */
+/* 64 bytes by two loads: what AMD's processors ask for ahead follows them better than one of a line or of parts of two. On Intel's
+ * they are one operation more. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_halves(const uint8_t *p)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(BSN_LOAD256(p)), BSN_LOAD256(p + 32), 1);
 }
 
-static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+/* Full blocks of 16 have their keys in registers, as keys lie across lines. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_hash_stripes(uint64_t state[8], const uint8_t *p, size_t count, size_t first, int halves)
 {
-    __m512i a = _mm512_loadu_si512(state), key[16];
-    size_t i = first & 15, end;
+    __m512i a = _mm512_loadu_si512(state), data = _mm512_setzero_si512(), key[16];
+    size_t i = first & 15, end, s;
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < 16; j++) key[j] = _mm512_loadu_si512(bsn_secret + 8 * j);
@@ -3018,15 +3038,22 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
         end = bsn_min(16, i + count);
         if (end - i == 16) {
             BSN_UNROLL
-            for (j = 0; j < 16; j++) a = bsn_avx512_stripe(a, bsn_avx512_halves(p + 64 * j), key[j]);
+            for (j = 0; j < 16; j++)
+                bsn_avx512_stripe(&a, &data, halves ? bsn_avx512_halves(p + 64 * j) : _mm512_loadu_si512(p + 64 * j), key[j]);
         } else {
-            size_t s;
             for (s = i; s < end; s++)
-                a = bsn_avx512_stripe(a, _mm512_loadu_si512(p + 64 * (s - i)), _mm512_loadu_si512(bsn_secret + 8 * s));
+                bsn_avx512_stripe(&a, &data, _mm512_loadu_si512(p + 64 * (s - i)), _mm512_loadu_si512(bsn_secret + 8 * s));
         }
+        bsn_avx512_stripes_end(&a, &data);
         if (end == 16) a = bsn_avx512_scramble(a);
     }
     _mm512_storeu_si512(state, a);
+}
+
+static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_hash_stripes(state, p, count, first, 0);
+    else bsn_avx512_hash_stripes(state, p, count, first, 1);
 }
 
 static BSN_AVX512 size_t bsn_avx512_count(const uint8_t *mask, size_t n)
@@ -3507,7 +3534,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                         _mm512_stream_si512((__m512i *)(void *)to, _mm512_permutex2var_epi8(held[j], places[j], v[j]));
                         held[j] = v[j];
                     }
-                    if (j < top && t->state[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+                    if (j < top && t->state[j]) { /* sums of data would take registers that are not there */
+                        __m512i data = _mm512_setzero_si512();
+                        bsn_avx512_stripe(&a[j], &data, v[j], key);
+                        bsn_avx512_stripes_end(&a[j], &data);
+                    }
                 }
             }
         }
@@ -3602,7 +3633,7 @@ BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_deposit(uint64_t *bit, uint64_t set)
 
 /* A node while it is merged; where others are chained to it, see bsn_avx2_merge_row and bsn_avx2_merge_twigs. */
 typedef struct bsn_avx512_merging {
-    __m512i leaf[5]; /* the first four leaves, each in all places; and all 16 in each 16 bytes */
+    __m512i leaf[9]; /* the first 8 leaves, each in all places; and all 16 in each 16 bytes */
     const uint8_t *plane, *list[4];
     size_t stride;
     uint64_t bit[2];
@@ -3613,8 +3644,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const b
 {
     unsigned j;
     BSN_UNROLL
-    for (j = 0; j < 4; j++) m->leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
-    m->leaf[4] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
+    for (j = 0; j < 8; j++) m->leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
+    m->leaf[8] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
     m->plane = node->planes + first / 8;
     m->stride = node->stride;
     BSN_UNROLL
@@ -3644,30 +3675,34 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **l
  * the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned k, unsigned lists, unsigned chained)
 {
-    const unsigned slots = (1u << k) << (chained != 0), leaves = (1u << k) - lists;
-    const __m512i *leaf = m->leaf;
+    const unsigned slots = (1u << k) << (chained != 0), leaves = (1u << k) - lists, known = leaves + chained;
     uint64_t w[4] = { 0, 0, 0, 0 }, twig = 0;
-    __m512i x;
+    __m512i x, slot[4];
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < k; j++) w[j] = bsn_load64(m->plane + j * m->stride);
     m->plane += 8;
     BSN_UNROLL
     for (j = 0; j < chained; j++) twig |= bsn_avx512_deposit(&m->bit[j], bsn_list_mask(k, lists, j, w));
-    if (chained || k > 2) {
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) { /* twigs have two leaves, the slots before them one, of which each stands twice */
+        slot[j] = m->leaf[chained ? 2 * j : j];
+        if (j >= leaves && j < known) slot[j] = _mm512_mask_blend_epi8(twig, slot[j], m->leaf[2 * j + 1]);
+    }
+    if (k > 2) {
         x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
         BSN_UNROLL
         for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
         if (chained) x = _mm512_mask_add_epi8(x, twig, x, _mm512_set1_epi8(1));
-        x = _mm512_shuffle_epi8(leaf[4], x);
-    } else if (leaves <= 1) {
-        x = leaf[0]; /* without a leaf every place is a list's */
+        x = _mm512_shuffle_epi8(m->leaf[8], x);
+    } else if (known <= 1) {
+        x = slot[0]; /* without a leaf every place is a list's */
     } else if (k == 1) {
-        x = _mm512_mask_blend_epi8(w[0], leaf[0], leaf[1]);
+        x = _mm512_mask_blend_epi8(w[0], slot[0], slot[1]);
     } else {
-        x = _mm512_mask_blend_epi8(w[1], leaf[0], leaf[1]);
-        if (leaves == 3) x = _mm512_mask_mov_epi8(x, w[0], leaf[2]);
-        if (leaves == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], leaf[2], leaf[3]));
+        x = _mm512_mask_blend_epi8(w[1], slot[0], slot[1]);
+        if (known == 3) x = _mm512_mask_mov_epi8(x, w[0], slot[2]);
+        if (known == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], slot[2], slot[3]));
     }
     BSN_UNROLL
     for (j = chained; j < lists; j++) x = bsn_avx512_merge_list(x, &m->list[j], bsn_list_mask(k, lists, j, w));
@@ -3700,6 +3735,25 @@ static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, u
     return 1;
 }
 
+/* What is read later than the next groups is asked for with every second one. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, int asking, size_t group, unsigned size, unsigned top)
+{
+    const uint8_t *ahead = t->ahead + group * t->ahead_step;
+    size_t at;
+    unsigned j;
+    for (at = group + t->near; at < group + t->near + 2; at++, ahead += t->ahead_step) {
+        if (asking == BSN_FINISH_NEAR) {
+            BSN_UNROLL
+            for (j = 0; j < top; j++) BSN_PREFETCH_NEAR(t->plane[j] + 64 * at);
+            if (size) BSN_PREFETCH_NEAR(t->bits + size * at);
+            BSN_PREFETCH(ahead);
+        } else {
+            BSN_UNROLL
+            for (j = 0; j <= top; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
+        }
+    }
+}
+
 /* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
  * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
  * what comes; of the very first one the part that is the caller's is stored as usual. */
@@ -3716,34 +3770,39 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
     int stream = t->tail != NULL, across = before != 0;
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
-    const uint8_t *raw[8], *bits = t->bits, *ahead = t->ahead;
+    const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
-    __m512i a[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
-    int hashed[8];
+    __m512i a[8], data[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
+    int hashed[8], asking = t->near ? BSN_FINISH_NEAR : t->ahead_step ? BSN_FINISH_FAR : 0;
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_OPAQUE("+m", across);
+    BSN_OPAQUE("+m", asking);
     elements -= before;
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         raw[j] = t->plane[j];
         hashed[j] = t->state[j] != NULL;
-        a[j] = t->state[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+        BSN_OPAQUE("+m", hashed[j]);
+        a[j] = hashed[j] ? _mm512_loadu_si512(t->state[j]) : _mm512_setzero_si512();
+        data[j] = _mm512_setzero_si512();
     }
     for (i = 0; i < n; i += 1024) {
         for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
-            BSN_UNROLL
-            for (j = 0; j < width; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
-            ahead += t->ahead_step;
+            if (s % 2 == 0 && BSN_UNLIKELY(asking)) {
+                size_t group = i / 64 + s;
+                BSN_OPAQUE("+r", group); /* so that nothing of it takes registers meanwhile */
+                bsn_avx512_finish_ask(t, asking, group, size, top);
+            }
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
-                if (hashed[j]) a[j] = bsn_avx512_stripe(a[j], v[j], key);
+                if (hashed[j]) bsn_avx512_stripe(&a[j], &data[j], v[j], key);
             }
             if (kind == BSN_FIELD_INSIDE) { /* symbols are below 2^e: nothing crosses into the next byte */
                 v[top] = _mm512_ternarylogic_epi64(
@@ -3769,8 +3828,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
             }
         }
         BSN_UNROLL
-        for (j = 0; j < top; j++)
-            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+        for (j = 0; j < top; j++) {
+            bsn_avx512_stripes_end(&a[j], &data[j]);
+            a[j] = bsn_avx512_scramble(a[j]);
+        }
     }
     if (across) _mm512_storeu_si512(t->tail, held);
     bsn_avx512_merge_end(&node, t->node, lists, chained);
@@ -3794,6 +3855,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
 
 static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
+    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISH_NEAR : BSN_FINISH_FAR;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
     case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);
@@ -5193,11 +5255,14 @@ BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
 static void bsn_neon_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     const uint32x2_t prime = vdup_n_u32((uint32_t)BSN_P32_1);
-    uint64x2_t a[4];
+    uint64x2_t a[4], data[4];
     size_t i;
     unsigned j;
     BSN_UNROLL
-    for (j = 0; j < 4; j++) a[j] = vld1q_u64(state + 2 * j);
+    for (j = 0; j < 4; j++) {
+        a[j] = vld1q_u64(state + 2 * j);
+        data[j] = vdupq_n_u64(0);
+    }
     for (i = first; i < first + count; i++, p += 64) {
         const uint8_t *secret = bsn_secret + 8 * (i & 15);
         BSN_UNROLL
@@ -5206,12 +5271,18 @@ static void bsn_neon_hash(uint64_t state[8], const uint8_t *p, size_t count, siz
             const uint32x4_t key = vreinterpretq_u32_u8(veorq_u8(x, vld1q_u8(secret + 16 * j)));
             const uint32x4_t kez = vreinterpretq_u32_u8(veorq_u8(y, vld1q_u8(secret + 16 * j + 16)));
             const uint32x4_t low = vuzp1q_u32(key, kez), high = vuzp2q_u32(key, kez);
-            a[j] = vaddq_u64(a[j], vreinterpretq_u64_u8(vextq_u8(x, x, 8)));
             a[j] = vmlal_u32(a[j], vget_low_u32(low), vget_low_u32(high));
-            a[j + 1] = vaddq_u64(a[j + 1], vreinterpretq_u64_u8(vextq_u8(y, y, 8)));
+            data[j] = vaddq_u64(data[j], vreinterpretq_u64_u8(x));
             a[j + 1] = vmlal_high_u32(a[j + 1], low, high);
+            data[j + 1] = vaddq_u64(data[j + 1], vreinterpretq_u64_u8(y));
         }
-        if ((i & 15) != 15) continue;
+        if ((i & 15) != 15 && i + 1 < first + count) continue;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) { /* data goes to the neighbours' accumulators */
+            a[j] = vaddq_u64(a[j], vextq_u64(data[j], data[j], 1));
+            data[j] = vdupq_n_u64(0);
+        }
+        if ((i & 15) != 15) break;
         BSN_UNROLL
         for (j = 0; j < 4; j++) {
             const uint64x2_t key = vreinterpretq_u64_u8(vld1q_u8(bsn_secret + 128 + 16 * j));
