@@ -784,7 +784,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], __m256i data[2], const ui
 }
 
 /* up to the end of a block of 16 stripes at a time */
-static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1);
     __m256i a[2], data[2];
@@ -820,6 +820,11 @@ static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t c
     }
     BSN_UNROLL
     for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
+}
+
+static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    bsn_avx2_hash_stripes(state, p, count, first);
 }
 
 /* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
@@ -1157,9 +1162,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_split_field(const bsn_field *f, uint8_t *const
     }
 }
 
-/* the same steps backwards */
+/* The same steps backwards. Past the caches lines go whole: both halves of one, then the next. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                             size_t groups, unsigned width, unsigned kind)
+                                             size_t groups, unsigned width, unsigned kind, int stream)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
     const __m128i shift = _mm_cvtsi32_si128((int)e);
@@ -1173,9 +1178,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
     BSN_UNROLL
     for (j = 0; j < width; j++) plane[j] = planes[j];
     for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        __m256i both[2][8];
         BSN_UNROLL
         for (half = 0; half < 64; half += 32) {
-            __m256i v[8];
+            __m256i *const v = both[half / 32];
             BSN_UNROLL
             for (j = 0; j < width; j++) v[j] = BSN_LOAD256(plane[j] + i + half);
             if (kind == BSN_FIELD_INSIDE) {
@@ -1207,8 +1213,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
                 v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
             }
             BSN_UNROLL
-            for (j = 0; j < width; j++) BSN_STORE256(elements + half + 64 * j, v[j]);
+            for (j = 0; j < width && !stream; j++) BSN_STORE256(elements + half + 64 * j, v[j]);
         }
+        BSN_UNROLL
+        for (j = 0; j < 2 * width && stream; j++) _mm256_stream_si256((__m256i *)(void *)elements + j, both[j % 2][j / 2]);
     }
 }
 
@@ -1221,7 +1229,7 @@ static BSN_AVX2 void bsn_avx2_split(const bsn_field *f, uint8_t *const planes[8]
 
 static BSN_AVX2 void bsn_avx2_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
 {
-#define BSN_CALL(width, kind) bsn_avx2_join_field(f, elements, planes, groups, width, kind)
+#define BSN_CALL(width, kind) bsn_avx2_join_field(f, elements, planes, groups, width, kind, 0)
     BSN_FIELD_SWITCH(f)
 #undef BSN_CALL
 }
@@ -1700,6 +1708,64 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     else BSN_TWIG_SWITCH(node, node->chained)
 #undef BSN_CALL
     return 1;
+}
+
+/* Merging, hashing and joining of 1 KiB at a time: what one step leaves to the next is in the first-level cache, and what goes past
+ * the caches has time to do so. Lines that begin elsewhere than the elements go there by way of the stack. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n, unsigned width,
+                                               unsigned kind)
+{
+    const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
+    const size_t m = 1024 / width, bits_size = bsn_bits_size(t->varying, m);
+    const int apart = t->tail && ((uintptr_t)elements & 63);
+    const uint8_t *plane[8], *bits = t->bits, *ahead = t->ahead;
+    uint8_t symbols[512 + 64], joined[1024];
+    size_t i, j;
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < top; k++) plane[k] = t->plane[k];
+    plane[top] = symbols;
+    for (i = 0; i < n; i += m, elements += 1024) {
+        for (j = t->near; j && j < t->near + m / 64; j++, ahead += t->ahead_step) {
+            BSN_UNROLL
+            for (k = 0; k < top; k++) BSN_PREFETCH_NEAR(plane[k] + 64 * j);
+            if (kind == BSN_FIELD_INSIDE) BSN_PREFETCH_NEAR(bits + bits_size / (m / 64) * j);
+            BSN_PREFETCH(ahead);
+        }
+        if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
+        else bsn_avx2_node_merge(t->node, first + i, m, symbols);
+        BSN_UNROLL
+        for (k = 0; k < top; k++)
+            if (t->state[k]) bsn_avx2_hash_stripes(t->state[k], plane[k], m / 64, i / 64);
+        if (kind == BSN_FIELD_INSIDE) {
+            if (!bsn_avx2_top_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64)) {
+                bsn_symbols_up(symbols, symbols, m, shift, t->value);
+                bsn_avx2_bits_put(symbols, bits, t->varying, m / 64);
+            }
+            bits += bits_size;
+        }
+        if (apart) {
+            bsn_avx2_join_field(t->field, joined, plane, m / 64, width, kind, 0);
+            bsn_stream_next(t->tail, elements, joined, 1024, 0);
+        } else if (t->tail) {
+            bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind, 1);
+        } else {
+            bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind, 0);
+        }
+        BSN_UNROLL
+        for (k = 0; k < top; k++) plane[k] += m;
+    }
+}
+
+static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
+{
+    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISH_NEAR : 0;
+    switch (16 * t->field->width + bsn_field_kind(t->field)) {
+    case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS); return 1;
+    case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE); return 1;
+    case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS); return 1;
+    default: return 0;
+    }
 }
 
 /* half of a group, 8 bytes at the low end of each */
@@ -2922,7 +2988,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_node_merge,
     bsn_avx2_node_fork,
     bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
-    NULL,
+    bsn_avx2_finish,
     bsn_avx2_chain,
     NULL,
     NULL,
