@@ -1104,7 +1104,9 @@ typedef struct bsn_finish {
     unsigned varying, value; /* of those that are set here; the others */
     const uint8_t *ahead;    /* will be read after this, and is asked for on the way: */
     size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
-    size_t near;             /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not */
+    size_t near;             /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not, nor is */
+    const uint8_t *later;    /* what the caller reads before the next call: */
+    size_t later_step;       /* so many bytes for each group */
     uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next, and begin a line, or come
                                 behind what has been stored so before */
 } bsn_finish;
@@ -9157,6 +9159,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     }
     finish.node = !finishes || r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
+    finish.later = d->body;
+    finish.later_step = 0;
     finish.near = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
     if (finish.near) next += y.at[y.planes];
     /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this */
@@ -9179,8 +9183,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 plane[k] = d->body + y.at[k] + i;
             } else if (y.varying[k] && out) {
                 const uint8_t *bits = d->body + y.at[k] + bsn_bits_size(y.varying[k], i);
-                const size_t size = bsn_bits_size(y.varying[k], m);
-                if (finish.near) bsn_prefetch_near(bits + size, size);
+                finish.later = bits + bsn_bits_size(y.varying[k], m);
+                finish.later_step = bsn_bits_size(y.varying[k], 64);
                 memset(w->plane[k], y.value[k], m);
                 bsn_bits_put(c->kernels, w->plane[k], bits, y.varying[k], m);
             }

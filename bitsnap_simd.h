@@ -1730,6 +1730,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
             BSN_UNROLL
             for (k = 0; k < top; k++) BSN_PREFETCH_NEAR(plane[k] + 64 * j);
             if (kind == BSN_FIELD_INSIDE) BSN_PREFETCH_NEAR(bits + bits_size / (m / 64) * j);
+            BSN_PREFETCH_NEAR(t->later + t->later_step * (i / 64 + j - t->near));
             BSN_PREFETCH(ahead);
         }
         if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
@@ -3812,6 +3813,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, int asking
             BSN_UNROLL
             for (j = 0; j < top; j++) BSN_PREFETCH_NEAR(t->plane[j] + 64 * at);
             if (size) BSN_PREFETCH_NEAR(t->bits + size * at);
+            BSN_PREFETCH_NEAR(t->later + t->later_step * (at - t->near));
             BSN_PREFETCH(ahead);
         } else {
             BSN_UNROLL
