@@ -932,31 +932,35 @@ BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 #endif
 }
 
-/* The same in pieces of 64 bytes or more, one behind the other. Of a line that two of them share nothing is stored before all of it
- * is there: stores wait in order, so one to a line that has to be read first would hold up all behind it. So a piece's last 64
- * bytes stay in `tail`, until the next one comes or bsn_stream_end stores those that do not fill a line. */
-BSN_INLINE void bsn_stream_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first)
+/* Pieces of 64 bytes or more, one behind the other, by whole lines, past the caches or not. Of a line that two of them share nothing
+ * is stored before all of it is there: stores wait in order, so one to a line that has to be read first would hold up all behind
+ * it, and one to parts of two lines takes twice as long. So a piece's last 64 bytes stay in `tail`, until the next one comes or
+ * bsn_lines_end stores those that do not fill a line. */
+BSN_INLINE void bsn_lines_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first, int past)
 {
 #if BSN_SSE2
-    const size_t before = (uintptr_t)to & 63, head = (64 - before) & 63;
+    const size_t before = (uintptr_t)to & 63, head = (64 - before) & 63, rest = (size - head) & 63;
     uint8_t line[64];
     if (first) {
         memcpy(to, from, head);
     } else if (before) {
         memcpy(line, tail + head, before);
         memcpy(line + before, from, head);
-        bsn_stream_lines(to - before, line, 1);
+        if (past) bsn_stream_lines(to - before, line, 1);
+        else memcpy(to - before, line, 64);
     }
-    bsn_stream_lines(to + head, from + head, (size - head) / 64);
+    if (past) bsn_stream_lines(to + head, from + head, (size - head) / 64);
+    else memcpy(to + head, from + head, size - head - rest);
     memcpy(tail, from + size - 64, 64);
 #else
     (void)tail;
     (void)first;
+    (void)past;
     memcpy(to, from, size);
 #endif
 }
 
-BSN_INLINE void bsn_stream_end(const uint8_t tail[64], uint8_t *end)
+BSN_INLINE void bsn_lines_end(const uint8_t tail[64], uint8_t *end)
 {
 #if BSN_SSE2
     const size_t before = (uintptr_t)end & 63;
@@ -1107,7 +1111,8 @@ typedef struct bsn_finish {
     size_t near;             /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not, nor is */
     const uint8_t *later;    /* what the caller reads before the next call: */
     size_t later_step;       /* so many bytes for each group */
-    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_stream_next, and begin a line, or come
+    uint8_t *room;           /* 2 KiB that nothing else is in */
+    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_lines_next, and begin a line, or come
                                 behind what has been stored so before */
 } bsn_finish;
 
@@ -1115,8 +1120,9 @@ typedef struct bsn_finish {
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
-    uint8_t *tail[8];        /* null, or: this one, not the top one, is stored past the caches, as by bsn_stream_next, and comes
-                                behind what has been stored so before */
+    uint8_t *tail[8];        /* null, or: this one, not the top one, is stored as by bsn_lines_next, and comes behind what has been
+                                stored so before; */
+    int past;                /* 1: past the caches */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
@@ -7809,24 +7815,27 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240, asking = c->large && w->next;
-    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top));
-    uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is streamed to each plane */
+    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
+    uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
     bsn_start start;
     uint8_t *plane[8];
     const uint8_t *asked = elements + n * c->width;
     size_t i, j, m, part;
     unsigned k;
     start.field = &y->field;
+    start.past = c->stream;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += m) {
-        int stream, taken = 0;
-        m = bsn_min(c->stream && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
-        stream = c->stream && i + m < n; /* the last bytes are needed for the end of the hash */
+        const int whole_lines = c->stream || (at_once && n > BSN_CHUNK);
+        int lines, taken = 0;
+        m = bsn_min(whole_lines && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
+        lines = whole_lines && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
-            plane[k] = k < y->planes && y->varying[k] == 0xFF && !stream ? body + y->at[k] + i : w->plane[k];
-        if (c->stream && i && !stream)
+            plane[k] = k < y->planes && y->varying[k] == 0xFF && !lines ? body + y->at[k] + i : w->plane[k];
+        if (lined && !lines)
             for (k = 0; k < y->planes; k++)
-                if (y->varying[k] == 0xFF) bsn_stream_end(tail[k], plane[k]);
+                if (y->varying[k] == 0xFF) bsn_lines_end(tail[k], plane[k]);
+        lined = lines;
         for (k = 0; k < y->planes && c->large; k++) { /* lines that the next piece writes by way of the caches */
             const size_t from = bsn_bits_size(y->varying[k], i + m);
             if (y->varying[k] != 0xFF)
@@ -7836,7 +7845,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
         if (at_once && m % 1024 == 0 && i + m < n) {
             for (k = 0; k < top; k++) {
                 const int whole = y->varying[k] == 0xFF;
-                start.tail[k] = whole && stream && i ? tail[k] : NULL;
+                start.tail[k] = whole && lines && i ? tail[k] : NULL;
                 start.plane[k] = start.tail[k] ? body + y->at[k] + i : plane[k];
                 start.state[k] = whole && hashing ? w->hasher[k].state : NULL;
             }
@@ -7852,7 +7861,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                     uint8_t *to = body + y->at[k];
                     if (k < top && y->varying[k] == 0xFF) {
                         w->hasher[k].stripes = (i + m) / 64;
-                        if (stream && !i) bsn_stream_next(tail[k], to, plane[k], m, 1);
+                        if (lines && !i) bsn_lines_next(tail[k], to, plane[k], m, 1, c->stream);
                         continue;
                     }
                     if (k < top) {
@@ -7874,9 +7883,9 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             bsn_prefetch_next(&asked, part);
             if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return NULL;
             if (y->varying[k] == 0xFF) {
-                if (c->checks && stream) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
+                if (c->checks && lines) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
                 else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
-                if (stream) bsn_stream_next(tail[k], to + i, plane[k], m, i == 0);
+                if (lines) bsn_lines_next(tail[k], to + i, plane[k], m, i == 0, c->stream);
             } else if (y->varying[k]) {
                 uint8_t *bits = to + bsn_bits_size(y->varying[k], i);
                 taken = k == top && c->kernels->top_take && m % 64 == 0;
@@ -9159,6 +9168,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     }
     finish.node = !finishes || r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
+    finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.later = d->body;
     finish.later_step = 0;
     finish.near = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
@@ -9210,13 +9220,13 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
                 if (!to) bsn_sink_done(w, d->sink, c->width, i, m, out);
-                else if (!stream) bsn_stream_next(tail, to, out, m * c->width, 1);
+                else if (!stream) bsn_lines_next(tail, to, out, m * c->width, 1, 1);
                 if (to) streamed = to + m * c->width;
                 continue;
             }
             finish.node = NULL;
         }
-        if (streamed) bsn_stream_end(tail, streamed);
+        if (streamed) bsn_lines_end(tail, streamed);
         streamed = NULL;
         for (k = 0; k < y.planes && hashing; k++) {
             bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],

@@ -1213,10 +1213,15 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
                 v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
             }
             BSN_UNROLL
-            for (j = 0; j < width && !stream; j++) BSN_STORE256(elements + half + 64 * j, v[j]);
+            for (j = 0; j < width; j++)
+                if (!stream) BSN_STORE256(elements + half + 64 * j, v[j]);
         }
+        if (!stream) continue;
         BSN_UNROLL
-        for (j = 0; j < 2 * width && stream; j++) _mm256_stream_si256((__m256i *)(void *)elements + j, both[j % 2][j / 2]);
+        for (j = 0; j < width; j++) {
+            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j), both[0][j]);
+            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j + 32), both[1][j]);
+        }
     }
 }
 
@@ -1711,15 +1716,15 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
 }
 
 /* Merging, hashing and joining of 1 KiB at a time: what one step leaves to the next is in the first-level cache, and what goes past
- * the caches has time to do so. Lines that begin elsewhere than the elements go there by way of the stack. */
+ * the caches has time to do so. Where lines begin elsewhere than elements, these go by way of the room. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n, unsigned width,
                                                unsigned kind)
 {
     const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
-    const size_t m = 1024 / width, bits_size = bsn_bits_size(t->varying, m);
+    const size_t m = 1024 / width, bits_size = kind == BSN_FIELD_INSIDE ? bsn_bits_size(t->varying, m) : 0;
     const int apart = t->tail && ((uintptr_t)elements & 63);
     const uint8_t *plane[8], *bits = t->bits, *ahead = t->ahead;
-    uint8_t symbols[512 + 64], joined[1024];
+    uint8_t *const joined = t->room, *const symbols = t->room + 1024;
     size_t i, j;
     unsigned k;
     BSN_UNROLL
@@ -1747,7 +1752,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
         }
         if (apart) {
             bsn_avx2_join_field(t->field, joined, plane, m / 64, width, kind, 0);
-            bsn_stream_next(t->tail, elements, joined, 1024, 0);
+            bsn_lines_next(t->tail, elements, joined, 1024, 0, 1);
         } else if (t->tail) {
             bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind, 1);
         } else {
@@ -3557,13 +3562,14 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     __m512i a[8], places[8], held[8];
     size_t i;
     unsigned j, q, s;
-    int stream[8], asking = ahead != NULL;
+    int lines[8], past = t->past, asking = ahead != NULL;
+    BSN_OPAQUE("+m", past);
     BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each answer */
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         const unsigned before = t->tail[j] ? (uintptr_t)t->plane[j] & 63 : 0;
-        stream[j] = t->tail[j] != NULL;
-        BSN_OPAQUE("+m", stream[j]); /* likewise, for each line */
+        lines[j] = t->tail[j] != NULL;
+        BSN_OPAQUE("+m", lines[j]); /* likewise, for each line */
         plane[j] = t->plane[j] - before;
         places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
         held[j] = t->tail[j] ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
@@ -3595,10 +3601,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
                     uint8_t *to = plane[j] + i + 64 * (s + q);
-                    if (j == top || BSN_LIKELY(!stream[j])) {
+                    if (j == top || !lines[j]) {
                         _mm512_storeu_si512(to, v[j]);
                     } else {
-                        _mm512_stream_si512((__m512i *)(void *)to, _mm512_permutex2var_epi8(held[j], places[j], v[j]));
+                        const __m512i line = _mm512_permutex2var_epi8(held[j], places[j], v[j]);
+                        if (past) _mm512_stream_si512((__m512i *)(void *)to, line);
+                        else _mm512_store_si512((__m512i *)(void *)to, line);
                         held[j] = v[j];
                     }
                     if (j < top && t->state[j]) { /* sums of data would take registers that are not there */

@@ -611,6 +611,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_srli_epi64 e_srli_epi64
 #undef _mm512_storeu_si512
 #define _mm512_storeu_si512 e_storeu
+#undef _mm512_store_si512
+#define _mm512_store_si512 e_stream
 #undef _mm512_stream_si512
 #define _mm512_stream_si512 e_stream
 #undef _mm512_sub_epi16

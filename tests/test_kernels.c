@@ -929,7 +929,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     uint64_t state[2][8][8];
     bsn_node a, b[3], start[3];
     bsn_finish t;
-    uint8_t tail[64];
+    uint8_t tail[64], room[2048];
     size_t counts[4], i, part = 1024 * test_below(m / 1024);
     unsigned j;
     list_sizes(counts, planes, stride, k, lists, n);
@@ -976,6 +976,10 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.value = value;
     t.ahead = out;
     t.ahead_step = test_below(256);
+    t.room = room;
+    t.near = test_below(2) ? 24 : 0;
+    t.later = planes;
+    t.later_step = test_below(256);
     t.tail = test_below(2) ? tail : NULL;
     memset(tail, MARK, sizeof tail); /* as if it came behind something */
     memset(out + m * width, MARK, misplaced);
@@ -1008,7 +1012,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         CHECK(!memcmp(start, b, sizeof b), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
         return;
     }
-    if (t.tail) bsn_stream_end(tail, out + m * width);
+    if (t.tail) bsn_lines_end(tail, out + m * width);
     bsn_streamed();
     CHECK(marked(out, m * width, 0), "%s: finish writes too far", kernels->name);
     for (i = 0; i < misplaced; i++) CHECK(out[m * width + i] == MARK, "%s: finish writes too far", kernels->name);
@@ -1080,6 +1084,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     t.ahead = test_below(2) ? elements : NULL;
     memset(tail, MARK, sizeof tail); /* as if they came behind something */
     for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
+    t.past = (int)test_below(2);
     if (part) { /* in two pieces */
         if (!kernels->start(&t, elements, part)) return;
         for (j = 0; j < width; j++) t.plane[j] += part;
@@ -1087,7 +1092,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     }
     if (!kernels->start(&t, elements + part * width, n - part)) return;
     for (j = 0; j < top; j++)
-        if (t.tail[j]) bsn_stream_end(tail[j], plane[j] + n);
+        if (t.tail[j]) bsn_lines_end(tail[j], plane[j] + n);
     bsn_streamed();
     for (j = 0; j < width; j++) {
         for (i = 0; i < misplaced; i++) CHECK(plane[j][n + i] == MARK, "%s: start writes too far", kernels->name);
