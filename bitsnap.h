@@ -1108,7 +1108,7 @@ typedef struct bsn_finish {
     unsigned varying, value; /* of those that are set here; the others */
     const uint8_t *ahead;    /* will be read after this, and is asked for on the way: */
     size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
-    size_t near;             /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not, nor is */
+    size_t groups_ahead;     /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not, nor is */
     const uint8_t *later;    /* what the caller reads before the next call: */
     size_t later_step;       /* so many bytes for each group */
     uint8_t *room;           /* 2 KiB that nothing else is in */
@@ -9171,11 +9171,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.later = d->body;
     finish.later_step = 0;
-    finish.near = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
-    if (finish.near) next += y.at[y.planes];
+    finish.groups_ahead = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
+    if (finish.groups_ahead) next += y.at[y.planes];
     /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this */
     if (c->large && w->next)
-        ahead = ((size_t)(d->end - d->body) - (finish.near ? y.at[y.planes] : 0)) / ((d->n + 63) / 64) + 1;
+        ahead = ((size_t)(d->end - d->body) - (finish.groups_ahead ? y.at[y.planes] : 0)) / ((d->n + 63) / 64) + 1;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;

@@ -1731,11 +1731,11 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
     for (k = 0; k < top; k++) plane[k] = t->plane[k];
     plane[top] = symbols;
     for (i = 0; i < n; i += m, elements += 1024) {
-        for (j = t->near; j && j < t->near + m / 64; j++, ahead += t->ahead_step) {
+        for (j = t->groups_ahead; j && j < t->groups_ahead + m / 64; j++, ahead += t->ahead_step) {
             BSN_UNROLL
             for (k = 0; k < top; k++) BSN_PREFETCH_NEAR(plane[k] + 64 * j);
             if (kind == BSN_FIELD_INSIDE) BSN_PREFETCH_NEAR(bits + bits_size / (m / 64) * j);
-            BSN_PREFETCH_NEAR(t->later + t->later_step * (i / 64 + j - t->near));
+            BSN_PREFETCH_NEAR(t->later + t->later_step * (i / 64 + j - t->groups_ahead));
             BSN_PREFETCH(ahead);
         }
         if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
@@ -3816,12 +3816,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, int asking
     const uint8_t *ahead = t->ahead + group * t->ahead_step;
     size_t at;
     unsigned j;
-    for (at = group + t->near; at < group + t->near + 2; at++, ahead += t->ahead_step) {
+    for (at = group + t->groups_ahead; at < group + t->groups_ahead + 2; at++, ahead += t->ahead_step) {
         if (asking == BSN_FINISH_NEAR) {
             BSN_UNROLL
             for (j = 0; j < top; j++) BSN_PREFETCH_NEAR(t->plane[j] + 64 * at);
             if (size) BSN_PREFETCH_NEAR(t->bits + size * at);
-            BSN_PREFETCH_NEAR(t->later + t->later_step * (at - t->near));
+            BSN_PREFETCH_NEAR(t->later + t->later_step * (at - t->groups_ahead));
             BSN_PREFETCH(ahead);
         } else {
             BSN_UNROLL
@@ -3849,7 +3849,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
     __m512i a[8], data[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
-    int hashed[8], asking = t->near ? BSN_FINISH_NEAR : t->ahead_step ? BSN_FINISH_FAR : 0;
+    int hashed[8], asking = t->groups_ahead ? BSN_FINISH_NEAR : t->ahead_step ? BSN_FINISH_FAR : 0;
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);

@@ -977,7 +977,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.ahead = out;
     t.ahead_step = test_below(256);
     t.room = room;
-    t.near = test_below(2) ? 24 : 0;
+    t.groups_ahead = test_below(2) ? 24 : 0;
     t.later = planes;
     t.later_step = test_below(256);
     t.tail = test_below(2) ? tail : NULL;
