@@ -7617,6 +7617,15 @@ static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf,
     if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
 }
 
+/* All n at once. */
+static void bsn_leaves_take(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+                            size_t n, unsigned width)
+{
+    size_t i;
+    for (i = 0; i < n; i += BSN_LEAF)
+        bsn_leaves_add(kernels, leaf, leaves, elements + i * width, i, bsn_min(BSN_LEAF, n - i), n, width);
+}
+
 static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves *leaves, size_t n)
 {
     uint8_t bytes[128];
@@ -9129,6 +9138,18 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     return 0;
 }
 
+/* m elements, a multiple of 1,024, go past the caches from our own memory. Where leaves are hashed this is done by 1 KiB: one leaves
+ * while the next is hashed. */
+BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t i, size_t m, int first)
+{
+    const unsigned width = d->context->width;
+    const size_t part = d->sink->leaves ? 1024 / width : m, end = i + m;
+    for (; i < end; i += part, from += part * width, to += part * width, first = 0) {
+        if (d->sink->leaves) bsn_leaves_add(d->context->kernels, &d->work->pieces, d->sink->leaves, from, i, part, d->n, width);
+        bsn_lines_next(tail, to, from, part * width, first, 1);
+    }
+}
+
 static unsigned bsn_decode_split(bsn_decoding *d)
 {
     bsn_work *w = d->work;
@@ -9144,14 +9165,15 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_finish finish;
     bsn_asking asking;
     uint64_t list_hash = 0;
+    bsn_leaves *leaves = d->sink->leaves;
     bsn_layout y;
     bsn_reader r;
     size_t i, j, m, ahead = 0;
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
-    /* lines that are asked for ahead wait less than those that go past the caches; those of leaves are hashed from where they go */
-    if (!finishes || d->sink->leaves) d->sink->stream = 0;
+    /* lines that are asked for ahead wait less than those that go past the caches */
+    if (!finishes || (leaves && finishes != BSN_FINISH_NEAR)) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9201,7 +9223,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         }
         if (at_once) {
             uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * c->width : NULL;
-            const int stream = to && (streamed || !((uintptr_t)to & 63));
+            const int stream = to && !leaves && (streamed || !((uintptr_t)to & 63));
             finish.tail = stream ? tail : NULL;
             if (y.planes > top) {
                 finish.varying = y.varying[top];
@@ -9220,7 +9242,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                         bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
                 }
                 if (!to) bsn_sink_done(w, d->sink, c->width, i, m, out);
-                else if (!stream) bsn_lines_next(tail, to, out, m * c->width, 1, 1);
+                else if (!stream) bsn_send(d, tail, to, out, i, m, !streamed);
                 if (to) streamed = to + m * c->width;
                 continue;
             }
@@ -9763,7 +9785,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.place = d.body;
     error->element = cell;
     sink->differs = sink->until;
-    sink->leaves = NULL;
+    if (c->role) sink->leaves = NULL;
+    sink->kernels = c->kernels;
+    sink->n = at->n;
     bsn_record_begin(&record, c, at->first, at->total, head);
     sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
     if (c->role) {
@@ -9778,8 +9802,6 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
         }
         d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
-        sink->kernels = c->kernels;
-        sink->n = at->n;
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
@@ -9824,7 +9846,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
     if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
-    if (sink->leaves && form != BSN_FORM_SAME && !(done && c->blind) &&
+    if (c->role && sink->leaves && form != BSN_FORM_SAME && !(done && c->blind) &&
         bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
         return bsn_refuse(error, BITSNAP_E_CHECK, 45, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
@@ -10093,6 +10115,7 @@ typedef struct bsn_job {
 } bsn_job;
 
 #define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
+#define BSN_LEAVES_JOBS (BSN_DELTA_JOBS * sizeof(bsn_ids) / sizeof(bsn_leaves)) /* those that hash leaves, in the same memory */
 
 #define BSN_LOG_SIZE ((sizeof(bsn_log) + 63) & ~(size_t)63)
 
@@ -10268,6 +10291,7 @@ typedef struct bsn_call {
     size_t coded_count;
     size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for itself */
     bsn_ids *ids;          /* of each job, with a base */
+    bsn_leaves *leaves;    /* of each job, without one, where blocks have whole leaves of the content id */
     uint8_t *work;         /* of worker 0; the others' follow */
     size_t work_size;
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
@@ -10282,19 +10306,23 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
     const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
+    const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     const size_t needed = bsn_workspace(s->block_log2, workers, large);
-    uint8_t *memory;
+    uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
+    ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     memset(call, 0, sizeof *call);
     call->b = b;
     call->workers = workers;
     call->jobs = (bsn_job *)(void *)memory;
-    call->ids = delta ? (bsn_ids *)(void *)(memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63)) : NULL;
+    call->ids = delta ? (bsn_ids *)(void *)ids : NULL;
+    call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
@@ -10312,7 +10340,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.block_log2 = s->block_log2;
     call->context.level = b->level;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
-    call->context.ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    call->context.ignore = ignore;
     call->context.header_check = s->state.header_check;
     call->context.role = s->role;
     call->context.base_dtype = s->state.base_dtype;
@@ -10339,7 +10367,8 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 {
     const bsn_context *c = &call->context;
     call->context.large = count >= BSN_LARGE / c->width;
-    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role); /* leaves are hashed on their way */
+    /* leaves that are not hashed with their blocks are read again */
+    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role || call->leaves);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
@@ -10348,7 +10377,10 @@ BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
 }
 
 /* how many jobs are done side by side */
-static size_t bsn_jobs(const bsn_call *call) { return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : BSN_JOBS; }
+static size_t bsn_jobs(const bsn_call *call)
+{
+    return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : call->leaves ? BSN_LEAVES_JOBS : BSN_JOBS;
+}
 
 /* All jobs: in tasks, of which there are enough for every thread to be busy until the end. */
 static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
@@ -10505,13 +10537,15 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
 
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
 {
+    const bsn_context *c = &call->context;
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
     if (job->ids) {
         job->ids->same = 0;
-        job->ids->cell = call->context.base + job->first * bsn_dtypes[call->context.base_dtype].width;
+        job->ids->cell = c->base + job->first * bsn_dtypes[c->base_dtype].width;
     }
-    job->size = bsn_encode_block(w, &call->context, job->target, job->size, job->source, job->n, job->first, job->ids);
+    if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
+    job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
     if (job->ids && job->ids->same) return;
     if (!job->size) {
         job->error.status = BITSNAP_E_CAPACITY;
@@ -10521,15 +10555,15 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
         bsn_place at;
         memset(&sink, 0, sizeof sink);
         memset(&at, 0, sizeof at);
-        sink.compare = call->context.clusters ? NULL : job->source; /* no bound holds there */
-        sink.log = call->context.log;
+        sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
+        sink.log = c->log;
         sink.until = job->n;
         at.block = job->target;
         at.input_end = job->target + job->size;
         at.n = job->n;
         at.first = job->first;
         at.total = job->n;
-        (void)bsn_decode_block(w, &call->context, &at, &sink, &ids, &job->error);
+        (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
     }
 }
 
@@ -10673,6 +10707,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
         for (batch = 0; batch < slots && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
+            job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
             job->n = bsn_min(block, left);
             job->source = from;
             job->target = call.workers > 1 ? staging[0] + batch * slot : to + gap;
@@ -10700,6 +10735,8 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             if (s->role) {
                 bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
                 bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
+            } else if (job->sink.leaves) {
+                bsn_content_cell(call.context.kernels, &s->state.root, job->sink.leaves, job->n);
             } else if (s->flags & BSN_FLAG_CONTENT) {
                 bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
                                 s->width);
@@ -10962,6 +10999,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
             job->ids = call->ids ? call->ids + batch : NULL;
+            if (call->leaves && (to || compare) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
+                job->sink.leaves = call->leaves + batch;
             job->source = next;
             job->size = (size_t)(end - next);
             job->n = (size_t)wanted;
@@ -10999,6 +11038,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 ; /* most elements are not known */
             else if (s->role && !call->context.ignore)
                 bsn_content_cell(call->context.kernels, &s->state.root, &job->ids->result, job->n);
+            else if (job->sink.leaves)
+                bsn_content_cell(call->context.kernels, &s->state.root, job->sink.leaves, job->n);
             else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
                 bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);

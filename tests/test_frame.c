@@ -735,6 +735,84 @@ static void large(void)
     }
 }
 
+/* A frame of n elements whose content id is `id`, whatever they are. Returns its bytes. */
+static size_t push_with_id(bitsnap *b, uint8_t *frame, size_t capacity, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t id)
+{
+    uint8_t *index = (uint8_t *)malloc(8 * (n / 64 + 1));
+    bitsnap_stream s;
+    size_t at, part;
+    CHECK(bitsnap_push_begin(b, &s, frame, capacity, &at, n, dtype) == BITSNAP_OK);
+    s.index = index;
+    s.index_capacity = 8 * (n / 64 + 1);
+    CHECK(bitsnap_push(b, &s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
+    at += part;
+    s.state.has_result_id = 1;
+    s.state.result_id = id;
+    CHECK(bitsnap_push_end(b, &s, frame + at, capacity - at, &part) == BITSNAP_OK);
+    free(index);
+    return at + part;
+}
+
+/* Leaves are hashed with their blocks where these have whole ones, by each worker, and go past the caches then, too. */
+static void content_ids(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64, BITSNAP_I8 }, logs[] = { 16, 12, 18 };
+    unsigned d, l, i;
+    for (d = 0; d < 4; d++)
+        for (l = 0; l < (d ? 1 : 3); l++) {
+            const bitsnap_dtype dtype = (bitsnap_dtype)dtypes[d];
+            const size_t width = bitsnap_width(dtype), n = (size_t)BSN_LARGE / width + 70000 + d, most = bound(n, dtypes[d], logs[l]);
+            const size_t part = n / 3, workspace_size = bitsnap_workspace(logs[l], 3);
+            uint8_t *a = (uint8_t *)malloc(n * width), *frame = (uint8_t *)malloc(most), *wrong = (uint8_t *)malloc(most);
+            uint8_t *memory = (uint8_t *)malloc(workspace_size);
+            guarded out = guarded_alloc(n * width + 64, 0);
+            const bitsnap_kernels *kernels;
+            uint64_t id;
+            data_fill(a, n, dtypes[d], DATA_WEIGHTS);
+            memset(a + part * width, 0, part * width);                                          /* CONST */
+            for (i = 0; i < 70000 * width; i++) a[2 * part * width + i] = (uint8_t)test_random(); /* STORED */
+            id = bitsnap_content_id(a, n, dtype);
+            for (i = 0; (kernels = bitsnap_kernels_get(i)) != NULL; i++) {
+                const unsigned workers = (i + l + d) % 2 ? 1 : 3;
+                uint8_t *to = out.p + 64 - i * 13 % 64;
+                size_t size, wrong_size;
+                bitsnap b = fresh();
+                bitsnap_info info;
+                pool p;
+                memset(&p, 0, sizeof p);
+                p.workers = workers;
+                pthread_mutex_init(&p.lock, NULL);
+                b.run = run_pool;
+                b.run_context = &p;
+                b.workers = workers;
+                b.workspace = memory;
+                b.workspace_size = workspace_size;
+                b.kernels = kernels;
+                b.block_log2 = logs[l];
+                b.flags = BITSNAP_CONTENT_ID;
+                CHECK(bitsnap_encode(&b, frame, most, &size, a, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.content_id == id, "%s", bitsnap_kernels_name(kernels));
+                memset(out.p, 0, n * width + 64);
+                CHECK(bitsnap_decode(&b, to, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                CHECK(!memcmp(to, a, n * width), "%s, %s, blocks of 2^%u", bitsnap_kernels_name(kernels), name(dtypes[d]), logs[l]);
+                CHECK(bitsnap_verify(&b, a, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                wrong_size = push_with_id(&b, wrong, most, a, n, dtype, id);
+                CHECK(wrong_size == size && !memcmp(wrong, frame, size), "pushed at once: other bytes");
+                wrong_size = push_with_id(&b, wrong, most, a, n, dtype, id ^ 1);
+                CHECK(bitsnap_decode(&b, to, n, dtype, wrong, wrong_size) == BITSNAP_E_CHECK && b.error.rule == 12, "another id is not noticed");
+                CHECK(bitsnap_verify(&b, a, n, dtype, wrong, wrong_size) == BITSNAP_E_CHECK, "another id is not noticed");
+                b.flags |= BITSNAP_IGNORE_CHECKS;
+                CHECK(bitsnap_decode(&b, to, n, dtype, wrong, wrong_size) == BITSNAP_OK && !memcmp(to, a, n * width));
+                pthread_mutex_destroy(&p.lock);
+            }
+            free(a);
+            free(frame);
+            free(wrong);
+            free(memory);
+            guarded_free(out);
+        }
+}
+
 /* Runs of CONST cells between others, with checks: the encoder does not write runs, other ones may. */
 static void runs(void)
 {
@@ -916,6 +994,7 @@ int main(void)
     RUN(verification);
     RUN(bomb);
     RUN(large);
+    RUN(content_ids);
     RUN(runs);
     RUN(late_bits);
     RUN(sizes);
