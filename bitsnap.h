@@ -932,10 +932,10 @@ BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 #endif
 }
 
-/* Pieces of 64 bytes or more, one behind the other, by whole lines, past the caches or not. Of a line that two of them share nothing
- * is stored before all of it is there: stores wait in order, so one to a line that has to be read first would hold up all behind
- * it, and one to parts of two lines takes twice as long. So a piece's last 64 bytes stay in `tail`, until the next one comes or
- * bsn_lines_end stores those that do not fill a line. */
+/* Pieces of 64 bytes or more, one behind the other, by whole lines, past the caches or not. Of a line that two of them share
+ * nothing is stored before all of it is there: stores wait in order, so one to a line that has to be read first would hold up all
+ * behind it, and one to parts of two lines takes twice as long. So a piece's last 64 bytes stay in `tail`, until the next one comes
+ * or bsn_lines_end stores those that do not fill a line. */
 BSN_INLINE void bsn_lines_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first, int past)
 {
 #if BSN_SSE2
@@ -1197,8 +1197,8 @@ struct bitsnap_kernels {
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns how it asks ahead best, one
-     * of BSN_FINISH_.., or 0 where the parts are as fast on this machine; null: there is none. */
+     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns how it asks ahead best,
+     * one of BSN_FINISH_.., or 0 where the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
@@ -9138,8 +9138,8 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     return 0;
 }
 
-/* m elements, a multiple of 1,024, go past the caches from our own memory. Where leaves are hashed this is done by 1 KiB: one leaves
- * while the next is hashed. */
+/* m elements, a multiple of 1,024, go past the caches from our own memory. Where leaves are hashed this is done by 1 KiB: one
+ * leaves while the next is hashed. */
 BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t i, size_t m, int first)
 {
     const unsigned width = d->context->width;

@@ -280,8 +280,8 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 
 /* ---- what the machine has ---- */
 
-/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others, and planes are best asked for shortly before
- * their turn (see `finish`). On AMD's the others are as fast, if their lines are asked for. */
+/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others, and planes are best asked for shortly
+ * before their turn (see `finish`). On AMD's the others are as fast, if their lines are asked for. */
 enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_IS_INTEL = 8, BSN_HAS_ASKED = 16 };
 
 static void bsn_x86_cpuid(unsigned r[4], unsigned leaf)
