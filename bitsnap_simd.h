@@ -101,8 +101,10 @@ extern "C" {
 /* hides from the compiler where x comes from */
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x))
+#define BSN_APART __asm__ volatile("" : : : "memory") /* what stands before and behind is not put together with the like elsewhere */
 #else
 #define BSN_OPAQUE(constraint, x) ((void)0)
+#define BSN_APART ((void)0)
 #endif
 
 /* the mask of list j of a node */
@@ -3605,8 +3607,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                         _mm512_storeu_si512(to, v[j]);
                     } else {
                         const __m512i line = _mm512_permutex2var_epi8(held[j], places[j], v[j]);
-                        if (past) _mm512_stream_si512((__m512i *)(void *)to, line);
-                        else _mm512_store_si512((__m512i *)(void *)to, line);
+                        if (past) { /* between these, as clang would make one usual store of both */
+                            BSN_APART;
+                            _mm512_stream_si512((__m512i *)(void *)to, line);
+                            BSN_APART;
+                        } else {
+                            _mm512_store_si512((__m512i *)(void *)to, line);
+                        }
                         held[j] = v[j];
                     }
                     if (j < top && t->state[j]) { /* sums of data would take registers that are not there */
