@@ -886,14 +886,37 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
-/* A part of what will be read next. */
-BSN_INLINE void bsn_prefetch_next(const uint8_t **p, size_t size)
+/* What will be read soon, and is asked for on the way: a little at a time, as more than the cache has places for what is on its way
+ * would hold up what comes between, and a line of each of several strips in turn, as memory gives lines of several pages sooner than
+ * as many of one. */
+typedef struct bsn_ahead {
+    const uint8_t *at;   /* where it begins */
+    size_t apart;        /* bytes from one strip to the next */
+    size_t line, lines;  /* those that have been asked for; all */
+    unsigned strip_bits; /* there are 1 << strip_bits strips */
+} bsn_ahead;
+
+BSN_INLINE bsn_ahead bsn_ahead_of(const uint8_t *p, size_t size, unsigned strip_bits)
 {
-    bsn_prefetch(*p, size);
-    *p += size;
+    bsn_ahead a;
+    a.at = p;
+    a.apart = ((size >> strip_bits) + 63) & ~(size_t)63;
+    a.line = 0;
+    a.lines = a.apart / 64 << strip_bits;
+    a.strip_bits = strip_bits;
+    return a;
 }
 
-/* The same to the first level: of lines that will be written next. */
+/* the place of the next line, or that beside it in the first strip */
+BSN_INLINE const uint8_t *bsn_ahead_next(const bsn_ahead *a) { return a->at + (a->line >> a->strip_bits) * 64; }
+
+BSN_INLINE void bsn_ahead_ask(bsn_ahead *a, size_t lines)
+{
+    const size_t end = a->line + bsn_min(lines, a->lines - a->line);
+    for (; a->line < end; a->line++) BSN_PREFETCH(bsn_ahead_next(a) + (a->line & (((size_t)1 << a->strip_bits) - 1)) * a->apart);
+}
+
+/* As bsn_prefetch, to the first level: of lines that will be written next. */
 BSN_INLINE void bsn_prefetch_near(const uint8_t *p, size_t size)
 {
     size_t i;
@@ -1093,11 +1116,6 @@ typedef struct bsn_field {
     unsigned base;
 } bsn_field;
 
-/* How `finish` asks for what will be read, by what the processor does best at the same time as streaming: all of it a block ahead,
- * to the second-level cache; or planes shortly before their turn, to the first, and the rest, which is read at once when its block
- * begins, a block ahead. */
-enum { BSN_FINISH_FAR = 1, BSN_FINISH_NEAR };
-
 /* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
 typedef struct bsn_finish {
     bsn_node *node;          /* the outermost, which has symbols */
@@ -1106,11 +1124,8 @@ typedef struct bsn_finish {
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
     const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying, value; /* of those that are set here; the others */
-    const uint8_t *ahead;    /* will be read after this, and is asked for on the way: */
-    size_t ahead_step;       /* so many bytes for each group of 64; 0: nothing is asked for, whatever stands there */
-    size_t groups_ahead;     /* and `plane` and `bits` are asked for so many groups ahead; 0: they are not, nor is */
-    const uint8_t *later;    /* what the caller reads before the next call: */
-    size_t later_step;       /* so many bytes for each group */
+    const bsn_ahead *ahead;  /* will be read after this, in 8 strips, whose turn is at the first one: */
+    size_t ahead_lines;      /* so many are asked for, 8 with each 512 bytes of elements */
     uint8_t *room;           /* 2 KiB that nothing else is in */
     uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_lines_next, and begin a line, or come
                                 behind what has been stored so before */
@@ -1126,7 +1141,8 @@ typedef struct bsn_start {
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
     unsigned varying;        /* of those that are set here */
-    const uint8_t *ahead;    /* null, or: will be read after this; a line is asked for with each 32 elements of 4 bytes, 128 of 2 */
+    const bsn_ahead *ahead;  /* will be read after this, in 4 strips, whose turn is at the first one: */
+    size_t ahead_lines;      /* 0, or: n / 32 of them are asked for where elements have 4 bytes, n / 128 where they have 2 */
 } bsn_start;
 
 /* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
@@ -1197,8 +1213,9 @@ struct bitsnap_kernels {
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns how it asks ahead best,
-     * one of BSN_FINISH_.., or 0 where the parts are as fast on this machine; null: there is none. */
+     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns 0 where the parts are as
+     * fast on this machine, 1 where they are not, 2 where, besides, elements are better stored past the caches even if they come
+     * from memory of ours; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
@@ -3957,8 +3974,8 @@ typedef struct bsn_writer {
     bsn_lists *lists;
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
-    const uint8_t *ahead, *ahead_end; /* will be read after this: to be asked for on the way, */
-    size_t ahead_step;                /* so many bytes for 1024 symbols: most at the root, some below it */
+    bsn_ahead *ahead;   /* will be read after this: to be asked for on the way, */
+    size_t ahead_step;  /* so many lines for 1024 symbols: most at the root, some below it; 0: none */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
@@ -3973,14 +3990,6 @@ typedef struct bsn_writer {
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
 #define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly, at level default those of fewer than 8 times as many */
-
-/* Asks for some of what lies ahead. A little at a time, between other work: more than the cache has places for what is on
- * its way would hold that up. */
-BSN_INLINE void bsn_look_ahead(bsn_writer *w, size_t size)
-{
-    if (!w->ahead) return;
-    bsn_prefetch_next(&w->ahead, bsn_min(size, (size_t)(w->ahead_end - w->ahead)));
-}
 
 #define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
 
@@ -4487,13 +4496,13 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     for (i = 0; i < n; i += m) {
         /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
         const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
-        const size_t portion = whole ? 1024 : w->ahead ? 2048 : symbols ? BSN_CHUNK : n;
-        const size_t half = w->ahead_step * (root ? 13 : 4) / 32 * portion / 1024;
+        const size_t portion = whole ? 1024 : w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
+        const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024; /* lines */
         const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
-        bsn_look_ahead(w, half);
+        if (half) bsn_ahead_ask(w->ahead, half);
         if (symbols && !leaves && !deal) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
-        bsn_look_ahead(w, half);
+        if (half) bsn_ahead_ask(w->ahead, half);
         if (deal) {
             m &= ~(size_t)63;
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
@@ -7777,7 +7786,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
-    wr->ahead = wr->ahead_end = NULL;
+    wr->ahead = NULL;
     wr->ahead_step = 0;
     wr->level = c->level;
     wr->full = 0;
@@ -7817,22 +7826,22 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols. Returns the end of what has been asked for of the next block;
- * null where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
-BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body,
-                                             uint8_t *symbols, const uint8_t *elements, size_t n)
+/* Splits a block into raw planes, which go to the body, and symbols, and asks for the first half of what lies ahead. Returns 0 where
+ * bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
+BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
+                                  const uint8_t *elements, size_t n, bsn_ahead *ahead)
 {
     const unsigned top = c->width - 1;
-    const int hashing = c->checks && n > 240, asking = c->large && w->next;
+    const int hashing = c->checks && n > 240;
     int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
     bsn_start start;
     uint8_t *plane[8];
-    const uint8_t *asked = elements + n * c->width;
     size_t i, j, m, part;
     unsigned k;
     start.field = &y->field;
     start.past = c->stream;
+    start.ahead = ahead;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += m) {
         const int whole_lines = c->stream || (at_once && n > BSN_CHUNK);
@@ -7863,9 +7872,10 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                 start.varying = y->varying[top];
                 start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
             }
-            start.ahead = asking ? asked : NULL;
+            part = m / (c->width == 4 ? 32 : 128);
+            start.ahead_lines = ahead->line + part <= ahead->lines ? part : 0;
             if (c->kernels->start(&start, elements + i * c->width, m)) {
-                if (asking) asked += m / (c->width == 4 ? 32 : 128) * 64;
+                ahead->line += start.ahead_lines;
                 for (k = 0; k < y->planes; k++) {
                     uint8_t *to = body + y->at[k];
                     if (k < top && y->varying[k] == 0xFF) {
@@ -7874,7 +7884,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
                         continue;
                     }
                     if (k < top) {
-                        if (!bsn_bits_hold(plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return NULL;
+                        if (!bsn_bits_hold(plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
                         bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
                     }
                     if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
@@ -7883,14 +7893,14 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             }
             at_once = 0;
         }
-        part = asking && !at_once ? m * c->width / 2 / (y->planes + 1) & ~(size_t)63 : 0; /* half as much as a piece */
-        bsn_prefetch_next(&asked, part);
+        part = at_once ? 0 : m * c->width / 128 / (y->planes + 1);
+        bsn_ahead_ask(ahead, part);
         bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
         for (k = 0; k < y->planes; k++) {
             uint8_t *to = body + y->at[k];
             const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
-            bsn_prefetch_next(&asked, part);
-            if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return NULL;
+            bsn_ahead_ask(ahead, part);
+            if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return 0;
             if (y->varying[k] == 0xFF) {
                 if (c->checks && lines) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
                 else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
@@ -7907,7 +7917,7 @@ BSN_FUNCTION const uint8_t *bsn_write_planes(bsn_work *w, const bsn_context *c, 
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
     }
-    return asked;
+    return 1;
 }
 
 /* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */
@@ -7946,28 +7956,26 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
                                const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
 {
     uint8_t *symbols = (uint8_t *)(w + 1);
-    const uint8_t *asked;
+    bsn_ahead ahead;
     bsn_writer wr;
     bsn_layout y;
-    int counted;
+    int counted, done;
     unsigned k;
     const unsigned symbol_bits = bsn_choose_symbol_bits(w, c, elements, n, &counted);
     do {
         bsn_layout_write(&y, c->dtype, symbol_bits, base, constant, bsn_element_load(elements, c->width), n);
         if ((size_t)(end - body) <= y.at[y.planes]) return 0;
         memcpy(body, y.descriptor, y.descriptor_size);
-        asked = bsn_write_planes(w, c, &y, body, symbols, elements, n);
-        if (!asked) constant &= ~bsn_varying_bits(elements, n, c->width, constant);
-    } while (!asked);
+        ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block's */
+        done = bsn_write_planes(w, c, &y, body, symbols, elements, n, &ahead);
+        if (!done) constant &= ~bsn_varying_bits(elements, n, c->width, constant);
+    } while (!done);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
     wr.counted = counted;
-    if (c->large && w->next) { /* the next block's elements, most likely */
-        wr.ahead = asked;
-        wr.ahead_end = elements + 2 * n * c->width;
-        wr.ahead_step = (size_t)(wr.ahead_end - asked) / ((n + 1023) / 1024);
-    }
+    wr.ahead = &ahead;
+    wr.ahead_step = (ahead.lines - ahead.line) / ((n + 1023) / 1024);
     bsn_list_write(&wr, symbols, n, symbol_bits);
-    bsn_look_ahead(&wr, (size_t)(wr.ahead_end - wr.ahead));
+    bsn_ahead_ask(&ahead, ahead.lines);
     if (wr.full) return 0;
     if (c->checks) {
         const uint8_t *list = body + y.at[y.planes];
@@ -9056,19 +9064,20 @@ typedef struct bsn_decoding {
 /* What is read after this portion, and written where it goes to the caller's elements at once: each of the portion's steps asks
  * for a part. Processors overlap a few lines with computing, and wait where it is more at once. */
 typedef struct bsn_asking {
-    const uint8_t *read, *write;
-    size_t to_read, to_write; /* bytes left */
+    bsn_ahead *read;
+    const uint8_t *write;
+    size_t to_read, to_write; /* lines, bytes left */
     unsigned parts;
 } bsn_asking;
 
-BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, const uint8_t *read, size_t to_read, const uint8_t *out, size_t m,
+BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, bsn_ahead *read, size_t lines, const uint8_t *out, size_t m,
                                      unsigned parts)
 {
     const size_t portion = d->context->large && out && out != d->work->elements ? m * d->context->width : 0;
     bsn_asking a;
     a.read = read;
-    a.write = portion ? out + portion : read;
-    a.to_read = to_read;
+    a.write = portion ? out + portion : d->body;
+    a.to_read = lines;
     a.to_write = portion;
     a.parts = parts;
     return a;
@@ -9076,9 +9085,9 @@ BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, const uint8_t *read,
 
 BSN_INLINE void bsn_ask(bsn_asking *a)
 {
-    const size_t read = bsn_min(a->to_read, (a->to_read / a->parts + 63) & ~(size_t)63);
+    const size_t read = (a->to_read + a->parts - 1) / a->parts;
     const size_t write = bsn_min(a->to_write, (a->to_write / a->parts + 63) & ~(size_t)63);
-    bsn_prefetch_next(&a->read, read);
+    if (read) bsn_ahead_ask(a->read, read);
     bsn_prefetch_near(a->write, write);
     a->to_read -= read;
     a->write += write;
@@ -9160,20 +9169,22 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
     const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
             more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
-    const uint8_t *plane[8], *symbols, *next = d->end;
+    const uint8_t *plane[8], *symbols;
     uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
+    /* the next block most likely begins where this one ends and is as long */
+    bsn_ahead ahead = bsn_ahead_of(d->end, c->large && w->next ? (size_t)(d->end - d->body) : 0, 3);
     bsn_finish finish;
     bsn_asking asking;
     uint64_t list_hash = 0;
     bsn_leaves *leaves = d->sink->leaves;
     bsn_layout y;
     bsn_reader r;
-    size_t i, j, m, ahead = 0;
+    size_t i, j, m;
     unsigned k, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && finishes != BSN_FINISH_NEAR)) d->sink->stream = 0;
+    if (!finishes || (leaves && finishes < 2)) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9191,13 +9202,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.node = !finishes || r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
     finish.field = &y.field;
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
-    finish.later = d->body;
-    finish.later_step = 0;
-    finish.groups_ahead = finishes == BSN_FINISH_NEAR && finish.node && c->large && d->sink->to ? 24 : 0;
-    if (finish.groups_ahead) next += y.at[y.planes];
-    /* the next block most likely begins where this one ends and is as long: so much of it is asked for with each group of this */
-    if (c->large && w->next)
-        ahead = ((size_t)(d->end - d->body) - (finish.groups_ahead ? y.at[y.planes] : 0)) / ((d->n + 63) / 64) + 1;
+    finish.ahead = &ahead;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
@@ -9205,18 +9210,13 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         if (finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
-        finish.ahead = next;
-        finish.ahead_step = ahead;
-        asking = bsn_asking_for(d, next, at_once ? 0 : ahead * (m / 64), finishes ? NULL : out, m,
-                                (hashing ? y.planes : 0) + 2);
-        next += ahead * (m / 64);
+        finish.ahead_lines = (ahead.lines * (i + m) / d->n & ~(size_t)7) - ahead.line;
+        asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m, (hashing ? y.planes : 0) + 2);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
             } else if (y.varying[k] && out) {
                 const uint8_t *bits = d->body + y.at[k] + bsn_bits_size(y.varying[k], i);
-                finish.later = bits + bsn_bits_size(y.varying[k], m);
-                finish.later_step = bsn_bits_size(y.varying[k], 64);
                 memset(w->plane[k], y.value[k], m);
                 bsn_bits_put(c->kernels, w->plane[k], bits, y.varying[k], m);
             }
@@ -9236,6 +9236,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 finish.state[k] = whole ? w->hasher[k].state : NULL;
             }
             if (c->kernels->finish(&finish, stream ? to : out, i, m)) {
+                ahead.line += finish.ahead_lines;
                 for (k = 0; k < y.planes; k++) {
                     if (k < top && finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
                     else if (hashing)
@@ -9375,7 +9376,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
-        bsn_asking asking = bsn_asking_for(d, piece, 0, out, m, 3);
+        bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
         bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         bsn_ask(&asking);
@@ -9441,7 +9442,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
             bsn_classes_skip(c->kernels, t, p, m);
             continue;
         }
-        asking = bsn_asking_for(d, p, 0, out, m, 1);
+        asking = bsn_asking_for(d, NULL, 0, out, m, 1);
         bsn_ask(&asking);
         bsn_classes_add(c->kernels, t, out, p, m);
         bsn_sink_done(w, d->sink, width, i, m, out);

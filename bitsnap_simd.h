@@ -282,8 +282,8 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 
 /* ---- what the machine has ---- */
 
-/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others, and planes are best asked for shortly
- * before their turn (see `finish`). On AMD's the others are as fast, if their lines are asked for. */
+/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others. On AMD's the others are as fast, if their
+ * lines are asked for. */
 enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_IS_INTEL = 8, BSN_HAS_ASKED = 16 };
 
 static void bsn_x86_cpuid(unsigned r[4], unsigned leaf)
@@ -1717,6 +1717,17 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     return 1;
 }
 
+/* Asks for a line of each strip of what lies ahead, behind those that have been. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_finish_ask(const bsn_finish *t, size_t *asked)
+{
+    const uint8_t *line = bsn_ahead_next(t->ahead) + *asked / 8 * 64;
+    unsigned j;
+    if (*asked >= t->ahead_lines) return;
+    BSN_UNROLL
+    for (j = 0; j < 8; j++) BSN_PREFETCH(line + j * t->ahead->apart);
+    *asked += 8;
+}
+
 /* Merging, hashing and joining of 1 KiB at a time: what one step leaves to the next is in the first-level cache, and what goes past
  * the caches has time to do so. Where lines begin elsewhere than elements, these go by way of the room. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n, unsigned width,
@@ -1725,21 +1736,15 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
     const unsigned top = width - 1, shift = 8 - t->field->symbol_bits;
     const size_t m = 1024 / width, bits_size = kind == BSN_FIELD_INSIDE ? bsn_bits_size(t->varying, m) : 0;
     const int apart = t->tail && ((uintptr_t)elements & 63);
-    const uint8_t *plane[8], *bits = t->bits, *ahead = t->ahead;
+    const uint8_t *plane[8], *bits = t->bits;
     uint8_t *const joined = t->room, *const symbols = t->room + 1024;
-    size_t i, j;
+    size_t i, asked = 0;
     unsigned k;
     BSN_UNROLL
     for (k = 0; k < top; k++) plane[k] = t->plane[k];
     plane[top] = symbols;
     for (i = 0; i < n; i += m, elements += 1024) {
-        for (j = t->groups_ahead; j && j < t->groups_ahead + m / 64; j++, ahead += t->ahead_step) {
-            BSN_UNROLL
-            for (k = 0; k < top; k++) BSN_PREFETCH_NEAR(plane[k] + 64 * j);
-            if (kind == BSN_FIELD_INSIDE) BSN_PREFETCH_NEAR(bits + bits_size / (m / 64) * j);
-            BSN_PREFETCH_NEAR(t->later + t->later_step * (i / 64 + j - t->groups_ahead));
-            BSN_PREFETCH(ahead);
-        }
+        bsn_avx2_finish_ask(t, &asked);
         if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
         else bsn_avx2_node_merge(t->node, first + i, m, symbols);
         BSN_UNROLL
@@ -1752,6 +1757,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
             }
             bits += bits_size;
         }
+        bsn_avx2_finish_ask(t, &asked);
         if (apart) {
             bsn_avx2_join_field(t->field, joined, plane, m / 64, width, kind, 0);
             bsn_lines_next(t->tail, elements, joined, 1024, 0, 1);
@@ -1767,7 +1773,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
 
 static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISH_NEAR : 0;
+    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? 2 : 0;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS); return 1;
     case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE); return 1;
@@ -3560,11 +3566,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     const __m512i symbol = _mm512_set1_epi8((char)(0x7F >> shift));
     const __m128i down = _mm_cvtsi32_si128((int)shift);
     uint8_t *plane[8], *bits = t->bits;
-    const uint8_t *ahead = t->ahead;
+    const uint8_t *ahead = bsn_ahead_next(t->ahead);
+    const size_t apart = t->ahead->apart;
     __m512i a[8], places[8], held[8];
     size_t i;
     unsigned j, q, s;
-    int lines[8], past = t->past, asking = ahead != NULL;
+    int lines[8], past = t->past, asking = t->ahead_lines != 0;
     BSN_OPAQUE("+m", past);
     BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each answer */
     BSN_UNROLL
@@ -3585,10 +3592,16 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
             for (q = 0; q < 4; q++, elements += 64 * width) {
                 const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * (s + q));
                 __m512i v[8];
-                if (asking && (width == 4 || q % 2 == 0)) {
-                    BSN_PREFETCH(ahead);
-                    if (width == 4) BSN_PREFETCH(ahead + 64);
-                    ahead += width == 4 ? 128 : 64;
+                if (asking) {
+                    const unsigned line = s + q; /* with each group two lines, or with every second one */
+                    if (width == 4) {
+                        BSN_PREFETCH(ahead + line / 4 * 128 + q * apart);
+                        BSN_PREFETCH(ahead + line / 4 * 128 + q * apart + 64);
+                    } else if (q % 2 == 0) {
+                        BSN_PREFETCH(ahead + line / 8 * 64 + line / 2 % 4 * apart);
+                    }
+                    BSN_UNROLL
+                    for (j = 0; j < width; j++) BSN_PREFETCH_NEAR(elements + 64 * (j + 32));
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
@@ -3624,6 +3637,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 }
             }
         }
+        ahead += width == 4 ? 512 : 128;
         BSN_UNROLL
         for (j = 0; j < top; j++)
             if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
@@ -3817,24 +3831,20 @@ static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, u
     return 1;
 }
 
-/* What is read later than the next groups is asked for with every second one. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, int asking, size_t group, unsigned size, unsigned top)
+/* With every second group: asks for planes of later ones, to come to the first level of the cache, and for what lies ahead. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t group, unsigned width)
 {
-    const uint8_t *ahead = t->ahead + group * t->ahead_step;
-    size_t at;
+    const size_t line = group * width;
+    const uint8_t *ahead = bsn_ahead_next(t->ahead) + line / 8 * 64;
     unsigned j;
-    for (at = group + t->groups_ahead; at < group + t->groups_ahead + 2; at++, ahead += t->ahead_step) {
-        if (asking == BSN_FINISH_NEAR) {
-            BSN_UNROLL
-            for (j = 0; j < top; j++) BSN_PREFETCH_NEAR(t->plane[j] + 64 * at);
-            if (size) BSN_PREFETCH_NEAR(t->bits + size * at);
-            BSN_PREFETCH_NEAR(t->later + t->later_step * (at - t->groups_ahead));
-            BSN_PREFETCH(ahead);
-        } else {
-            BSN_UNROLL
-            for (j = 0; j <= top; j++) BSN_PREFETCH(ahead + 64 * j); /* a group is no longer than its elements */
-        }
+    BSN_UNROLL
+    for (j = 0; j < width - 1; j++) {
+        BSN_PREFETCH_NEAR(t->plane[j] + 64 * (group + 12));
+        BSN_PREFETCH_NEAR(t->plane[j] + 64 * (group + 13));
     }
+    if (line >= t->ahead_lines) return;
+    BSN_UNROLL
+    for (j = 0; j < 2 * width; j++) BSN_PREFETCH(ahead + (line % 8 + j) * t->ahead->apart);
 }
 
 /* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
@@ -3856,13 +3866,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
     __m512i a[8], data[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
-    int hashed[8], asking = t->groups_ahead ? BSN_FINISH_NEAR : t->ahead_step ? BSN_FINISH_FAR : 0;
+    int hashed[8];
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_OPAQUE("+m", across);
-    BSN_OPAQUE("+m", asking);
     elements -= before;
     BSN_UNROLL
     for (j = 0; j < top; j++) {
@@ -3876,10 +3885,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         for (s = 0; s < 16; s++, elements += 64 * width) {
             const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * s);
             __m512i v[8];
-            if (s % 2 == 0 && BSN_UNLIKELY(asking)) {
+            if (s % 2 == 0) {
                 size_t group = i / 64 + s;
                 BSN_OPAQUE("+r", group); /* so that nothing of it takes registers meanwhile */
-                bsn_avx512_finish_ask(t, asking, group, size, top);
+                bsn_avx512_finish_ask(t, group, width);
             }
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
@@ -3938,7 +3947,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
 
 static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISH_NEAR : BSN_FINISH_FAR;
+    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? 2 : 1;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
     case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);

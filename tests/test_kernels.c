@@ -928,6 +928,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     const uint8_t *read[8];
     uint64_t state[2][8][8];
     bsn_node a, b[3], start[3];
+    const bsn_ahead ahead = bsn_ahead_of(out, m * width, 3);
     bsn_finish t;
     uint8_t tail[64], room[2048];
     size_t counts[4], i, part = 1024 * test_below(m / 1024);
@@ -974,12 +975,9 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     t.field = f;
     t.varying = varying;
     t.value = value;
-    t.ahead = out;
-    t.ahead_step = test_below(256);
+    t.ahead = &ahead;
+    t.ahead_lines = 8 * test_below(m * width / 512 + 1);
     t.room = room;
-    t.groups_ahead = test_below(2) ? 24 : 0;
-    t.later = planes;
-    t.later_step = test_below(256);
     t.tail = test_below(2) ? tail : NULL;
     memset(tail, MARK, sizeof tail); /* as if it came behind something */
     memset(out + m * width, MARK, misplaced);
@@ -1055,6 +1053,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     uint8_t *elements = at_end(0, n * width, 0), *expected[8], *plane[8], *bits = at_end(9, bits_size, 0), tail[8][64];
     uint64_t state[2][8][8];
     const size_t part = 1024 * test_below(n / 1024), misplaced = test_below(2) ? test_below(64) : 0;
+    const bsn_ahead ahead = bsn_ahead_of(elements, n * width, 2);
     bsn_start t;
     size_t i;
     unsigned j;
@@ -1081,7 +1080,8 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         }
     }
     mark(bits, bits_size, 0);
-    t.ahead = test_below(2) ? elements : NULL;
+    t.ahead = &ahead;
+    t.ahead_lines = test_below(2) ? n / (width == 4 ? 32 : 128) : 0;
     memset(tail, MARK, sizeof tail); /* as if they came behind something */
     for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
     t.past = (int)test_below(2);
