@@ -1223,6 +1223,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elemen
         for (j = 0; j < width; j++) {
             _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j), both[0][j]);
             _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j + 32), both[1][j]);
+            BSN_APART; /* gcc would store the first half of each line, then the second ones */
         }
     }
 }
