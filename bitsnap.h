@@ -1116,13 +1116,18 @@ typedef struct bsn_field {
     unsigned base;
 } bsn_field;
 
+/* What `finish` answers when asked: there is one that is faster than its parts; elements are better stored past the caches even if
+ * they come from memory of ours; it makes the plane below the top one of bit planes where elements have 4 bytes. */
+enum { BSN_FINISHES = 1, BSN_FINISHES_SENDS = 2, BSN_FINISHES_BITS = 4 };
+
 /* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
 typedef struct bsn_finish {
     bsn_node *node;          /* the outermost, which has symbols */
     const bsn_field *field;
     const uint8_t *plane[8]; /* bytes of the elements below the top one */
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
-    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these, */
+    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else null, or: bit planes of the
+                                plane below the top one, which is not read then; */
     unsigned varying, value; /* of those that are set here; the others */
     const bsn_ahead *ahead;  /* will be read after this, in 8 strips, whose turn is at the first one: */
     size_t ahead_lines;      /* so many are asked for, 8 with each 512 bytes of elements */
@@ -1139,11 +1144,14 @@ typedef struct bsn_start {
                                 stored so before; */
     int past;                /* 1: past the caches */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
-    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these, */
-    unsigned varying;        /* of those that are set here */
+    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
+                                have 4 bytes: bit planes of the plane below the top one, which is not written then; */
+    unsigned varying, value; /* of those that are set here; what the others must be in the plane below the top one */
     const bsn_ahead *ahead;  /* will be read after this, in 4 strips, whose turn is at the first one: */
     size_t ahead_lines;      /* 0, or: n / 32 of them are asked for where elements have 4 bytes, n / 128 where they have 2 */
 } bsn_start;
+
+enum { BSN_START_DIFFERS = 2 };
 
 /* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
  * highest bit. */
@@ -1213,15 +1221,14 @@ struct bitsnap_kernels {
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns 0 where the parts are as
-     * fast on this machine, 1 where they are not, 2 where, besides, elements are better stored past the caches even if they come
-     * from memory of ours; null: there is none. */
+     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0 where
+     * the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
-    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does
-     * not have it for this field, and nothing is done; null: it never has. */
+    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for this
+     * field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
     int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
@@ -7838,14 +7845,16 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
     bsn_start start;
     uint8_t *plane[8];
     size_t i, j, m, part;
-    unsigned k;
+    unsigned k, within = y->planes > top ? top : c->width; /* the plane whose bits `start` takes */
+    if (y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) within = 2;
     start.field = &y->field;
+    start.varying = start.value = 0;
     start.past = c->stream;
     start.ahead = ahead;
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += m) {
         const int whole_lines = c->stream || (at_once && n > BSN_CHUNK);
-        int lines, taken = 0;
+        int lines, taken = 0, done;
         m = bsn_min(whole_lines && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
         lines = whole_lines && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
@@ -7868,13 +7877,17 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
                 start.state[k] = whole && hashing ? w->hasher[k].state : NULL;
             }
             start.plane[top] = symbols + i;
-            if (y->planes > top) {
-                start.varying = y->varying[top];
-                start.bits = body + y->at[top] + bsn_bits_size(start.varying, i);
+            start.bits = NULL;
+            if (within < c->width) {
+                start.varying = y->varying[within];
+                start.value = y->value[within];
+                start.bits = body + y->at[within] + bsn_bits_size(start.varying, i);
             }
             part = m / (c->width == 4 ? 32 : 128);
             start.ahead_lines = ahead->line + part <= ahead->lines ? part : 0;
-            if (c->kernels->start(&start, elements + i * c->width, m)) {
+            done = c->kernels->start(&start, elements + i * c->width, m);
+            if (done == BSN_START_DIFFERS) return 0;
+            if (done) {
                 ahead->line += start.ahead_lines;
                 for (k = 0; k < y->planes; k++) {
                     uint8_t *to = body + y->at[k];
@@ -7883,7 +7896,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
                         if (lines && !i) bsn_lines_next(tail[k], to, plane[k], m, 1, c->stream);
                         continue;
                     }
-                    if (k < top) {
+                    if (k < top && k != within) {
                         if (!bsn_bits_hold(plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
                         bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
                     }
@@ -9159,6 +9172,14 @@ BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const u
     }
 }
 
+/* Plane k of m elements, made of bit planes in our memory. */
+static void bsn_decode_plane(const bsn_decoding *d, const bsn_layout *y, unsigned k, size_t i, size_t m)
+{
+    uint8_t *plane = d->work->plane[k];
+    memset(plane, y->value[k], m);
+    bsn_bits_put(d->context->kernels, plane, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
+}
+
 static unsigned bsn_decode_split(bsn_decoding *d)
 {
     bsn_work *w = d->work;
@@ -9180,11 +9201,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_layout y;
     bsn_reader r;
     size_t i, j, m;
-    unsigned k, rule = bsn_layout_read(&y, d);
+    unsigned k, within, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && finishes < 2)) d->sink->stream = 0;
+    if (!finishes || (leaves && !(finishes & BSN_FINISHES_SENDS))) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9203,6 +9224,9 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.field = &y.field;
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.ahead = &ahead;
+    finish.varying = finish.value = 0;
+    within = y.planes > top ? top : c->width; /* the plane whose bits `finish` puts in their places */
+    if (y.planes == 3 && (finishes & BSN_FINISHES_BITS) && y.varying[2] && y.varying[2] != 0xFF) within = 2;
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
@@ -9215,20 +9239,19 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
-            } else if (y.varying[k] && out) {
-                const uint8_t *bits = d->body + y.at[k] + bsn_bits_size(y.varying[k], i);
-                memset(w->plane[k], y.value[k], m);
-                bsn_bits_put(c->kernels, w->plane[k], bits, y.varying[k], m);
+            } else if (y.varying[k] && out && !(at_once && k == within)) {
+                bsn_decode_plane(d, &y, k, i, m);
             }
         }
         if (at_once) {
             uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * c->width : NULL;
             const int stream = to && !leaves && (streamed || !((uintptr_t)to & 63));
             finish.tail = stream ? tail : NULL;
-            if (y.planes > top) {
-                finish.varying = y.varying[top];
-                finish.value = y.value[top];
-                finish.bits = d->body + y.at[top] + bsn_bits_size(finish.varying, i);
+            finish.bits = NULL;
+            if (within < c->width) {
+                finish.varying = y.varying[within];
+                finish.value = y.value[within];
+                finish.bits = d->body + y.at[within] + bsn_bits_size(finish.varying, i);
             }
             for (k = 0; k < top; k++) {
                 const int whole = hashing && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
@@ -9248,6 +9271,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 continue;
             }
             finish.node = NULL;
+            if (within < top) bsn_decode_plane(d, &y, within, i, m);
         }
         if (streamed) bsn_lines_end(tail, streamed);
         streamed = NULL;

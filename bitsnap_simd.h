@@ -1774,7 +1774,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
 
 static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? 2 : 0;
+    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES | BSN_FINISHES_SENDS : 0;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS); return 1;
     case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE); return 1;
@@ -3557,23 +3557,26 @@ static const uint8_t bsn_avx512_places[64] = {
 };
 
 /* Splitting and hashing of groups while they are in registers; each as by itself. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
-                                                  unsigned kind)
+BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
+                                                 unsigned kind)
 {
     const unsigned top = width - 1, shift = 7 - t->field->symbol_bits % 8; /* of the symbol below the sign, which comes before it */
-    const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
-    const uint64_t live = (UINT64_C(1) << size) - 1; /* a symbol has a bit at least */
-    const __m512i order = kind == BSN_FIELD_INSIDE ? bsn_avx512_bits_order(t->varying, shift) : _mm512_setzero_si512();
+    const int below = width == 4 && t->bits; /* these are of the plane below the top one */
+    const unsigned size = kind == BSN_FIELD_INSIDE || below ? 8u * bsn_ones_in[t->varying] : 0;
+    const uint64_t live = (UINT64_C(1) << size) - 1; /* some bit is not among them */
+    const __m512i order = size ? bsn_avx512_bits_order(t->varying, shift) : _mm512_setzero_si512();
+    const __m512i value = _mm512_set1_epi8((char)t->value), fixed = _mm512_set1_epi8((char)~t->varying);
     const __m512i symbol = _mm512_set1_epi8((char)(0x7F >> shift));
     const __m128i down = _mm_cvtsi32_si128((int)shift);
     uint8_t *plane[8], *bits = t->bits;
     const uint8_t *ahead = bsn_ahead_next(t->ahead);
     const size_t apart = t->ahead->apart;
-    __m512i a[8], places[8], held[8];
+    __m512i a[8], places[8], held[8], other = _mm512_setzero_si512();
     size_t i;
     unsigned j, q, s;
-    int lines[8], past = t->past, asking = t->ahead_lines != 0;
+    int lines[8], past = t->past, asking = t->ahead_lines != 0, some = below;
     BSN_OPAQUE("+m", past);
+    BSN_OPAQUE("+m", some);
     BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each answer */
     BSN_UNROLL
     for (j = 0; j < top; j++) {
@@ -3617,6 +3620,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
                     uint8_t *to = plane[j] + i + 64 * (s + q);
+                    if (width == 4 && j == 2 && BSN_UNLIKELY(some)) {
+                        other = _mm512_ternarylogic_epi64(other, _mm512_xor_si512(v[j], value), fixed, 0xF8);
+                        _mm512_mask_storeu_epi8(bits, live, bsn_avx512_bits_take64(v[j], order));
+                        bits += size;
+                        continue;
+                    }
                     if (j == top || !lines[j]) {
                         _mm512_storeu_si512(to, v[j]);
                     } else {
@@ -3649,14 +3658,15 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_start_field(const bsn_start *t, const uint
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->tail[j]) _mm512_storeu_si512(t->tail[j], held[j]);
+    return below && _mm512_test_epi8_mask(other, other) ? BSN_START_DIFFERS : 1;
 }
 
 static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elements, size_t n)
 {
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
-    case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_ACROSS); return 1;
-    case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_INSIDE); return 1;
-    case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx512_start_field(t, elements, n, 4, BSN_FIELD_ACROSS); return 1;
+    case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_ACROSS);
+    case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_start_field(t, elements, n, 2, BSN_FIELD_INSIDE);
+    case 16 * 4 + BSN_FIELD_ACROSS: return bsn_avx512_start_field(t, elements, n, 4, BSN_FIELD_ACROSS);
     default: return 0;
     }
 }
@@ -3855,11 +3865,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                                                   unsigned k, unsigned lists, unsigned chained, unsigned width, unsigned kind)
 {
     const unsigned top = width - 1, e = t->field->symbol_bits, sign = 7 - e % 8;
-    const unsigned size = kind == BSN_FIELD_INSIDE ? 8u * bsn_ones_in[t->varying] : 0;
-    const uint64_t live = (UINT64_C(1) << size) - 1; /* a symbol has a bit at least */
+    const int below = width == 4 && t->bits; /* these are of the plane below the top one */
+    const unsigned size = kind == BSN_FIELD_INSIDE || below ? 8u * bsn_ones_in[t->varying] : 0;
+    const uint64_t live = (UINT64_C(1) << size) - 1; /* some bit is not among them */
     const __m128i up = _mm_cvtsi32_si128((int)sign);
     const unsigned before = t->tail ? (uintptr_t)elements & 63 : 0;
-    const __m512i put = kind == BSN_FIELD_INSIDE ? bsn_avx512_bytes_order(t->varying, sign) : _mm512_setzero_si512();
+    const __m512i put = size ? bsn_avx512_bytes_order(t->varying, sign) : _mm512_setzero_si512();
     const uint64_t nowhere = _mm512_movepi8_mask(put);
     const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
     int stream = t->tail != NULL, across = before != 0;
@@ -3867,12 +3878,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
     __m512i a[8], data[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
-    int hashed[8];
+    int hashed[8], some = below;
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_OPAQUE("+m", across);
+    BSN_OPAQUE("+m", some);
     elements -= before;
     BSN_UNROLL
     for (j = 0; j < top; j++) {
@@ -3894,6 +3906,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
             v[top] = bsn_avx512_merge64(&node, k, lists, chained);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
+                if (width == 4 && j == 2 && BSN_UNLIKELY(some)) {
+                    v[j] = _mm512_or_si512(value, bsn_avx512_bits_put64(_mm512_maskz_loadu_epi8(live, bits), put, nowhere));
+                    bits += size;
+                    continue;
+                }
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
                 if (hashed[j]) bsn_avx512_stripe(&a[j], &data[j], v[j], key);
             }
@@ -3948,7 +3965,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
 
 static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? 2 : 1;
+    if (!n) return BSN_FINISHES | BSN_FINISHES_BITS | (bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES_SENDS : 0);
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
     case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);

@@ -923,7 +923,10 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
     const size_t misplaced = test_below(2) ? test_below(64) : 0;
-    const unsigned varying = (unsigned)test_below((size_t)1 << (8 - e)), value = (unsigned)test_below((size_t)1 << (8 - e)) & ~varying;
+    const int below = width == 4 && kernels->finish(NULL, NULL, 0, 0) & BSN_FINISHES_BITS && test_below(2);
+    const unsigned within = e < 8 ? width - 1 : below ? width - 2 : width, inside = e < 8 ? 1u << (8 - e) : 256;
+    const unsigned varying = within < width ? (unsigned)test_below(inside - below) : 0;
+    const unsigned value = (unsigned)test_below(inside) & ~varying;
     uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
@@ -985,8 +988,12 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         uint8_t *raw = at_end(6 + j, m, 0);
         fill(raw, m, RANDOM);
         t.plane[j] = read[j] = raw;
-        if (j == width - 1) { /* bits, of which bytes are made */
+        if (j == width - 1) {
             t.plane[j] = NULL;
+            memset(raw, 0, m);
+        }
+        if (j == within) { /* bits, of which bytes are made */
+            t.plane[j] = out;
             t.bits = at_end(10, bsn_bits_size(varying, m), 0);
             memcpy(at_end(10, bsn_bits_size(varying, m), 0), raw, bsn_bits_size(varying, m));
             memset(raw, (int)value, m);
@@ -994,7 +1001,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         }
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
-        if (j < width - 1 && (checked >> j & 1)) {
+        if (j < width - 1 && j != within && (checked >> j & 1)) {
             t.state[j] = state[1][j];
             scalar->hash(state[0][j], raw, m / 64, first / 64);
         }
@@ -1002,7 +1009,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     mark(out, m * width, 0);
     if (part && kernels->finish(&t, out, first, part)) { /* in two pieces */
         for (j = 0; j < width - 1; j++) t.plane[j] += part;
-        t.bits += bsn_bits_size(varying, part);
+        if (t.bits) t.bits += bsn_bits_size(varying, part);
     } else {
         part = 0;
     }
@@ -1049,6 +1056,7 @@ static void finish(void)
 static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned varying)
 {
     const unsigned width = f->width, e = f->symbol_bits, top = width - 1;
+    const int below = e == 8 && varying, differs = below && test_below(2); /* bits of the plane below the top one */
     const size_t bits_size = bsn_bits_size(varying, n);
     uint8_t *elements = at_end(0, n * width, 0), *expected[8], *plane[8], *bits = at_end(9, bits_size, 0), tail[8][64];
     uint64_t state[2][8][8];
@@ -1057,16 +1065,23 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     bsn_start t;
     size_t i;
     unsigned j;
+    int done = 0;
     fill(elements, n * width, (unsigned)test_below(KINDS));
     if (test_below(2)) /* neighbouring exponents */
         for (i = top; i < n * width; i += width) elements[i] = (uint8_t)(elements[i] & 0x83);
     memset(&t, 0, sizeof t);
     t.field = f;
-    t.bits = bits;
+    t.bits = varying ? bits : NULL;
     t.varying = varying;
     for (j = 0; j < 8; j++) expected[j] = spare[j];
     scalar->split(f, expected, elements, n / 64);
-    scalar->bits_take(spare[8], expected[top], varying, n / 64);
+    if (below) {
+        t.value = (unsigned)test_below(256) & ~varying;
+        for (i = 0; i < n; i++) expected[2][i] = (uint8_t)((expected[2][i] & varying) | t.value);
+        if (differs) expected[2][test_below(n)] ^= (uint8_t)(~varying & (0u - ~varying));
+        scalar->join(f, elements, (const uint8_t *const *)expected, n / 64);
+    }
+    scalar->bits_take(spare[8], expected[below ? 2 : top], varying, n / 64);
     for (i = 0; i < n; i++) expected[top][i] = (uint8_t)(expected[top][i] >> (8 - e));
     for (j = 0; j < width; j++) {
         t.plane[j] = plane[j] = at_end(1 + j, n, misplaced);
@@ -1074,7 +1089,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         mark(plane[j], n, 0);
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
-        if (j < top && (checked >> j & 1)) {
+        if (j < top && !(below && j == 2) && (checked >> j & 1)) {
             t.state[j] = state[1][j];
             scalar->hash(state[0][j], expected[j], n / 64, 0);
         }
@@ -1085,12 +1100,17 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     memset(tail, MARK, sizeof tail); /* as if they came behind something */
     for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
     t.past = (int)test_below(2);
+    if (below) t.tail[2] = NULL;
     if (part) { /* in two pieces */
-        if (!kernels->start(&t, elements, part)) return;
+        done = kernels->start(&t, elements, part);
+        if (!done) return;
         for (j = 0; j < width; j++) t.plane[j] += part;
-        t.bits += bsn_bits_size(varying, part);
+        if (t.bits) t.bits += bsn_bits_size(varying, part);
     }
-    if (!kernels->start(&t, elements + part * width, n - part)) return;
+    done |= kernels->start(&t, elements + part * width, n - part);
+    if (!done) return;
+    CHECK(!(done & BSN_START_DIFFERS) == !differs, "%s: start, varying %u, %zu: does %sdiffer", kernels->name, varying, n, differs ? "" : "not ");
+    if (below) memcpy(plane[2], expected[2], n); /* is not written */
     for (j = 0; j < top; j++)
         if (t.tail[j]) bsn_lines_end(tail[j], plane[j] + n);
     bsn_streamed();
@@ -1098,7 +1118,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
         for (i = 0; i < misplaced; i++) CHECK(plane[j][n + i] == MARK, "%s: start writes too far", kernels->name);
         CHECK(!memcmp(plane[j], expected[j], n) && marked(plane[j], n, 0), "%s: start, width %u, e %u, %zu: plane %u", kernels->name, width, e, n, j);
     }
-    CHECK(e == 8 || !memcmp(bits, spare[8], bits_size), "%s: start, width %u, e %u, varying %u: bits", kernels->name, width, e, varying);
+    CHECK(!memcmp(bits, spare[8], bits_size), "%s: start, width %u, e %u, varying %u: bits", kernels->name, width, e, varying);
     CHECK(marked(bits, bits_size, 0), "%s: start writes bits too far", kernels->name);
     CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: start hashes, width %u, e %u", kernels->name, width, e);
 }
@@ -1113,8 +1133,9 @@ static void start(void)
         for (r = 0; r < 256; r++) {
             unsigned varying;
             bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
-            varying = 1 + (unsigned)test_below((1u << (8 - f.symbol_bits)) - (f.symbol_bits < 8));
-            start_case(&f, 1024 * (1 + r % 4), (unsigned)test_below(8), f.symbol_bits < 8 ? varying : 0);
+            if (f.symbol_bits < 8) varying = 1 + (unsigned)test_below((1u << (8 - f.symbol_bits)) - 1);
+            else varying = dtypes[i] == BITSNAP_F32 && r % 2 ? 1 + (unsigned)test_below(254) : 0;
+            start_case(&f, 1024 * (1 + r % 4), (unsigned)test_below(8), varying);
         }
     }
 }
