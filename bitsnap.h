@@ -887,8 +887,8 @@ BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
 }
 
 /* What will be read soon, and is asked for on the way: a little at a time, as more than the cache has places for what is on its way
- * would hold up what comes between, and a line of each of several strips in turn, as memory gives lines of several pages sooner than
- * as many of one. */
+ * would hold up what comes between, and a line of each of several strips in turn, as memory gives lines of several pages sooner
+ * than as many of one. */
 typedef struct bsn_ahead {
     const uint8_t *at;   /* where it begins */
     size_t apart;        /* bytes from one strip to the next */
@@ -1126,8 +1126,8 @@ typedef struct bsn_finish {
     const bsn_field *field;
     const uint8_t *plane[8]; /* bytes of the elements below the top one */
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
-    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else null, or: bit planes of the
-                                plane below the top one, which is not read then; */
+    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
+                                have 4 bytes: bit planes of the plane below the top one, which is not read then; */
     unsigned varying, value; /* of those that are set here; the others */
     const bsn_ahead *ahead;  /* will be read after this, in 8 strips, whose turn is at the first one: */
     size_t ahead_lines;      /* so many are asked for, 8 with each 512 bytes of elements */
@@ -1221,14 +1221,14 @@ struct bitsnap_kernels {
     void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
     void (*node_counts)(const bsn_node *node, size_t counts[4]);
     /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0 where
-     * the parts are as fast on this machine; null: there is none. */
+     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0
+     * where the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
     /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
      * (BSN_CHAIN_..) the machine has; null: none. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
-    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for this
-     * field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
+    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
+     * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
     int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
     /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
     uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
@@ -7833,8 +7833,8 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols, and asks for the first half of what lies ahead. Returns 0 where
- * bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
+/* Splits a block into raw planes, which go to the body, and symbols, and asks for the first half of what lies ahead. Returns 0
+ * where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
 BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
                                   const uint8_t *elements, size_t n, bsn_ahead *ahead)
 {
@@ -9235,7 +9235,8 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
         finish.ahead_lines = (ahead.lines * (i + m) / d->n & ~(size_t)7) - ahead.line;
-        asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m, (hashing ? y.planes : 0) + 2);
+        asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m,
+                                (hashing ? y.planes : 0) + 2);
         for (k = 0; k < y.planes && k < top; k++) {
             if (y.varying[k] == 0xFF) {
                 plane[k] = d->body + y.at[k] + i;
