@@ -9234,7 +9234,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         if (finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
         at_once = finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
-        finish.ahead_lines = (ahead.lines * (i + m) / d->n & ~(size_t)7) - ahead.line;
+        finish.ahead_lines = ((size_t)((uint64_t)ahead.lines * (i + m) / d->n) & ~(size_t)7) - ahead.line;
         asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m,
                                 (hashing ? y.planes : 0) + 2);
         for (k = 0; k < y.planes && k < top; k++) {
