@@ -923,7 +923,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
     const size_t misplaced = test_below(2) ? test_below(64) : 0;
-    const int below = width == 4 && kernels->finish(NULL, NULL, 0, 0) & BSN_FINISHES_BITS && test_below(2);
+    const unsigned below = width == 4 && kernels->finish(NULL, NULL, 0, 0) & BSN_FINISHES_BITS && test_below(2);
     const unsigned within = e < 8 ? width - 1 : below ? width - 2 : width, inside = e < 8 ? 1u << (8 - e) : 256;
     const unsigned varying = within < width ? (unsigned)test_below(inside - below) : 0;
     const unsigned value = (unsigned)test_below(inside) & ~varying;
