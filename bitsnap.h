@@ -7833,7 +7833,7 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols, and asks for the first half of what lies ahead. Returns 0
+/* Splits a block into raw planes, which go to the body, and symbols, and asks for half or a quarter of what lies ahead. Returns 0
  * where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
 BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
                                   const uint8_t *elements, size_t n, bsn_ahead *ahead)
