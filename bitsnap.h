@@ -6094,14 +6094,16 @@ static void bsn_words_read(bsn_words *x, size_t n)
 
 /* ---- few changes ----
  * Where few of a cell's elements differ from their predictions, the places of these stand in the way of Elias and Fano: the
- * low bits of each apart, the others in unary; and their words in as many bits as the largest needs. That of a cell is a piece. */
+ * low bits of each apart, the others in unary; and their words in so many bits each, but for a few that escape. That of a cell is
+ * a piece. */
 
 #define BSN_CHANGES_LEAST 16u      /* one of so many elements changes at most; */
 #define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
-#define BSN_CHANGES_SHARE_FAST 64u /* but only a little smaller, and slower */
+#define BSN_CHANGES_SHARE_FAST 32u /* but only a little smaller, and slower */
 #define BSN_SPARSE_SURE 3u         /* where words (less 1) are not above this, lists are hardly ever smaller */
 #define BSN_PLACE_BITS 20u         /* of the places of a cell */
 #define BSN_PIECE_HEAD 20u         /* hashes of base and elements, changes, bits of places and of words */
+#define BSN_PIECE_ESCAPES 0x80u    /* with these bits: words escape, and the number of those that do comes next */
 #define BSN_RUN_MOST 32u           /* cells of a block */
 
 typedef struct bsn_changes {
@@ -6166,89 +6168,140 @@ BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
     for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
 }
 
-/* The bits of a piece behind its head: low bits of places, the others in unary, words. */
-static uint64_t bsn_piece_bits(size_t n, size_t count, unsigned low, unsigned bits)
+/* How a piece is coded. A word of which all bits are 1 escapes: it stands behind the others, as wide as an element. */
+typedef struct bsn_piece {
+    size_t count, escapes;
+    unsigned low, bits; /* of a place, the others being in unary; of a word */
+} bsn_piece;
+
+BSN_INLINE size_t bsn_piece_head(const bsn_piece *t) { return BSN_PIECE_HEAD + (t->escapes ? 2u : 0u); }
+
+/* The bits of a piece behind its head: low bits of places, the others in unary, words, those that escape. */
+static uint64_t bsn_piece_bits(const bsn_piece *t, size_t n, unsigned width)
 {
-    return (uint64_t)count * (low + 1 + bits) + ((n - 1) >> low);
+    return (uint64_t)t->count * (t->low + 1 + t->bits) + ((n - 1) >> t->low) + (uint64_t)t->escapes * 8 * width;
 }
 
-/* The least bytes of a piece for these changes. */
-static size_t bsn_piece_plan(const bsn_changes *x, size_t n, unsigned *low, unsigned *bits)
+BSN_INLINE size_t bsn_piece_bytes(const bsn_piece *t, size_t n, unsigned width)
 {
-    unsigned k;
-    *bits = x->any ? bsn_log2(x->any) + 1 : 0;
-    *low = 0;
-    for (k = 1; k <= BSN_PLACE_BITS; k++)
-        if (bsn_piece_bits(n, x->count, k, *bits) < bsn_piece_bits(n, x->count, *low, *bits)) *low = k;
-    return BSN_PIECE_HEAD + (size_t)((bsn_piece_bits(n, x->count, *low, *bits) + 7) / 8);
+    return bsn_piece_head(t) + (size_t)((bsn_piece_bits(t, n, width) + 7) / 8);
 }
 
-static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, uint64_t base_hash, uint64_t result_hash)
+/* The piece of the least bytes for these changes; returns these. */
+static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsigned width)
 {
-    unsigned low, bits;
-    const size_t size = bsn_piece_plan(x, n, &low, &bits);
-    const uint64_t high = (uint64_t)x->count * low, words = high + x->count + ((n - 1) >> low);
-    uint8_t *p = to + BSN_PIECE_HEAD;
+    const unsigned most = x->any ? bsn_log2(x->any) + 1 : 0;
+    uint32_t length[65] = { 0 };
+    bsn_piece other;
+    size_t i;
+    t->count = x->count;
+    t->escapes = 0;
+    t->low = 0;
+    t->bits = most;
+    other = *t;
+    for (other.low = 1; other.low <= BSN_PLACE_BITS; other.low++)
+        if (bsn_piece_bits(&other, n, width) < bsn_piece_bits(t, n, width)) t->low = other.low;
+    if (x->any <= BSN_SPARSE_SURE) return bsn_piece_bytes(t, n, width); /* nothing to gain, or a trifle */
+    for (i = 0; i < x->count; i++) length[bsn_log2(x->word[i] + 1)]++; /* a word escapes from so many bits */
+    other = *t;
+    other.escapes = length[most];
+    for (other.bits = most - 1; other.bits; other.bits--) {
+        other.escapes += length[other.bits];
+        if (other.escapes && bsn_piece_bytes(&other, n, width) < bsn_piece_bytes(t, n, width)) *t = other;
+    }
+    return bsn_piece_bytes(t, n, width);
+}
+
+static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, unsigned width, uint64_t base_hash, uint64_t result_hash)
+{
+    bsn_piece t;
+    const size_t size = bsn_piece_plan(&t, x, n, width), head = bsn_piece_head(&t);
+    const uint64_t high = (uint64_t)t.count * t.low, words = high + t.count + ((n - 1) >> t.low);
+    const uint64_t most = t.escapes ? bsn_low_bits(t.bits) : ~UINT64_C(0);
+    uint8_t *p = to + head;
     bsn_row_of_bits row;
     size_t i;
     bsn_store64(to, base_hash);
     bsn_store64(to + 8, result_hash);
-    to[16] = (uint8_t)x->count;
-    to[17] = (uint8_t)(x->count >> 8);
-    to[18] = (uint8_t)low;
-    to[19] = (uint8_t)bits;
-    memset(p, 0, size - BSN_PIECE_HEAD);
+    to[16] = (uint8_t)t.count;
+    to[17] = (uint8_t)(t.count >> 8);
+    to[18] = (uint8_t)t.low;
+    to[19] = (uint8_t)(t.bits | (t.escapes ? BSN_PIECE_ESCAPES : 0));
+    if (t.escapes) {
+        to[20] = (uint8_t)t.escapes;
+        to[21] = (uint8_t)(t.escapes >> 8);
+    }
+    memset(p, 0, size - head);
     bsn_row_begin(&row, p, 0);
-    for (i = 0; i < x->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(low), low);
+    for (i = 0; i < t.count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t.low), t.low);
     bsn_row_end(&row);
-    for (i = 0; i < x->count; i++) {
-        const uint64_t one = high + (x->place[i] >> low) + i;
+    for (i = 0; i < t.count; i++) {
+        const uint64_t one = high + (x->place[i] >> t.low) + i;
         p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
     }
     bsn_row_begin(&row, p, words);
-    for (i = 0; i < x->count && bits; i++) bsn_row_put(&row, x->word[i], bits);
+    for (i = 0; i < t.count && t.bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t.bits);
+    for (i = 0; i < t.count && t.escapes; i++)
+        if (x->word[i] >= most) bsn_row_put(&row, x->word[i], 8 * width);
     bsn_row_end(&row);
     return size;
 }
 
-BSN_INLINE size_t bsn_piece_changes(const uint8_t *p) { return p[16] | (size_t)p[17] << 8; }
-
-/* The bytes of the piece at p, of a cell of n elements; 0 where there is none. */
-static size_t bsn_piece_size(const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
+/* What the head of the piece at p says, of a cell of n elements; returns the bytes of the piece, 0 where there is none. */
+static size_t bsn_piece_look(bsn_piece *t, const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
 {
-    size_t count;
-    uint64_t size;
+    size_t size;
     if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
-    count = bsn_piece_changes(p);
-    if (count == 0 || count > n / BSN_CHANGES_LEAST || p[18] > BSN_PLACE_BITS || p[19] > 8 * width) return 0;
-    size = BSN_PIECE_HEAD + (bsn_piece_bits(n, count, p[18], p[19]) + 7) / 8;
-    return size > (size_t)(end - p) ? 0 : (size_t)size;
+    t->count = p[16] | (size_t)p[17] << 8;
+    t->escapes = 0;
+    t->low = p[18];
+    t->bits = p[19];
+    if (t->bits & BSN_PIECE_ESCAPES) {
+        if ((size_t)(end - p) < BSN_PIECE_HEAD + 2) return 0;
+        t->bits -= BSN_PIECE_ESCAPES;
+        t->escapes = p[20] | (size_t)p[21] << 8;
+        if (t->escapes == 0 || t->escapes > t->count || t->bits == 0 || t->bits >= 8 * width) return 0;
+    }
+    if (t->count == 0 || t->count > n / BSN_CHANGES_LEAST || t->low > BSN_PLACE_BITS || t->bits > 8 * width) return 0;
+    size = bsn_piece_bytes(t, n, width);
+    return size > (size_t)(end - p) ? 0 : size;
 }
 
-/* Returns the rule that is broken, or 0. */
+/* A piece that has been looked at; returns the rule that is broken, or 0. */
 static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, size_t n, unsigned width)
 {
-    const size_t count = bsn_piece_changes(p);
-    const unsigned low = p[18], bits = p[19];
-    const uint64_t high = (uint64_t)count * low, length = count + ((n - 1) >> low), words = high + length;
-    const uint64_t all = bsn_piece_bits(n, count, low, bits);
-    uint64_t j, least = 0, some, place;
-    size_t i = 0;
-    p += BSN_PIECE_HEAD;
-    size -= BSN_PIECE_HEAD;
-    x->count = count;
+    bsn_piece t;
+    const uint64_t none = bsn_low_bits(8 * width); /* a word that would change nothing */
+    uint64_t high, length, words, all, escape, j, least = 0, some, place, most;
+    size_t i = 0, escapes = 0;
+    unsigned low, bits;
+    if (bsn_piece_look(&t, p, p + size, n, width) != size) return 52;
+    low = t.low;
+    bits = t.bits;
+    high = (uint64_t)t.count * low;
+    length = t.count + ((n - 1) >> low);
+    words = high + length;
+    escape = words + (uint64_t)t.count * bits;
+    all = bsn_piece_bits(&t, n, width);
+    most = t.escapes ? bsn_low_bits(bits) : none;
+    p += bsn_piece_head(&t);
+    size -= bsn_piece_head(&t);
+    x->count = t.count;
     for (j = 0; j < length; j += 64) {
         for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
-            if (i == count) return 52;
+            if (i == t.count) return 52;
             place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
             if (place < least || place >= n) return 52;
             least = place + 1;
             x->place[i] = (uint32_t)place;
             x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
-            if (x->word[i] == bsn_low_bits(8 * width)) return 52; /* it would change nothing */
+            if (BSN_LIKELY(x->word[i] != most)) continue;
+            if (escapes == t.escapes) return 52;
+            x->word[i] = bsn_get_bits(p, size, escape + (uint64_t)escapes++ * 8 * width, 8 * width);
+            if (x->word[i] < most || x->word[i] == none) return 52;
         }
     }
-    return i < count || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
+    return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
 }
 
 /* The piece of cell `part` of a run, which has n elements, all cells before it having `cell`; null where the run breaks rules. */
@@ -6256,9 +6309,10 @@ static const uint8_t *bsn_piece_at(const uint8_t *body, const uint8_t *end, uint
                                    size_t *size)
 {
     const uint8_t *p = body + 4;
+    bsn_piece look;
     uint64_t i;
     for (i = 0; i <= part; i++, p += *size) {
-        *size = bsn_piece_size(p, end, i < part ? cell : n, width);
+        *size = bsn_piece_look(&look, p, end, i < part ? cell : n, width);
         if (!*size) return NULL;
     }
     return part + 1 == bsn_load32(body) && p != end ? NULL : p - *size;
@@ -7833,6 +7887,14 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
+/* The plane whose bits `start` takes and `finish` puts in their places: that of the symbols' rest, or, where they can, the third one
+ * of F32; if there is none, `none`. */
+BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigned none, int third)
+{
+    if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) return 2;
+    return y->planes > top ? top : none;
+}
+
 /* Splits a block into raw planes, which go to the body, and symbols, and asks for half or a quarter of what lies ahead. Returns 0
  * where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
 BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
@@ -7845,8 +7907,8 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
     bsn_start start;
     uint8_t *plane[8];
     size_t i, j, m, part;
-    unsigned k, within = y->planes > top ? top : c->width; /* the plane whose bits `start` takes */
-    if (y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) within = 2;
+    const unsigned within = bsn_plane_of_bits(y, top, c->width, 1);
+    unsigned k;
     start.field = &y->field;
     start.varying = start.value = 0;
     start.past = c->stream;
@@ -8596,7 +8658,7 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
 {
     const unsigned width = c->width;
     const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
-    const size_t share = x->any > BSN_SPARSE_SURE ? BSN_CHANGES_SHARE : bsn_changes_share(c);
+    const size_t share = bsn_changes_share(c);
     uint8_t *mask = w->plane[0];
     size_t count;
     bsn_compare(c->kernels, width, mask, from, p, m);
@@ -8850,21 +8912,21 @@ static void bsn_store_check(const bsn_context *c, uint8_t *p, uint64_t first, ui
 }
 
 /* The bytes of a SPARSE block of one cell. */
-static size_t bsn_sparse_plan(const bsn_changes *x, size_t n)
+static size_t bsn_sparse_plan(const bsn_context *c, const bsn_changes *x, size_t n)
 {
-    unsigned low, bits;
-    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(x, n, &low, &bits);
+    bsn_piece t;
+    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(&t, x, n, c->width);
 }
 
 /* Writes it; 0 where it has no room. */
 static size_t bsn_encode_sparse(const bsn_context *c, const bsn_changes *x, uint8_t *to, size_t capacity, size_t n, uint64_t first,
                                 const bsn_ids *ids)
 {
-    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(x, n);
+    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(c, x, n);
     if (capacity < whole) return 0;
     bsn_store32(to, (uint32_t)(BSN_FORM_SPARSE | (whole - prefix) << 8));
     bsn_store32(to + prefix, 1);
-    (void)bsn_piece_write(to + prefix + 4, x, n, ids->base_hash, ids->result_hash);
+    (void)bsn_piece_write(to + prefix + 4, x, n, c->width, ids->base_hash, ids->result_hash);
     bsn_store_check(c, to, first, n);
     return whole;
 }
@@ -8945,9 +9007,9 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         ids->same = same && !c->plain;
         if (ids->same) return 0;
         if (changes->count) {
-            if (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST)
+            if (c->level == BITSNAP_FAST || (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST))
                 return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
-            sparse = bsn_sparse_plan(changes, n);
+            sparse = bsn_sparse_plan(c, changes, n);
             (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
         }
         bsn_store64(both, ids->base_hash);
@@ -9225,8 +9287,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.ahead = &ahead;
     finish.varying = finish.value = 0;
-    within = y.planes > top ? top : c->width; /* the plane whose bits `finish` puts in their places */
-    if (y.planes == 3 && (finishes & BSN_FINISHES_BITS) && y.varying[2] && y.varying[2] != 0xFF) within = 2;
+    within = bsn_plane_of_bits(&y, top, c->width, (finishes & BSN_FINISHES_BITS) != 0);
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;

@@ -742,10 +742,17 @@ def decode_piece(data, pos, end, n, w):
         raise Reject(52, "%d of %d elements that are not their predictions" % (m, n), pos + 16)
     if k > MAX_LOW_BITS:
         raise Reject(52, "%d low bits of a place" % k, pos + 18)
-    if b > 8 * w:
+    start, escaping, escapes = pos + PIECE_HEAD, b >> 7, 0
+    if escaping:
+        if 2 > end - start:
+            raise Reject(52, "the number of escapes behind the body", end)
+        b, escapes, start = b - 128, u16(data, start), start + 2
+        if not 1 <= escapes <= m:
+            raise Reject(52, "%d of %d words escape" % (escapes, m), pos + 20)
+    if not escaping <= b <= 8 * w - escaping:
         raise Reject(52, "%d bits of a word" % b, pos + 19)
-    start, u = pos + PIECE_HEAD, m + (n - 1 >> k)
-    size = m * k + u + m * b
+    u = m + (n - 1 >> k)
+    size = m * k + u + m * b + escapes * 8 * w
     after = start + (size + 7) // 8
     if after > end:
         raise Reject(52, "a piece that is longer than the body", end)
@@ -760,6 +767,16 @@ def decode_piece(data, pos, end, n, w):
     if any(high <= low for low, high in zip(places, places[1:])) or places[-1] >= n:
         raise Reject(52, "places that do not ascend, or are behind the cell", start)
     numbers = [number_of_mask(words[b * i:b * i + b]) for i in range(m)]
+    if escaping:
+        ones, at = (1 << b) - 1, m * b
+        if numbers.count(ones) != escapes:
+            raise Reject(52, "%d words escape, not %d" % (numbers.count(ones), escapes), start)
+        for i, number in enumerate(numbers):
+            if number == ones:
+                numbers[i] = number_of_mask(words[at:at + 8 * w])
+                at += 8 * w
+                if numbers[i] < ones:
+                    raise Reject(52, "a word that need not escape", start)
     if max(numbers) >= (1 << 8 * w) - 1:
         raise Reject(52, "a word that changes nothing", start)
     return [(place, difference_of(number + 1)) for place, number in zip(places, numbers)], after

@@ -1280,7 +1280,7 @@ def bits_of_places(places, k, n):
 
 def sparse_piece(rng, dtype, role, base, first, n, room, **errors):
     """5.14: the piece of a cell, of not more than room bytes, and the elements of the cell; errors: what of it is to be
-    something else. They change what chance has found, or the bytes."""
+    something else. They change what chance has found, or the bytes. Two of five pieces have words that escape."""
     w, bits = DTYPES[dtype].width, 8 * DTYPES[dtype].width
     cell = base.cell(first, n)
     prediction = decoder.cast_cell(cell, dtype) if role == 2 else cell
@@ -1295,14 +1295,23 @@ def sparse_piece(rng, dtype, role, base, first, n, room, **errors):
         numbers = [min(number, (1 << bits) - 2) for number in random_words(rng, m, bits, rng.choice((1, 4, bits // 2, bits)))]
         b = max(numbers, default=0).bit_length()
         b = errors.get("b", lambda b, bits: b)(rng.choice((b, b, bits, rng.randint(b, bits))), bits)
-        if m <= n and m * k + m + (n - 1 >> k) + m * b <= 8 * (room - PIECE_HEAD):
+        escapes, top = [], min(bits - 1, (max(numbers, default=0) + 1).bit_length() - 1)
+        if top and ("escapes" in errors or not ("b" in errors or "numbers" in errors) and rng.random() < 0.4):
+            b = rng.randint(1, top)
+            escapes = [number for number in numbers if number >= (1 << b) - 1]
+        elif "escapes" in errors:
+            continue
+        if m <= n and m * k + m + (n - 1 >> k) + m * b + len(escapes) * bits <= 8 * (room - PIECE_HEAD - 2):
             break
     else:
         raise Impossible("a piece longer than its room")
     numbers = errors.get("numbers", lambda numbers, bits: numbers)(numbers, bits)
     places = random_places(rng, n, m)
     low, upper = bits_of_places(errors.get("places", lambda same, k, n: same)(places, k, n), k, n)
-    coded = low + errors.get("upper", lambda upper: upper)(upper) + bits_of_numbers(numbers, b)
+    count, b_written, escaped = errors.get("escapes", lambda *same: same)(len(escapes), b, escapes)
+    coded = low + errors.get("upper", lambda upper: upper)(upper)
+    coded += bits_of_numbers([min(number, (1 << b) - 1) for number in numbers] if escapes else numbers, b)
+    coded += bits_of_numbers(escaped, bits)
     coded += errors.get("filling", lambda m: [])(-len(coded) % 8)
     elements = bytearray(prediction)
     for place, number in zip(places, numbers):
@@ -1311,7 +1320,8 @@ def sparse_piece(rng, dtype, role, base, first, n, room, **errors):
         elements[at] = (value % (1 << bits)).to_bytes(w, "little")
     base_error, error = errors.get("hashes", (0, 0))
     head = le64(cell_hash(cell, base.dtype) ^ base_error) + le64(cell_hash(bytes(elements), dtype) ^ error)
-    piece = head + m.to_bytes(2, "little") + bytes([k, b]) + bytes(mask_of(coded))
+    head += m.to_bytes(2, "little") + bytes([k, b_written + 128 if escapes else b])
+    piece = head + (count.to_bytes(2, "little") if escapes else b"") + bytes(mask_of(coded))
     return errors.get("piece", lambda same: same)(piece), bytes(elements)
 
 
@@ -2571,6 +2581,11 @@ def piece_byte(place, value):
     return lambda rng: {"piece": lambda piece: piece[:place] + bytes([value(rng)]) + piece[place + 1:]}
 
 
+def escape_of_ones(rng):
+    """(of as many bits as there is room for)"""
+    return {"escapes": lambda count, b, escapes: (count, b, escapes[:-1] + [(1 << 64) - 1])}
+
+
 def word_of_ones(rng):
     return {"b": lambda b, bits: bits,
             "numbers": lambda numbers, bits: [(1 << bits) - 1 if i == len(numbers) // 2 else number for i, number in enumerate(numbers)]}
@@ -3265,6 +3280,13 @@ def invalid_recipes():
             piece_byte(18, lambda rng: rng.choice((21, 64, 255))),
             lambda rng: {"b": lambda b, bits: rng.choice((bits + 1, bits + 8, 65))}, word_of_ones,
             piece_byte(19, lambda rng: rng.choice((65, 128, 255))),
+            lambda rng: {"escapes": lambda count, b, escapes: (0, b, escapes)},
+            lambda rng: {"escapes": lambda count, b, escapes: (count + 1, b, escapes + [escapes[0]])},
+            lambda rng: {"escapes": lambda count, b, escapes: (count - 1, b, escapes[1:])},
+            lambda rng: {"escapes": lambda count, b, escapes: (rng.choice((65535, min(65535, count + 4000))), b, escapes)},
+            lambda rng: {"escapes": lambda count, b, escapes: (count, 0, escapes)},
+            lambda rng: {"escapes": lambda count, b, escapes: (count, rng.choice((64, 65, 127)), escapes)},
+            lambda rng: {"escapes": lambda count, b, escapes: (count, b, escapes[:-1] + [(1 << b) - 2])}, escape_of_ones,
             changed_places(equal_places), changed_places(descending_places), changed_places(place_behind),
             changed_places(place_behind), lambda rng: {"upper": lambda upper: one_more(rng, upper)},
             lambda rng: {"upper": lambda upper: one_fewer(rng, upper)},

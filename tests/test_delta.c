@@ -658,15 +658,15 @@ static void sparse_pieces(void)
     static uint32_t places[2][4096];
     static uint8_t piece[65536];
     bsn_changes x, y;
-    unsigned round, k;
+    unsigned round, k, escaping = 0, full = 0;
     x.word = words[0];
     x.place = places[0];
     y.word = words[1];
     y.place = places[1];
     for (round = 0; round < 3000; round++) {
         const size_t n = 16 + test_below(round % 3 ? 65521 : 2000), most = bsn_min(n / 16, 4096);
-        const unsigned bits = (unsigned)test_below(65);
-        unsigned low, b;
+        const unsigned bits = (unsigned)test_below(65), few = round % 7 < 3 ? 1 + (unsigned)test_below(40) : 0;
+        bsn_piece t;
         size_t i, size;
         x.count = 1 + test_below(round % 2 ? most : bsn_min(most, 9));
         x.any = 0;
@@ -674,19 +674,23 @@ static void sparse_pieces(void)
             const size_t from = i ? x.place[i - 1] + 1 : 0, room = n - (x.count - i) - from;
             x.place[i] = (uint32_t)(from + test_below(round % 5 ? bsn_min(room, 2 * n / x.count) + 1 : room + 1));
             x.word[i] = bits ? (test_random() >> (64 - bits)) - (bits == 64) : 0; /* all ones are none */
+            if (few && test_below(few)) x.word[i] &= 3; /* so that the others escape */
             x.any |= x.word[i];
         }
-        size = bsn_piece_write(piece, &x, n, 1, 2);
-        CHECK(size == bsn_piece_plan(&x, n, &low, &b) && size == bsn_piece_size(piece, piece + size, n, 8));
-        CHECK(!bsn_piece_size(piece, piece + size - 1, n, 8));
+        size = bsn_piece_write(piece, &x, n, 8, 1, 2);
+        CHECK(size == bsn_piece_plan(&t, &x, n, 8));
+        escaping += t.escapes > 0;
+        full += t.escapes == 0 && t.bits > 2;
+        CHECK(size == bsn_piece_look(&t, piece, piece + size, n, 8) && !bsn_piece_look(&t, piece, piece + size - 1, n, 8));
         CHECK(bsn_piece_read(&y, piece, size, n, 8) == 0 && y.count == x.count && !memcmp(x.place, y.place, 4 * x.count) &&
               !memcmp(x.word, y.word, 8 * x.count));
         for (k = 0; k < 5; k++) {
             piece[16 + test_below(size - 16)] ^= (uint8_t)(1u << test_below(8));
-            if (bsn_piece_size(piece, piece + size, n, 8) != size || bsn_piece_read(&y, piece, size, n, 8)) continue;
+            if (bsn_piece_look(&t, piece, piece + size, n, 8) != size || bsn_piece_read(&y, piece, size, n, 8)) continue;
             for (i = 0; i < y.count; i++) CHECK(y.place[i] < n && (!i || y.place[i] > y.place[i - 1]));
         }
     }
+    CHECK(escaping > 500 && full > 500, "%u pieces with words that escape, %u without", escaping, full);
 }
 
 /* Every capacity that is too small is refused, and nothing is written behind it. */
