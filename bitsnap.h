@@ -6251,9 +6251,9 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, unsig
 static size_t bsn_piece_look(bsn_piece *t, const uint8_t *p, const uint8_t *end, size_t n, unsigned width)
 {
     size_t size;
+    memset(t, 0, sizeof *t);
     if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
     t->count = p[16] | (size_t)p[17] << 8;
-    t->escapes = 0;
     t->low = p[18];
     t->bits = p[19];
     if (t->bits & BSN_PIECE_ESCAPES) {
