@@ -7887,8 +7887,8 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* The plane whose bits `start` takes and `finish` puts in their places: that of the symbols' rest, or, where they can, the third one
- * of F32; if there is none, `none`. */
+/* The plane whose bits `start` takes and `finish` puts in their places: that of the symbols' rest, or, where they can, the third
+ * one of F32; if there is none, `none`. */
 BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigned none, int third)
 {
     if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) return 2;
