@@ -8663,7 +8663,7 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
     size_t count;
     bsn_compare(c->kernels, width, mask, from, p, m);
     count = c->kernels->count(mask, m);
-    if (x->count + count > bsn_min(x->most, 16 + 5 * (i + m) / (4 * share))) return 0;
+    if (x->count + count > bsn_min(x->most, 16 + 17 * (i + m) / (16 * share))) return 0;
     bsn_note_places(x->place + x->count, mask, i, m);
     BSN_WIDTHS(width, bsn_note_words, (x, count, i, from, p));
     return 1;
