@@ -169,8 +169,8 @@ typedef struct bitsnap {
                                  16;
                                  with `columns`, quantized or at level best: as many as hold 128 rows (level best 512) and are at
                                    least 16, and up to 18 where the last of a few blocks would be at most half of one;
-                                 with a base: 17 for elements of 4 or 8 bytes, else 18 with BITSNAP_SELF_CONTAINED, 20 at level
-                                   best, 19 otherwise, but no more than the elements need */
+                                 with a base: 17 for elements of 4 or 8 bytes (level fast: 18), else 18 with
+                                   BITSNAP_SELF_CONTAINED, 20 at level best, 19 otherwise, but no more than the elements need */
     const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
@@ -1248,6 +1248,8 @@ struct bitsnap_kernels {
     unsigned (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
+    /* `first` plus the number of each bit that is set, ascending; writes 64 bytes behind them; returns how many */
+    size_t (*places)(uint32_t *place, const uint8_t *mask, size_t first, size_t groups);
     /* how many elements are of a class above class k, added to above[k] */
     void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
     /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
@@ -4266,6 +4268,43 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
     if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
+/* Which groups have a bit no processor foresees: those that have are put together, and two bits of each are noted, whether there
+ * is a second one or not. */
+static size_t bsn_scalar_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
+{
+    const uint32_t *begin = place;
+    uint64_t some[BSN_CHUNK / 64];
+    uint32_t at[BSN_CHUNK / 64];
+    size_t i, few, found;
+    for (; groups; groups -= few, mask += 8 * few, first += 64 * few) {
+        few = bsn_min(groups, BSN_CHUNK / 64);
+        for (i = found = 0; i < few; i++) {
+            some[found] = bsn_load64(mask + 8 * i);
+            at[found] = (uint32_t)(first + 64 * i);
+            found += some[found] != 0;
+        }
+        for (i = 0; i < found; i++) {
+            uint64_t m = some[i];
+            *place++ = at[i] + bsn_lowest_bit(m);
+            m &= m - 1;
+            *place = at[i] + bsn_lowest_bit(m | UINT64_C(1) << 63);
+            place += m != 0;
+            for (m &= m - 1; BSN_UNLIKELY(m != 0); m &= m - 1) *place++ = at[i] + bsn_lowest_bit(m);
+        }
+    }
+    return (size_t)(place - begin);
+}
+
+/* One of these kernels for any number of bits. */
+static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, size_t), uint32_t *place, const uint8_t *mask,
+                         size_t first, size_t n)
+{
+    size_t count = places(place, mask, first, n / 64), i = n & ~(size_t)63;
+    uint64_t m = i < n ? bsn_mask_word(mask, i, n) : 0;
+    for (; m; m &= m - 1) place[count++] = (uint32_t)(first + i) + bsn_lowest_bit(m);
+    return count;
+}
+
 /* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
  * none takes fewer. */
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
@@ -5687,12 +5726,16 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
     return end;
 }
 
+/* What takes time, as bits: a word that escapes 2; a coded bit a 2^5th more than one that stands apart. */
+#define BSN_ESCAPE_TOLL 2u
+#define BSN_SYMBOL_TOLL 5
+
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `lengths`: how many words have so many bits; null where it is not known, or words are bytes. `room`: as
- * in bsn_words_tally. */
+ * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `lengths`: how many words have so many bits; null where
+ * it is not known, or words are bytes. `room`: as in bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
-        unsigned size, unsigned used, unsigned times, const uint32_t *lengths, uint8_t *room)
+        unsigned size, unsigned used, unsigned times, int fast, const uint32_t *lengths, uint8_t *room)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -5756,7 +5799,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
         }
         for (i = 0; i < 6; i++) {
             const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
-            uint64_t bits = (uint64_t)(least + j) * n;
+            uint64_t bits = (uint64_t)(least + j) * n + (fast ? cost[i] >> (BSN_LOG2_ONE + BSN_SYMBOL_TOLL) : 0);
             if (limit) {
                 for (s = limit; s < above && s < end; s++) { /* a smaller limit lets more escape */
                     escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
@@ -5764,7 +5807,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
                 }
                 if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
                 bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> BSN_LOG2_ONE) + kind * (kinds[i] + 1);
-                bits += bsn_escape_bits(escape, outside) + outside / 2 + 40;
+                bits += bsn_escape_bits(escape, outside) + outside / 2 + (fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0) + 40;
             } else {
                 if (outside) continue;
                 bits += (cost[i] >> BSN_LOG2_ONE) + kind * kinds[i];
@@ -5779,22 +5822,27 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     return plan;
 }
 
-/* Of each 8 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
-BSN_INLINE size_t bsn_sample_group(uint32_t span) { return 8 * (size_t)span + (span * UINT32_C(0x9E3779B1) >> 29); }
-
-/* The same by a sample for which `room` has n / 8 words and 64 more. */
-static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
-                                       unsigned size, uint8_t *room)
+/* Of each 2^log2 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
+BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
 {
+    return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
+}
+
+/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words and 64 more. */
+static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
+                                       unsigned size, int fast, uint8_t *room)
+{
+    unsigned log2 = 3;
     uint32_t span;
     size_t i, m = 0;
-    for (span = 0; (i = 64 * bsn_sample_group(span)) + 64 <= n; span++, m += 64)
+    while (fast && n >> log2 > 8192) log2++;
+    for (span = 0; (i = 64 * bsn_sample_group(span, log2)) + 64 <= n; span++, m += 64)
         memcpy(room + m * size, words + i * size, 64 * size);
     if (size == 1) {
         memset(x->count, 0, 256 * sizeof *x->count);
         kernels->histogram(x->count, room, m, x->tables);
     }
-    return bsn_plan_words(NULL, x, room, m, width, size, 0, 8, NULL, NULL);
+    return bsn_plan_words(NULL, x, room, m, width, size, 0, 1u << log2, fast, NULL, NULL);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -5835,6 +5883,7 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
  * with n + 64 bytes of our own. */
 static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
+    const int fast = w->level == BITSNAP_FAST;
     unsigned level, used = 0;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
@@ -5851,8 +5900,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             }
             w->counted = 0;
             if (w->plan) plan = *w->plan;
-            else if (sampled) plan = bsn_plan_sampled(w->kernels, w->lists, words, n, width, size, symbols);
-            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, lengths, symbols);
+            else if (sampled) plan = bsn_plan_sampled(w->kernels, w->lists, words, n, width, size, fast, symbols);
+            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, fast, lengths, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -5987,20 +6036,24 @@ static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size
                                 unsigned limit, size_t more)
 {
     uint8_t mask[BSN_CHUNK / 8 + 8];
-    size_t i;
-    if (limit < 255) {
-        bsn_mask_above(x->reader->kernels, mask, symbols, n, limit);
-        if (x->reader->kernels->count(mask, n)) return (size_t)-1;
-    }
+    uint32_t *place = x->place + more;
+    size_t i, count;
+    unsigned beyond = 0;
     bsn_mask_above(x->reader->kernels, mask, symbols, n, limit - 1);
+    if (level == 0) {
+        count = bsn_places(x->reader->kernels->places, place, mask, first, n);
+        for (i = 0; i < count; i++) beyond |= symbols[place[i] - first] ^ limit;
+        return beyond ? (size_t)-1 : more + count;
+    }
     for (i = 0; i < n; i += 64) {
         uint64_t w = bsn_mask_word(mask, i, n);
         for (; w; w &= w - 1) {
-            const size_t at = first + i + bsn_lowest_bit(w);
-            x->place[more++] = level ? x->place[at] : (uint32_t)at; /* more <= at */
+            const size_t at = i + bsn_lowest_bit(w);
+            beyond |= symbols[at] ^ limit;
+            x->place[more++] = x->place[first + at]; /* more <= first + at */
         }
     }
-    return more;
+    return beyond ? (size_t)-1 : more;
 }
 
 /* Reads n words from r->at on; r->rule says which rule they break. Sums are modulo 2^(8 * width), as everywhere. */
@@ -7352,7 +7405,7 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
     memset(x, 0, sizeof *x);
     x->below = 64 * (int32_t)cells;
     while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
-    for (; (i = 64 * (sampled ? bsn_sample_group(span) : span)) < n; span++) {
+    for (; (i = 64 * (sampled ? bsn_sample_group(span, 3) : span)) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
         for (j = 0; j < m; j++) scale[j] = (uint32_t)x->below - (s ? bsn_expected(scale[j], cells) : 0);
@@ -7573,7 +7626,7 @@ BSN_INLINE int bsn_is_difference(unsigned form) { return form == BSN_FORM_CLASSE
 #define BSN_LOG2_DELTA 19
 #define BSN_LOG2_DELTA_SELF 18 /* one tree for all that a block holds: smaller blocks suit it better */
 #define BSN_LOG2_DELTA_BEST 20
-#define BSN_LOG2_DELTA_WIDE 17 /* moments are often better off alone, and that in small blocks */
+#define BSN_LOG2_DELTA_WIDE 17 /* moments are often better off alone, and that in small blocks; level fast: 18 */
 #define BSN_LOG2_COLUMNS 18    /* up to here, so that no rest of a few rows is left */
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
@@ -8255,7 +8308,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, NULL, NULL);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, NULL);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -8352,8 +8405,8 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     s.rows = NULL;
     place.log = x;
     place.signs = bsn_any_sign(elements, n, width);
-    for (span = 0; few && (i = 64 * bsn_sample_group(span)) < n; span++) {
-        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8), 64 * width); /* no processor sees a stride in them */
+    for (span = 0; few && (i = 64 * bsn_sample_group(span, 3)) < n; span++) {
+        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8, 3), 64 * width); /* no processor sees a stride in them */
         bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(64, n - i));
     }
     for (i = 0; !few && i < n; i += BSN_CHUNK)
@@ -8472,10 +8525,11 @@ BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
  * With longer pieces, or where the program asks, it takes longer. */
 #define BSN_PAGE 4096u
 
-/* One chunk in so many elements is counted for choosing them: at level fast one of eight. */
+/* One chunk in so many elements is counted for choosing them: at level fast one of eight, or of sixteen where there are many. */
 BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 {
-    return c->level == BITSNAP_FAST && n >= 16 * BSN_CHUNK ? 8 * BSN_CHUNK : BSN_CHUNK;
+    if (c->level != BITSNAP_FAST || n < 16 * BSN_CHUNK) return BSN_CHUNK;
+    return (n < 64 * BSN_CHUNK ? 8 : 16) * BSN_CHUNK;
 }
 
 static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
@@ -8617,28 +8671,6 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
 }
 BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
-/* The places of the bits of a chunk's mask, from `first` on. Which groups have one no processor foresees: those that have are
- * put together, and two bits of each are noted, whether there is a second one or not. */
-BSN_INLINE void bsn_note_places(uint32_t *place, const uint8_t *mask, size_t first, size_t n)
-{
-    uint64_t some[BSN_CHUNK / 64];
-    uint32_t at[BSN_CHUNK / 64];
-    size_t i, groups = 0;
-    for (i = 0; i < n; i += 64) {
-        some[groups] = bsn_mask_word(mask, i, n);
-        at[groups] = (uint32_t)(first + i);
-        groups += some[groups] != 0;
-    }
-    for (i = 0; i < groups; i++) {
-        uint64_t m = some[i];
-        *place++ = at[i] + bsn_lowest_bit(m);
-        m &= m - 1;
-        *place = at[i] + bsn_lowest_bit(m | UINT64_C(1) << 63);
-        place += m != 0;
-        for (m &= m - 1; BSN_UNLIKELY(m != 0); m &= m - 1) *place++ = at[i] + bsn_lowest_bit(m);
-    }
-}
-
 /* The words at the next `count` places; p and prediction are those from element `first` on. */
 BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const uint8_t *p, const uint8_t *prediction,
                                unsigned width)
@@ -8664,7 +8696,7 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
     bsn_compare(c->kernels, width, mask, from, p, m);
     count = c->kernels->count(mask, m);
     if (x->count + count > bsn_min(x->most, 16 + 17 * (i + m) / (16 * share))) return 0;
-    bsn_note_places(x->place + x->count, mask, i, m);
+    (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m); /* the fastest where most groups have none */
     BSN_WIDTHS(width, bsn_note_words, (x, count, i, from, p));
     return 1;
 }
@@ -10502,7 +10534,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
     if (b->base.data) {
-        log2 = width > 2                           ? BSN_LOG2_DELTA_WIDE
+        log2 = width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
@@ -12188,6 +12220,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     bsn_scalar_leaves_fork,
     bsn_scalar_mask_above,
+    bsn_scalar_places,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,

@@ -730,6 +730,7 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     NULL,
     bsn_bmi2_leaves_fork,
     bsn_scalar_mask_above,
+    bsn_scalar_places,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,
@@ -3012,6 +3013,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_twigs_fork,
     bsn_avx2_leaves_fork,
     bsn_avx2_mask_above,
+    bsn_scalar_places,
     bsn_avx2_classes_above,
     bsn_avx2_classes_add,
     bsn_avx2_classes_deal,
@@ -3057,6 +3059,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n
 /* Elements of `width` bytes, one bit of m each: the next of x to the places that are set, the others from base. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expand(unsigned width, __m512i base, uint64_t m, __m512i x)
 {
+    BSN_OPAQUE("+v", x); /* expanding from memory takes longer than loading and expanding */
     switch (width) {
     case 1: return _mm512_mask_expand_epi8(base, m, x);
     case 2: return _mm512_mask_expand_epi16(base, (__mmask32)m, x);
@@ -3551,7 +3554,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
     for (; n; n--, list++) h[(int)*list - (int)base]++;
 }
 
-static const uint8_t bsn_avx512_places[64] = {
+static const uint8_t bsn_avx512_in_order[64] = {
     0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
     32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
 };
@@ -3584,7 +3587,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
         lines[j] = t->tail[j] != NULL;
         BSN_OPAQUE("+m", lines[j]); /* likewise, for each line */
         plane[j] = t->plane[j] - before;
-        places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
+        places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_in_order), _mm512_set1_epi8((char)(64 - before)));
         held[j] = t->tail[j] ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
     }
     plane[top] = t->plane[top];
@@ -3772,10 +3775,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_end(const bsn_avx512_merging *m, bsn
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **list, uint64_t m)
 {
-    __m512i y = _mm512_loadu_si512(*list);
-    BSN_OPAQUE("+v", y); /* expanding from memory takes longer than loading and expanding */
+    const __m512i y = _mm512_loadu_si512(*list);
     *list += bsn_x86_ones(m);
-    return _mm512_mask_expand_epi8(x, m, y);
+    return bsn_avx512_expand(1, x, m, y);
 }
 
 /* The next 64 elements of a node. Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after
@@ -3874,7 +3876,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     const uint64_t nowhere = _mm512_movepi8_mask(put);
     const __m512i value = _mm512_set1_epi8((char)(t->value >> sign << 7 | (t->value & ((1u << sign) - 1))));
     int stream = t->tail != NULL, across = before != 0;
-    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_places), _mm512_set1_epi8((char)(64 - before)));
+    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_in_order), _mm512_set1_epi8((char)(64 - before)));
     const uint8_t *raw[8], *bits = t->bits;
     bsn_avx512_merging node;
     __m512i a[8], data[8], held = across ? _mm512_loadu_si512(t->tail) : _mm512_setzero_si512();
@@ -4340,7 +4342,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, co
         for (k = 0; k < count; k++) {
             if (!(narrow >> k & 1)) continue;
             if (count == 1) z = _mm512_loadu_si512(next[0]);
-            else z = _mm512_mask_expand_epi8(z, m[k], _mm512_loadu_si512(next[k]));
+            else z = bsn_avx512_expand(1, z, m[k], _mm512_loadu_si512(next[k]));
             next[k] += bsn_x86_ones(m[k]);
         }
         BSN_UNROLL
@@ -4582,6 +4584,27 @@ static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list,
     const __m512i limit = _mm512_set1_epi8((char)t);
     for (; groups; groups--, mask += 8, list += 64)
         bsn_store64(mask, _mm512_cmpgt_epu8_mask(_mm512_loadu_si512(list), limit));
+}
+
+/* 16 of a group at a time, as nearly always there are no more. */
+static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
+{
+    const uint32_t *begin = place;
+    const __m512i number = _mm512_loadu_si512(bsn_avx512_in_order);
+    for (; groups; groups--, mask += 8, first += 64) {
+        const uint64_t m = bsn_load64(mask);
+        const __m512i from = _mm512_set1_epi32((int)first);
+        const unsigned n = bsn_x86_ones(m);
+        __m512i at = _mm512_maskz_compress_epi8(m, number);
+        unsigned i = 0;
+        do {
+            _mm512_storeu_si512(place + i, _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm512_castsi512_si128(at)), from));
+            at = _mm512_shuffle_i32x4(at, at, 0x39);
+            i += 16;
+        } while (BSN_UNLIKELY(i < n));
+        place += n;
+    }
+    return (size_t)(place - begin);
 }
 #undef BSN_CLASSES_SWITCH
 #undef BSN_CLASSES_COUNTS
@@ -5262,6 +5285,7 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     NULL,
     bsn_avx512_leaves_fork,
     bsn_avx512_mask_above,
+    bsn_avx512_places,
     bsn_avx512_classes_above,
     bsn_avx512_classes_add,
     bsn_avx512_classes_deal,
@@ -6009,6 +6033,7 @@ static const bitsnap_kernels bsn_kernels_neon = {
     NULL,
     NULL,
     bsn_scalar_mask_above,
+    bsn_scalar_places,
     bsn_scalar_classes_above,
     bsn_scalar_classes_add,
     bsn_scalar_classes_deal,

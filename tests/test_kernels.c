@@ -1255,6 +1255,31 @@ static void mask_above(void)
     }
 }
 
+/* From no bit to all of them. */
+static void places(void)
+{
+    size_t groups, i, count;
+    unsigned density, first;
+    for (groups = 0; groups <= 65; groups++) {
+        for (density = 0; density <= 6; density++) {
+            uint8_t *mask = at_end(0, 8 * groups, groups & 7);
+            uint32_t *at = (uint32_t *)(void *)at_end(1, 4 * 64 * groups + 64, 0);
+            first = density & 1 ? 64 * density : 0;
+            for (i = 0; i < 64 * groups; i++) {
+                const unsigned set = density && (density == 6 || test_below(64u >> 2 * (density - 1) | 1) == 0);
+                mask[i / 8] = (uint8_t)((mask[i / 8] & ~(1u << i % 8)) | set << i % 8);
+            }
+            count = kernels->places(at, mask, first, groups);
+            CHECK(count == scalar->count(mask, 64 * groups), "%s: places: %zu of %zu groups", kernels->name, count, groups);
+            for (i = 0; count && i < 64 * groups; i++) {
+                if (!bit_at(mask, i)) continue;
+                CHECK(*at == first + i, "%s: places of %zu groups: %u is not %zu", kernels->name, groups, *at, first + i);
+                at++;
+            }
+        }
+    }
+}
+
 /* Elements, their classes by the rule (how many borders are not above the exponent) and a word for each. */
 typedef struct classed {
     bsn_classes t;
@@ -1751,7 +1776,7 @@ static void tables(void)
     static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); deal(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
-#define CLASSES(name) static void name##_classes(void) { mask_above(); classes(); words(); words_split(); }
+#define CLASSES(name) static void name##_classes(void) { mask_above(); places(); classes(); words(); words_split(); }
 
 static void scalar_lists(void) { bits_take_and_put(); leaves_fork(); top_take_and_put(); }
 CLASSES(scalar)
