@@ -1655,11 +1655,34 @@ static void words_case(unsigned width, size_t groups, unsigned shift, unsigned l
     CHECK(!memcmp(words, expected, n * width), "%s: %zu groups of %u bytes joined at %u", kernels->name, groups, width, shift);
 }
 
+/* Words that are bytes have no kernel, but two ways. */
+static void bytes_split(void)
+{
+    static const uint8_t limits[] = { 255, 127, 15, 1 };
+    uint8_t *words = spare[0], *symbols = spare[1], *bits = spare[2];
+    unsigned shift, l;
+    size_t n, i;
+    for (n = 0; n < 200; n++)
+        for (shift = 0; shift < 8; shift++)
+            for (l = 0; l < 4; l++) {
+                const bsn_slices t = { 1, shift, limits[l], n };
+                uint64_t all = 0;
+                for (i = 0; i < n; i++) all |= words[i] = (uint8_t)(test_random() >> 56 >> test_below(8));
+                symbols[n] = bits[n] = MARK;
+                CHECK(bsn_words_split(&t, symbols, bits, NULL, words, n) == all, "%zu bytes split at %u: which bits they have", n, shift);
+                for (i = 0; i < n; i++)
+                    CHECK(symbols[i] == bsn_min(words[i] >> shift, limits[l]) && (!shift || bits[i] == (words[i] & ((1u << shift) - 1))),
+                          "byte %u split at %u, %u", words[i], shift, limits[l]);
+                CHECK(symbols[n] == MARK && bits[n] == MARK, "%zu bytes split at %u: too far", n, shift);
+            }
+}
+
 static void words_split(void)
 {
     static const uint8_t limits[] = { 255, 127, 63, 31, 15, 1 };
     unsigned width, shift, l;
     size_t groups;
+    bytes_split();
     if (!kernels->words_split) return;
     for (width = 2; width <= 4; width += 2)
         for (groups = 0; groups <= 9; groups++)
