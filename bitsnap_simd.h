@@ -4676,21 +4676,52 @@ static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *
     return t->width == 4 ? k : (k | k >> 16) & 0xFFFF;
 }
 
+/* Words of 4 bytes, which are `whole` planes, then bits and symbols: brought to where interleaving them twice leaves words in their
+ * order. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                                 const uint8_t *planes, size_t groups, unsigned whole)
+{
+    const unsigned mask = t->shift % 8;
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const __m512i upper = _mm512_set1_epi8((char)(0xFF << mask)), lower = _mm512_set1_epi8((char)((1 << mask) - 1));
+    const __m128i left = _mm_cvtsi32_si128((int)mask), right = _mm_cvtsi32_si128((int)(8 - mask));
+    size_t i;
+    unsigned k;
+    for (i = 0; i < 64 * groups; i += 64) {
+        const __m512i x = _mm512_loadu_si512(symbols + i);
+        __m512i b[5], low, high;
+        BSN_UNROLL
+        for (k = 0; k < whole; k++) b[k] = _mm512_loadu_si512(planes + k * t->stride + i);
+        b[whole] = _mm512_and_si512(_mm512_sll_epi16(x, left), upper);
+        if (mask) b[whole] = _mm512_or_si512(b[whole], _mm512_loadu_si512(bits + i));
+        b[whole + 1] = _mm512_and_si512(_mm512_srl_epi16(x, right), lower);
+        BSN_UNROLL
+        for (k = whole + 2; k < 4; k++) b[k] = _mm512_setzero_si512();
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) b[k] = _mm512_permutexvar_epi32(order, b[k]);
+        low = _mm512_unpacklo_epi8(b[0], b[1]);
+        high = _mm512_unpacklo_epi8(b[2], b[3]);
+        _mm512_storeu_si512(words + 4 * i, _mm512_unpacklo_epi16(low, high));
+        _mm512_storeu_si512(words + 4 * i + 64, _mm512_unpackhi_epi16(low, high));
+        low = _mm512_unpackhi_epi8(b[0], b[1]);
+        high = _mm512_unpackhi_epi8(b[2], b[3]);
+        _mm512_storeu_si512(words + 4 * i + 128, _mm512_unpacklo_epi16(low, high));
+        _mm512_storeu_si512(words + 4 * i + 192, _mm512_unpackhi_epi16(low, high));
+    }
+}
+
 static BSN_AVX512 void bsn_avx512_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
                                              const uint8_t *planes, size_t groups)
 {
     const unsigned whole = t->shift / 8, mask = t->shift % 8;
     const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
     size_t i;
-    unsigned k;
     if (t->width == 4) {
-        for (i = 0; i < 64 * groups; i += 16) {
-            __m512i x = _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(symbols + i)), up);
-            if (mask) x = _mm512_add_epi32(x, _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(bits + i)), above));
-            for (k = 0; k < whole; k++)
-                x = _mm512_add_epi32(x, _mm512_sll_epi32(_mm512_cvtepu8_epi32(BSN_LOAD128(planes + k * t->stride + i)),
-                                                         _mm_cvtsi32_si128((int)(8 * k))));
-            _mm512_storeu_si512(words + 4 * i, x);
+        switch (whole) {
+        case 0: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 0); break;
+        case 1: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 1); break;
+        case 2: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 2); break;
+        default: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 3); break;
         }
     } else {
         for (i = 0; i < 64 * groups; i += 32) {
