@@ -6291,36 +6291,37 @@ static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsig
     return bsn_piece_bytes(t, n, width);
 }
 
-static size_t bsn_piece_write(uint8_t *to, const bsn_changes *x, size_t n, unsigned width, uint64_t base_hash, uint64_t result_hash)
+/* Writes it; returns its bytes. */
+static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes *x, size_t n, unsigned width, uint64_t base_hash,
+                              uint64_t result_hash)
 {
-    bsn_piece t;
-    const size_t size = bsn_piece_plan(&t, x, n, width), head = bsn_piece_head(&t);
-    const uint64_t high = (uint64_t)t.count * t.low, words = high + t.count + ((n - 1) >> t.low);
-    const uint64_t most = t.escapes ? bsn_low_bits(t.bits) : ~UINT64_C(0);
+    const size_t size = bsn_piece_bytes(t, n, width), head = bsn_piece_head(t);
+    const uint64_t high = (uint64_t)t->count * t->low, words = high + t->count + ((n - 1) >> t->low);
+    const uint64_t most = t->escapes ? bsn_low_bits(t->bits) : ~UINT64_C(0);
     uint8_t *p = to + head;
     bsn_row_of_bits row;
     size_t i;
     bsn_store64(to, base_hash);
     bsn_store64(to + 8, result_hash);
-    to[16] = (uint8_t)t.count;
-    to[17] = (uint8_t)(t.count >> 8);
-    to[18] = (uint8_t)t.low;
-    to[19] = (uint8_t)(t.bits | (t.escapes ? BSN_PIECE_ESCAPES : 0));
-    if (t.escapes) {
-        to[20] = (uint8_t)t.escapes;
-        to[21] = (uint8_t)(t.escapes >> 8);
+    to[16] = (uint8_t)t->count;
+    to[17] = (uint8_t)(t->count >> 8);
+    to[18] = (uint8_t)t->low;
+    to[19] = (uint8_t)(t->bits | (t->escapes ? BSN_PIECE_ESCAPES : 0));
+    if (t->escapes) {
+        to[20] = (uint8_t)t->escapes;
+        to[21] = (uint8_t)(t->escapes >> 8);
     }
     memset(p, 0, size - head);
     bsn_row_begin(&row, p, 0);
-    for (i = 0; i < t.count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t.low), t.low);
+    for (i = 0; i < t->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t->low), t->low);
     bsn_row_end(&row);
-    for (i = 0; i < t.count; i++) {
-        const uint64_t one = high + (x->place[i] >> t.low) + i;
+    for (i = 0; i < t->count; i++) {
+        const uint64_t one = high + (x->place[i] >> t->low) + i;
         p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
     }
     bsn_row_begin(&row, p, words);
-    for (i = 0; i < t.count && t.bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t.bits);
-    for (i = 0; i < t.count && t.escapes; i++)
+    for (i = 0; i < t->count && t->bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t->bits);
+    for (i = 0; i < t->count && t->escapes; i++)
         if (x->word[i] >= most) bsn_row_put(&row, x->word[i], 8 * width);
     bsn_row_end(&row);
     return size;
@@ -8969,22 +8970,22 @@ static void bsn_store_check(const bsn_context *c, uint8_t *p, uint64_t first, ui
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
 }
 
-/* The bytes of a SPARSE block of one cell. */
-static size_t bsn_sparse_plan(const bsn_context *c, const bsn_changes *x, size_t n)
+/* The bytes of a SPARSE block of one cell, and its piece. */
+static size_t bsn_sparse_plan(bsn_piece *t, const bsn_context *c, const bsn_changes *x, size_t n)
 {
-    bsn_piece t;
-    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(&t, x, n, c->width);
+    return BSN_HEAD_SIZE + BSN_CHECK_SIZE + 4 + bsn_piece_plan(t, x, n, c->width);
 }
 
 /* Writes it; 0 where it has no room. */
 static size_t bsn_encode_sparse(const bsn_context *c, const bsn_changes *x, uint8_t *to, size_t capacity, size_t n, uint64_t first,
                                 const bsn_ids *ids)
 {
-    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(c, x, n);
+    bsn_piece t;
+    const size_t prefix = BSN_HEAD_SIZE + BSN_CHECK_SIZE, whole = bsn_sparse_plan(&t, c, x, n);
     if (capacity < whole) return 0;
     bsn_store32(to, (uint32_t)(BSN_FORM_SPARSE | (whole - prefix) << 8));
     bsn_store32(to + prefix, 1);
-    (void)bsn_piece_write(to + prefix + 4, x, n, c->width, ids->base_hash, ids->result_hash);
+    (void)bsn_piece_write(to + prefix + 4, &t, x, n, c->width, ids->base_hash, ids->result_hash);
     bsn_store_check(c, to, first, n);
     return whole;
 }
@@ -9053,6 +9054,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     size_t size = 0, delta = 0, sparse = 0; /* sparse: the size of that block, where it is possible */
     uint64_t any = 0;
     unsigned form = BSN_FORM_CLASSED;
+    bsn_piece piece;
     bsn_record record, begun;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
@@ -9067,7 +9069,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (changes->count) {
             if (c->level == BITSNAP_FAST || (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST))
                 return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
-            sparse = bsn_sparse_plan(c, changes, n);
+            sparse = bsn_sparse_plan(&piece, c, changes, n);
             (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
         }
         bsn_store64(both, ids->base_hash);
