@@ -4595,7 +4595,7 @@ static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask,
         const uint64_t m = bsn_load64(mask);
         const __m512i from = _mm512_set1_epi32((int)first);
         const unsigned n = bsn_x86_ones(m);
-        __m512i at = _mm512_maskz_compress_epi8(m, number);
+        __m512i at = bsn_avx512_compress(1, m, number);
         unsigned i = 0;
         do {
             _mm512_storeu_si512(place + i, _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm512_castsi512_si128(at)), from));
@@ -4682,7 +4682,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *w
                                                  const uint8_t *planes, size_t groups, unsigned whole)
 {
     const unsigned mask = t->shift % 8;
-    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    static const uint32_t numbers[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
+    const __m512i order = _mm512_loadu_si512(numbers);
     const __m512i upper = _mm512_set1_epi8((char)(0xFF << mask)), lower = _mm512_set1_epi8((char)((1 << mask) - 1));
     const __m128i left = _mm_cvtsi32_si128((int)mask), right = _mm_cvtsi32_si128((int)(8 - mask));
     size_t i;

@@ -199,6 +199,12 @@ BINARY(permutexvar_epi32, u32, 16, y.u32[x.u32[i] & 15])
 BINARY(permutexvar_epi64, u64, 8, y.u64[x.u64[i] & 7])
 MASKED(permutexvar_epi8, __mmask64, u8, 64)
 BINARY(shuffle_epi8, u8, 64, (uint8_t)(y.u8[i] & 128 ? 0 : x.u8[(i & 48) | (y.u8[i] & 15)]))
+EMULATED __m512i e_shuffle_i32x4(__m512i a, __m512i b, unsigned n)
+{
+    lanes x = { a }, y = { b }, r;
+    EACH(16) r.u32[i] = (i & 8 ? y : x).u32[(n >> i / 4 * 2 & 3) * 4 + i % 4];
+    return r.v;
+}
 BY_NUMBER(shuffle_epi32, u32, 16, x.u32[(i & 12) | (n >> (2 * (i & 3)) & 3)])
 BINARY(unpacklo_epi8, u8, 64, (i & 1 ? y : x).u8[(i & 48) | i % 16 / 2])
 BINARY(unpackhi_epi8, u8, 64, (i & 1 ? y : x).u8[(i & 48) | (8 + i % 16 / 2)])
@@ -581,6 +587,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_shuffle_epi32 e_shuffle_epi32
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 e_shuffle_epi8
+#undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_i32x4 e_shuffle_i32x4
 #undef _mm512_sll_epi16
 #define _mm512_sll_epi16(a, n) e_slli_epi16(a, e_number(n))
 #undef _mm512_sll_epi32
