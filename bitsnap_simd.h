@@ -708,6 +708,8 @@ static const bitsnap_kernels bsn_kernels_bmi2 = {
     "bmi2",
     512,
     bsn_scalar_hash,
+    bsn_scalar_hash_blocks,
+    bsn_scalar_hash_again,
     bsn_bmi2_count,
     bsn_bmi2_partition,
     bsn_bmi2_merge,
@@ -786,10 +788,18 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], __m256i data[2], const ui
     }
 }
 
+/* half of the accumulators */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_scramble(__m256i a, unsigned half)
+{
+    const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1), key = BSN_LOAD256(bsn_secret + 128 + 32 * half);
+    const __m256i x = _mm256_xor_si256(_mm256_xor_si256(a, _mm256_srli_epi64(a, 47)), key);
+    const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), prime);
+    return _mm256_add_epi64(_mm256_mul_epu32(x, prime), _mm256_slli_epi64(high, 32));
+}
+
 /* up to the end of a block of 16 stripes at a time */
 BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
-    const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1);
     __m256i a[2], data[2];
     unsigned j;
     BSN_UNROLL
@@ -814,12 +824,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t 
         }
         if (first & 15) break;
         BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            const __m256i key = BSN_LOAD256(bsn_secret + 128 + 32 * j);
-            const __m256i x = _mm256_xor_si256(_mm256_xor_si256(a[j], _mm256_srli_epi64(a[j], 47)), key);
-            const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), prime);
-            a[j] = _mm256_add_epi64(_mm256_mul_epu32(x, prime), _mm256_slli_epi64(high, 32));
-        }
+        for (j = 0; j < 2; j++) a[j] = bsn_avx2_scramble(a[j], j);
     }
     BSN_UNROLL
     for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
@@ -828,6 +833,63 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t 
 static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     bsn_avx2_hash_stripes(state, p, count, first);
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_stripes_end(__m256i a[2], const __m256i data[2])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) a[j] = _mm256_add_epi64(a[j], _mm256_shuffle_epi32(data[j], 0x4E));
+}
+
+static BSN_AVX2 void bsn_avx2_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
+{
+    __m256i a[2], sum[2], data[2];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
+    for (; blocks; blocks--, sums += 8, p += 1024) {
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) sum[j] = data[j] = _mm256_setzero_si256();
+        BSN_UNROLL
+        for (j = 0; j < 16; j++) bsn_avx2_stripe(sum, data, p + 64 * j, bsn_secret + 8 * j);
+        bsn_avx2_stripes_end(sum, data);
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            BSN_STORE256(sums + 4 * j, sum[j]);
+            a[j] = bsn_avx2_scramble(_mm256_add_epi64(a[j], sum[j]), j);
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
+}
+
+static BSN_AVX2 void bsn_avx2_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p,
+                                         const uint8_t *q, size_t blocks)
+{
+    __m256i a[2], more[2], less[2], more_data[2], less_data[2];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
+    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
+        unsigned some = (unsigned)(changed & 0xFFFF);
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            more[j] = BSN_LOAD256(sums + 4 * j);
+            less[j] = more_data[j] = less_data[j] = _mm256_setzero_si256();
+        }
+        for (; some; some &= some - 1) {
+            const unsigned i = bsn_lowest_bit(some);
+            bsn_avx2_stripe(less, less_data, p + 64 * i, bsn_secret + 8 * i);
+            bsn_avx2_stripe(more, more_data, q + 64 * i, bsn_secret + 8 * i);
+        }
+        bsn_avx2_stripes_end(less, less_data);
+        bsn_avx2_stripes_end(more, more_data);
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) a[j] = bsn_avx2_scramble(_mm256_add_epi64(a[j], _mm256_sub_epi64(more[j], less[j])), j);
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
 }
 
 /* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
@@ -2991,6 +3053,8 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
     bsn_avx2_hash,
+    bsn_avx2_hash_blocks,
+    bsn_avx2_hash_again,
     bsn_bmi2_count,
     bsn_avx2_partition,
     bsn_avx2_merge,
@@ -3138,6 +3202,50 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
 {
     if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_hash_stripes(state, p, count, first, 0);
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks, int halves)
+{
+    __m512i a = _mm512_loadu_si512(state), key[16];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 16; j++) key[j] = _mm512_loadu_si512(bsn_secret + 8 * j);
+    for (; blocks; blocks--, sums += 8, p += 1024) {
+        __m512i sum = _mm512_setzero_si512(), data = sum;
+        BSN_UNROLL
+        for (j = 0; j < 16; j++)
+            bsn_avx512_stripe(&sum, &data, halves ? bsn_avx512_halves(p + 64 * j) : _mm512_loadu_si512(p + 64 * j), key[j]);
+        bsn_avx512_stripes_end(&sum, &data);
+        _mm512_storeu_si512(sums, sum);
+        a = bsn_avx512_scramble(_mm512_add_epi64(a, sum));
+    }
+    _mm512_storeu_si512(state, a);
+}
+
+static BSN_AVX512 void bsn_avx512_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
+{
+    if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_blocks(state, sums, p, blocks, 0);
+    else bsn_avx512_blocks(state, sums, p, blocks, 1);
+}
+
+static BSN_AVX512 void bsn_avx512_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p,
+                                             const uint8_t *q, size_t blocks)
+{
+    __m512i a = _mm512_loadu_si512(state);
+    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
+        __m512i more = _mm512_loadu_si512(sums), less = _mm512_setzero_si512(), more_data = less, less_data = less;
+        unsigned some = (unsigned)(changed & 0xFFFF);
+        for (; some; some &= some - 1) {
+            const unsigned i = bsn_lowest_bit(some);
+            const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * i);
+            bsn_avx512_stripe(&less, &less_data, _mm512_loadu_si512(p + 64 * i), key);
+            bsn_avx512_stripe(&more, &more_data, _mm512_loadu_si512(q + 64 * i), key);
+        }
+        bsn_avx512_stripes_end(&less, &less_data);
+        bsn_avx512_stripes_end(&more, &more_data);
+        a = bsn_avx512_scramble(_mm512_add_epi64(a, _mm512_sub_epi64(more, less)));
+    }
+    _mm512_storeu_si512(state, a);
 }
 
 static BSN_AVX512 size_t bsn_avx512_count(const uint8_t *mask, size_t n)
@@ -5295,6 +5403,8 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
     bsn_avx512_hash,
+    bsn_avx512_hash_blocks,
+    bsn_avx512_hash_again,
     bsn_avx512_count,
     bsn_avx512_partition,
     bsn_avx512_merge,
@@ -6043,6 +6153,8 @@ static const bitsnap_kernels bsn_kernels_neon = {
     "neon",
     2048,
     bsn_neon_hash,
+    bsn_scalar_hash_blocks,
+    bsn_scalar_hash_again,
     bsn_neon_count,
     bsn_neon_partition,
     bsn_neon_merge,
