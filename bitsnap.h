@@ -1198,7 +1198,7 @@ struct bitsnap_kernels {
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
     /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
     void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
-    /* the same over `blocks` of 16 stripes, the first of which is number 0; sums[8 * i ..]: what block i adds to the accumulators */
+    /* the same over `blocks` of 16 stripes, beginning with number 0; sums[8 * i ..]: what block i adds to the accumulators */
     void (*hash_blocks)(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks);
     /* the same over at most 4 blocks at q, which are those at p, with these sums, but for the stripes whose bit is set */
     void (*hash_again)(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p, const uint8_t *q,
@@ -1610,8 +1610,8 @@ static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, co
     }
 }
 
-/* The same of at most a page, with the sums of its blocks of 1024 bytes, as far as these are whole; or of one that is `like` another
- * but for its `changed` stripes, if not null: the sums are those of that one, which was hashed at the same place of as many bytes. */
+/* The same of at most a page, with the sums of its blocks of 1024 bytes, as far as these are whole; or of one that is `like`
+ * another but for its `changed` stripes, if not null: then the sums are of that one, hashed at the same place of as many bytes. */
 static void bsn_pieces_add_page(const bitsnap_kernels *kernels, bitsnap_pieces *h, uint64_t sums[BSN_PAGE_SUMS], const uint8_t *p,
                                 size_t n, const uint8_t *like, uint64_t changed)
 {
