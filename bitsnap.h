@@ -8837,7 +8837,7 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
     size_t i, j, waiting = 0;
-    uint64_t sums[8 * BSN_CHUNK / BSN_PAGE][BSN_PAGE_SUMS]; /* of pages of the base */
+    uint64_t sums[4 * BSN_CHUNK / BSN_PAGE][BSN_PAGE_SUMS]; /* of pages of the base, in a chunk of elements up to 4 bytes */
     *any = 0;
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
@@ -8852,7 +8852,7 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             equal = j >= end;
             known |= (unsigned)equal << i / BSN_LEAF;
         }
-        alike = words && changes && !equal && width == base_width && bsn_hardly_changed(others, i, width); /* so far */
+        alike = words && changes && !equal && width == base_width && width <= 4 && bsn_hardly_changed(others, i, width);
         for (j = i; j < i + m && hash; j += step) {
             const size_t some = bsn_min(step, i + m - j);
             p = base + (j - i) * base_width;
