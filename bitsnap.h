@@ -7861,8 +7861,8 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 /* Few enough changes among n elements for a page's stripes that have changed to be hashed one by one: one in 512 bytes. */
 BSN_INLINE int bsn_hardly_changed(size_t changes, size_t n, unsigned width) { return changes * (BSN_PAGE / 8) <= n * width; }
 
-/* The same of elements that are those at `like` but for changes, of which number `next` is the first that may concern them; x is
- * null where changes are not known, nor are sums. */
+/* bsn_leaves_add_page of elements that are those at `like` but for changes, of which number `next` is the first that may concern
+ * them; x is null where changes are not known, nor are sums: then bsn_leaves_add. */
 static void bsn_leaves_add_like(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves,
                                 uint64_t sums[BSN_PAGE_SUMS], const uint8_t *elements, size_t i, size_t m, size_t n, unsigned width,
                                 const uint8_t *like, const bsn_changes *x, size_t next)
