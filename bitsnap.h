@@ -698,6 +698,21 @@ BSN_INLINE uint32_t bsn_load32(const void *p)
     return BSN_BIG_ENDIAN ? bsn_swap32(x) : x;
 }
 
+/* What others may write to meanwhile, as a source in shared memory: one load, so that what has been checked is what is used. */
+BSN_INLINE unsigned bsn_once8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
+BSN_INLINE uint32_t bsn_once32(const uint8_t *p)
+{
+    return bsn_once8(p) | (uint32_t)bsn_once8(p + 1) << 8 | (uint32_t)bsn_once8(p + 2) << 16 | (uint32_t)bsn_once8(p + 3) << 24;
+}
+BSN_INLINE uint64_t bsn_once64(const uint8_t *p) { return bsn_once32(p) | (uint64_t)bsn_once32(p + 4) << 32; }
+
+/* A value as it was loaded, which compilers will not load again. */
+BSN_INLINE uint64_t bsn_pinned(uint64_t x)
+{
+    const volatile uint64_t once = x;
+    return once;
+}
+
 BSN_INLINE void bsn_store64(void *p, uint64_t x)
 {
     if (BSN_BIG_ENDIAN) x = bsn_swap64(x);
@@ -2044,18 +2059,44 @@ BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void
 
 BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
 
+/* A mask that others write to meanwhile may have had fewer bits when they were counted: parts of it are copied and counted again,
+ * so that no more elements are moved than there is room for. */
+#define BSN_MASK_PART 8192u /* elements */
+
+/* The next part of a mask of n elements, from element i on; returns how many they are. */
+static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MASK_PART / 8], const void *mask, size_t i, size_t n,
+                            size_t *ones)
+{
+    const size_t m = bsn_min(BSN_MASK_PART, n - i);
+    memcpy(part, (const uint8_t *)mask + i / 8, bsn_mask_bytes(m));
+    *ones = kernels->count(part, m);
+    return m;
+}
+
 BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
                                                   const void *list, size_t n, const void *mask,
                                                   void *zeros, size_t zeros_capacity,
                                                   void *ones, size_t ones_capacity)
 {
-    size_t set;
+    uint8_t part[BSN_MASK_PART / 8], *to[2];
+    size_t set, some, i, m;
+    unsigned k;
+    to[0] = (uint8_t *)zeros;
+    to[1] = (uint8_t *)ones;
     if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     set = kernels->count((const uint8_t *)mask, n);
     if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
-    kernels->partition(width, (const uint8_t *)list, n, (const uint8_t *)mask, (uint8_t *)zeros, (uint8_t *)ones);
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if ((ones && ones_capacity < some) || (zeros && zeros_capacity < m - some)) return BITSNAP_E_CAPACITY;
+        kernels->partition(width, (const uint8_t *)list + i * width, m, part, to[0], to[1]);
+        for (k = 0; k < 2; k++)
+            if (to[k]) to[k] += (k ? some : m - some) * width;
+        ones_capacity -= ones ? some : 0;
+        zeros_capacity -= zeros ? m - some : 0;
+    }
     return BITSNAP_OK;
 }
 
@@ -2064,14 +2105,25 @@ BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, un
                                               const void *zeros, size_t zeros_count,
                                               const void *ones, size_t ones_count)
 {
-    size_t set;
+    const uint8_t *from[2];
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t set, some, i, m;
+    from[0] = (const uint8_t *)zeros;
+    from[1] = (const uint8_t *)ones;
     if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     set = kernels->count((const uint8_t *)mask, n);
     if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
-    kernels->merge(width, (uint8_t *)list, n, (const uint8_t *)mask,
-                   (const uint8_t *)zeros, n - set, (const uint8_t *)ones, set);
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return BITSNAP_E_ARGUMENT;
+        kernels->merge(width, (uint8_t *)list + i * width, m, part, from[0], m - some, from[1], some);
+        if (zeros) from[0] += (m - some) * width;
+        if (ones) from[1] += some * width;
+        zeros_count -= zeros ? m - some : 0;
+        ones_count -= ones ? some : 0;
+    }
     return BITSNAP_OK;
 }
 
@@ -2120,6 +2172,23 @@ static bitsnap_status bsn_mask_check(const bitsnap_kernels *kernels, unsigned wi
     return kernels->count((const uint8_t *)mask, n) == values_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
 }
 
+/* And what they write: an error only where the mask has been changed meanwhile. */
+static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base, size_t n,
+                                   const void *mask, const void *values, size_t values_count)
+{
+    const uint8_t *from = (const uint8_t *)values, *base_from = (const uint8_t *)base;
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t some, i, m;
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if (values_count < some) return BITSNAP_E_CORRUPT;
+        if (base || some) bsn_put(width, (uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part);
+        from += some * width;
+        values_count -= some;
+    }
+    return BITSNAP_OK;
+}
+
 BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
                                                void *elements, const void *base, size_t n, const void *mask,
                                                const void *values, size_t values_count)
@@ -2128,9 +2197,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     if (n && !base) return BITSNAP_E_ARGUMENT;
     if (!kernels) kernels = bsn_kernels_best();
     status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    if (!status && n)
-        bsn_put(width, (uint8_t *)elements, (const uint8_t *)base, (const uint8_t *)values, n, (const uint8_t *)mask);
-    return status;
+    return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
@@ -2140,9 +2207,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
     bitsnap_status status;
     if (!kernels) kernels = bsn_kernels_best();
     status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    if (!status && values_count)
-        bsn_put(width, (uint8_t *)elements, NULL, (const uint8_t *)values, n, (const uint8_t *)mask);
-    return status;
+    return status || !values_count ? status : bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
 }
 
 /* ---- positions as indices and as gaps ---- */
@@ -2153,7 +2218,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernel
 {
     const uint8_t *m = (const uint8_t *)mask;
     uint8_t *to = (uint8_t *)indices;
-    size_t i, ones;
+    size_t i, ones, left;
     uint64_t w;
     if (count) *count = 0;
     if (!count || (index_width != 4 && index_width != 8) || (n && !mask) || (capacity && !indices) ||
@@ -2162,10 +2227,10 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernel
     if (!n) return BITSNAP_OK;
     if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
     if (!kernels) kernels = bsn_kernels_best();
-    *count = ones = kernels->count(m, n);
+    *count = left = ones = kernels->count(m, n);
     if (capacity < ones) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += 64)
-        for (w = bsn_mask_word(m, i, n); w; w &= w - 1, to += index_width)
+    for (i = 0; i < n; i += 64) /* (no more than were counted, even if the mask is changed meanwhile) */
+        for (w = bsn_mask_word(m, i, n); w && left; w &= w - 1, to += index_width, left--)
             bsn_element_store(to, i + bsn_lowest_bit(w), index_width);
     return BITSNAP_OK;
 }
@@ -2173,7 +2238,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernel
 /* Index i, where int32_t becomes int64_t with its sign; as unsigned, so that what is negative is large. */
 BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned index_width)
 {
-    const uint64_t x = bsn_element_load(indices + i * index_width, index_width);
+    const uint64_t x = bsn_pinned(bsn_element_load(indices + i * index_width, index_width));
     return index_width == 4 ? (x ^ UINT64_C(0x80000000)) - UINT64_C(0x80000000) : x;
 }
 
@@ -2192,14 +2257,19 @@ BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsig
     }
     if (!n) return BITSNAP_OK;
     memset(mask, 0, bsn_mask_bytes(n));
-    for (i = 0; i < count; i++) bsn_mask_set((uint8_t *)mask, (size_t)bsn_index_load(from, i, index_width));
+    for (i = 0; i < count; i++) {
+        index = bsn_index_load(from, i, index_width);
+        if (index >= n) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
+        bsn_mask_set((uint8_t *)mask, (size_t)index);
+    }
     return BITSNAP_OK;
 }
 
 #define BSN_GAP_ESCAPE 65535u
 
-/* Stores the gaps of a mask, unless `to` is null; returns how many there are. */
-static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n)
+/* Stores the gaps of a mask, `capacity` at most, unless `to` is null; returns how many there are, or more than there is room
+ * for. */
+static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n, size_t capacity)
 {
     size_t i, gap, next = 0, all = 0; /* next: the first element that no gap has told of */
     uint64_t w;
@@ -2207,8 +2277,8 @@ static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n)
         for (w = bsn_mask_word(mask, i, n); w; w &= w - 1) {
             const size_t at = i + bsn_lowest_bit(w);
             for (gap = at - next; gap >= BSN_GAP_ESCAPE; gap -= BSN_GAP_ESCAPE, all++)
-                if (to) bsn_element_store(to + 2 * all, BSN_GAP_ESCAPE, 2);
-            if (to) bsn_element_store(to + 2 * all, gap, 2);
+                if (to && all < capacity) bsn_element_store(to + 2 * all, BSN_GAP_ESCAPE, 2);
+            if (to && all < capacity) bsn_element_store(to + 2 * all, gap, 2);
             all++;
             next = at + 1;
         }
@@ -2228,11 +2298,11 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, 
     if (!kernels) kernels = bsn_kernels_best();
     ones = kernels->count(m, n);
     if (capacity < ones || capacity - ones < n / BSN_GAP_ESCAPE) { /* may be too small: look */
-        *count = bsn_gaps(NULL, m, n);
+        *count = bsn_gaps(NULL, m, n, 0);
         if (capacity < *count) return BITSNAP_E_CAPACITY;
     }
-    *count = ones ? bsn_gaps((uint8_t *)gaps, m, n) : 0;
-    return BITSNAP_OK;
+    *count = ones ? bsn_gaps((uint8_t *)gaps, m, n, capacity) : 0;
+    return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
 }
 
 BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
@@ -2256,7 +2326,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const vo
     if (!n) return BITSNAP_OK;
     memset(mask, 0, bsn_mask_bytes(n));
     for (i = 0; i < gaps_count; i++) {
-        gap = (unsigned)bsn_element_load(from + 2 * i, 2);
+        gap = (unsigned)bsn_pinned(bsn_element_load(from + 2 * i, 2));
+        if (gap >= n - at) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
         at += gap;
         if (gap != BSN_GAP_ESCAPE) bsn_mask_set((uint8_t *)mask, at++);
     }
@@ -2847,7 +2918,7 @@ typedef struct bsn_package {
     uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
 
-BSN_ASSERT(package_fits, sizeof(bsn_package) + 8 <= BITSNAP_HUFFMAN_WORKSPACE);
+BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
 
 /* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
 BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
@@ -3148,8 +3219,8 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
     size_t used = 2;
     *rule = 24;
     if (size < 2) return 0;
-    first = p[0];
-    count = p[1] + 1u;
+    first = bsn_once8(p);
+    count = bsn_once8(p + 1) + 1u;
     *rule = 25;
     if (first + count > 1u << bits) return 0;
     t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
@@ -3157,11 +3228,11 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
     t->length[256] = (uint8_t)(kind >> 4);
     while (s < count) {
         if (nibble & 1) {
-            code = p[used++] >> 4;
+            code = bsn_once8(p + used++) >> 4;
         } else {
             *rule = 24;
             if (used == size) return 0;
-            code = p[used] & 15u;
+            code = bsn_once8(p + used) & 15;
         }
         nibble++;
         if (code >= 1 && code <= 8) {
@@ -3659,30 +3730,37 @@ typedef struct bsn_reader {
     uint8_t *kept, *kept_end;   /* for what stays until the list is done: masks, and copies of what lies so
                                    near the end of the input that kernels would read past it */
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
+    size_t most;                /* bytes of a plane that all elements pass */
     unsigned nodes, noted;      /* nodes noted now, and in all */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
 /* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
  * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
- * their own masks: less than 1.5 n in all; copies n and what is in the last 64 bytes. */
+ * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 64 bytes, so as many at most.
+ *
+ * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
+ * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
+ * each list, plane and kept piece there must be as much that may be read: BSN_BEHIND(n) bytes behind what is kept, and of
+ * the source what bsn_take asks for. What is written depends on counts alone, which are ours. */
 #define BSN_PADS 16384u
 #define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + BSN_PADS)
 #define BSN_KEPT_SIZE(n) (5 * (size_t)(n) / 2 + 3 * BSN_PADS)
+#define BSN_BEHIND(n) ((size_t)(n) + 64)
 
 static uint8_t *bsn_keep(bsn_reader *r, size_t size)
 {
     uint8_t *p = r->kept;
-    if ((size_t)(r->kept_end - r->kept) < size + 64) {
+    if ((size_t)(r->kept_end - r->kept) < size) {
         r->rule = 31;
         return NULL;
     }
-    r->kept += size + 64;
+    r->kept += size;
     return p;
 }
 
-/* The next `size` bytes of the payload, with 64 readable bytes behind them; null and rule at its end. */
-static const uint8_t *bsn_take(bsn_reader *r, size_t size)
+/* The next `size` bytes of the payload; `reach` bytes from there on, and 64, can be read. Null and rule at its end. */
+static const uint8_t *bsn_take(bsn_reader *r, size_t size, size_t reach)
 {
     const uint8_t *p = r->at;
     uint8_t *copy;
@@ -3691,7 +3769,7 @@ static const uint8_t *bsn_take(bsn_reader *r, size_t size)
         return NULL;
     }
     r->at += size;
-    if (BSN_LIKELY((size_t)(r->input_end - r->at) >= 64)) return p;
+    if (BSN_LIKELY((size_t)(r->input_end - p) >= reach + 64)) return p;
     copy = bsn_keep(r, size);
     if (copy) memcpy(copy, p, size);
     return copy;
@@ -3793,12 +3871,17 @@ static int bsn_planes_clear(const bsn_node *node)
     return 1;
 }
 
-/* Puts a node's lists on the stack, the first on top, and gives them memory: the longest inside its output. */
-static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *like, bsn_node *node,
-                                const size_t counts[4])
+/* Counts a node's lists, puts them on the stack, the first on top, and gives them memory: the longest inside its output. */
+static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *like, bsn_node *node)
 {
     uint8_t *scratch = like->scratch;
+    size_t counts[4] = { 0, 0, 0, 0 };
     unsigned j, longest = 0;
+    r->kernels->node_counts(node, counts);
+    if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
+        r->rule = 32;
+        return top;
+    }
     for (j = 1; j < node->lists; j++)
         if (counts[j] > counts[longest]) longest = j;
     /* merging runs backwards, so the last list is merged first and needs its memory the longest */
@@ -3837,7 +3920,10 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
 /* A list that stands in the stream as it is. */
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
-    const uint8_t *p = bsn_take(r, item->count);
+    /* alone it may be the mask of a node of a chain, which all that pass the first node may pass, as its list */
+    const bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
+    const size_t reach = parent ? (parent->follows ? 8 * r->most : parent->count) : item->count > r->most ? item->count : r->most;
+    const uint8_t *p = bsn_take(r, item->count, reach);
     if (!p) return;
     if (!bsn_all_below(p, item->count, item->bits)) r->rule = 25;
     if (item->parent == BSN_TOP) r->raw = p;
@@ -3855,7 +3941,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         r->rule = 24;
         return top;
     }
-    kind = *r->at++;
+    kind = bsn_once8(r->at++);
     form = kind & 15;
     length = kind >> 4;
     if (kind == BSN_LIST_RAW) {
@@ -3863,9 +3949,13 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         return top;
     }
     if (kind == BSN_LIST_CONST) {
+        const unsigned symbol = r->at == r->end ? 0 : bsn_once8(r->at);
         if (r->at == r->end) r->rule = 24;
-        else if (*r->at >> item->bits) r->rule = 25;
-        else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) node->leaf[0] = *r->at++;
+        else if (symbol >> item->bits) r->rule = 25;
+        else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) {
+            node->leaf[0] = (uint8_t)symbol;
+            r->at++;
+        }
         return top;
     }
     built_in = kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS;
@@ -3896,7 +3986,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         top++;
         *top = *item;
         top->count = (uint32_t)bsn_mask_bytes(item->count);
-        top->data = bsn_keep(r, top->count);
+        top->data = bsn_keep(r, top->count + 64);
         top->scratch = r->scratch; /* nothing else is being merged meanwhile */
         top->parent = BSN_TOP;
         top->bits = 8;
@@ -3931,7 +4021,6 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     bsn_tree *t = &r->lists->tree[item->level];
     const bsn_step step = bsn_tree_step(t, item->path);
     bsn_item like = *item;
-    size_t counts[4] = { 0, 0, 0, 0 };
     bsn_node *node;
     like.path = (uint8_t)(item->path + step.bits);
     if (item->count == 0) { /* nothing passes here: the walk goes on, the stream has nothing */
@@ -3942,15 +4031,14 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     node = bsn_note_node(r, item, step.bits, step.lists);
     if (!node) return top;
     node->stride = bsn_mask_bytes(item->count);
-    node->planes = bsn_take(r, step.bits * node->stride);
+    node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
     if (!bsn_planes_clear(node)) {
         r->rule = 32;
         return top;
     }
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
-    r->kernels->node_counts(node, counts);
-    top = bsn_push_lists(r, top, &like, node, counts);
+    top = bsn_push_lists(r, top, &like, node);
     if (step.escape && !r->rule) { /* the first list, on top of the stack */
         top[-1].type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
         top[-1].depth++;
@@ -3963,7 +4051,6 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
 static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
     bsn_item like = *item;
-    size_t counts[4] = { 0, 0, 0, 0 };
     const uint8_t *mask = r->raw;
     bsn_node *node;
     if (!mask) {
@@ -3979,10 +4066,9 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
         r->rule = 32;
         return top;
     }
-    r->kernels->node_counts(node, counts);
     like.type = BSN_ITEM_LIST;
     like.depth++;
-    return bsn_push_lists(r, top, &like, node, counts);
+    return bsn_push_lists(r, top, &like, node);
 }
 
 /* Parses a list of n symbols below 2^bits at r->at. Afterwards r->rule says whether it is well formed; then
@@ -3994,6 +4080,7 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     r->raw = NULL;
     r->rule = 0;
     r->nodes = r->noted = 0;
+    r->most = bsn_mask_bytes(n) + 8; /* words are loaded that begin before its end */
     if (n == 0) {
         r->raw = r->at;
         return;
@@ -4808,16 +4895,19 @@ static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned b
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
+    bsn_package *p = (bsn_package *)bsn_align(workspace);
+    uint32_t *own = (uint32_t *)(void *)(p + 1);
     uint64_t sum = 0;
     unsigned s, codes = 0;
     if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
     if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    memcpy(own, counts, 257 * sizeof *own);
     for (s = 0; s <= 256; s++) {
-        sum += counts[s];
-        codes += counts[s] > 0;
+        sum += own[s];
+        codes += own[s] > 0;
     }
     if (codes > 256 || sum >> 28) return BITSNAP_E_ARGUMENT;
-    bsn_lengths((bsn_package *)bsn_align(workspace), lengths, counts);
+    bsn_lengths(p, lengths, own);
     return BITSNAP_OK;
 }
 
@@ -5517,14 +5607,22 @@ static void bsn_classes_add(const bitsnap_kernels *kernels, bsn_classes *t, uint
     }
 }
 
+/* How many elements are of class k, where above[k] are of one above it and *left have none yet. A base that is being changed may
+ * give any numbers, so those that do not fit are made to. */
+BSN_INLINE size_t bsn_class_count(const size_t above[7], unsigned k, unsigned classes, size_t *left)
+{
+    const size_t count = k + 1 < classes ? *left - bsn_min(*left, above[k]) : *left;
+    *left -= count;
+    return count;
+}
+
 /* Passes over the words of n elements. */
 static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *elements, size_t n)
 {
-    size_t above[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 };
     unsigned k;
-    bsn_classes_above(kernels, t, above + 1, elements, n);
-    above[0] = n;
-    for (k = 0; k < t->count; k++) t->next[k] += (above[k] - (k + 1 < t->count ? above[k + 1] : 0)) * bsn_classes_size(t, k);
+    bsn_classes_above(kernels, t, above, elements, n);
+    for (k = 0; k < t->count; k++) t->next[k] += bsn_class_count(above, k, t->count, &n) * bsn_classes_size(t, k);
 }
 
 /* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
@@ -6045,6 +6143,7 @@ typedef struct bsn_words {
     const uint8_t *bits; /* of words that stand apart: their low bits, `shift` of them, below 8; their symbols come next */
     unsigned shift;
     unsigned width;
+    unsigned kind;     /* of the list of their symbols, or BSN_WORDS_RAW */
     int narrow;        /* may the words stand as bytes, and then: do they? */
     int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
 } bsn_words;
@@ -6159,7 +6258,8 @@ static void bsn_words_read(bsn_words *x, size_t n)
         unsigned shift, limit, mask;
         r->rule = 47;
         if (r->at == r->end) return;
-        shift = *r->at++;
+        shift = bsn_once8(r->at++);
+        if (level == 0) x->kind = shift;
         if (shift == BSN_WORDS_RAW) {
             if ((size_t)(r->end - r->at) / width < n) return;
             if (level == 0) {
@@ -6176,7 +6276,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
             return;
         }
         if (level == BSN_WORD_LEVELS || used + shift >= 8 * width || r->at == r->end) return;
-        limit = *r->at++;
+        limit = bsn_once8(r->at++);
         mask = (1u << shift % 8) - 1;
         low = r->at;
         if ((size_t)(r->end - r->at) < bsn_low_size(shift, n)) return;
@@ -6185,6 +6285,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
             r->rule = 22;
             return;
         }
+        if (level == 0) x->kind = r->at < r->end ? bsn_once8(r->at) : 0;
         bsn_list_read(r, n, 8);
         if (r->rule) return;
         x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
@@ -6392,13 +6493,13 @@ static size_t bsn_piece_look(bsn_piece *t, const uint8_t *p, const uint8_t *end,
     size_t size;
     memset(t, 0, sizeof *t);
     if ((size_t)(end - p) < BSN_PIECE_HEAD) return 0;
-    t->count = p[16] | (size_t)p[17] << 8;
-    t->low = p[18];
-    t->bits = p[19];
+    t->count = bsn_once8(p + 16) | bsn_once8(p + 17) << 8;
+    t->low = bsn_once8(p + 18);
+    t->bits = bsn_once8(p + 19);
     if (t->bits & BSN_PIECE_ESCAPES) {
         if ((size_t)(end - p) < BSN_PIECE_HEAD + 2) return 0;
         t->bits -= BSN_PIECE_ESCAPES;
-        t->escapes = p[20] | (size_t)p[21] << 8;
+        t->escapes = bsn_once8(p + 20) | bsn_once8(p + 21) << 8;
         if (t->escapes == 0 || t->escapes > t->count || t->bits == 0 || t->bits >= 8 * width) return 0;
     }
     if (t->count == 0 || t->count > n / BSN_CHANGES_LEAST || t->low > BSN_PLACE_BITS || t->bits > 8 * width) return 0;
@@ -6731,10 +6832,10 @@ BSN_INLINE int bsn_log_elements_loop(const bsn_log *x, uint8_t *elements, const 
     int good = 1;
     size_t i;
     for (i = 0; i < n; i++) {
-        const uint32_t u = codes[i] >> 1;
+        const uint32_t code = *(const volatile uint32_t *)(codes + i), u = code >> 1;
         const uint64_t number = u >= BSN_CODE_FIRST ? bsn_log_number(x, u - BSN_CODE_FIRST) : 0;
         good &= u < BSN_CODE_FIRST || number;
-        bsn_element_store(elements + i * width, number | (uint64_t)(codes[i] & 1) << (8 * width - 1), width);
+        bsn_element_store(elements + i * width, number | (uint64_t)(code & 1) << (8 * width - 1), width);
     }
     return good;
 }
@@ -6885,7 +6986,8 @@ static unsigned bsn_clusters_set(bsn_cluster *x, const bsn_octaves *o, const uin
     return used;
 }
 
-/* The last cluster that does not begin above the element. */
+/* The last cluster that does not begin above the element; `clusters` where the element is in none, as it has been changed since
+ * they were set. */
 static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t v, unsigned width)
 {
     const uint64_t rank = bsn_rank(v, width);
@@ -6895,7 +6997,7 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
         if (bsn_rank(x[middle].low, width) <= rank) low = middle;
         else high = middle;
     }
-    return low;
+    return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
 BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
@@ -7004,6 +7106,7 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
     for (i = 0; i < n; i++) {
         const uint64_t v = bsn_element_load(from + i * width, width);
         const unsigned label = bsn_cluster_of(x, *used, v, width);
+        if (label == *used) return BITSNAP_E_ARGUMENT; /* elements that are being changed */
         codes[i] = (uint8_t)bsn_cluster_code(&x[label], &o, v);
         waiting |= (uint64_t)label << filled;
         for (filled += bits; filled >= 8; filled -= 8, waiting >>= 8) *to++ = (uint8_t)waiting;
@@ -7122,7 +7225,7 @@ static void bsn_certificate_store(uint8_t *to, const bsn_certificate *x)
 static int bsn_certificate_load(bsn_certificate *x, const uint8_t *p)
 {
     x->counted = bsn_load64(p);
-    x->exact = bsn_load64(p + 8);
+    x->exact = bsn_once64(p + 8);
     x->relative_sum = bsn_load64(p + 16);
     x->squares = bsn_load64(p + 24);
     x->absolute = bsn_load64(p + 32);
@@ -7151,8 +7254,8 @@ static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
 struct bsn_errors {
     uint64_t counted, relative_sum;
     uint32_t relative;
-    uint32_t largest[BSN_OCTAVES_MOST];
-    uint64_t squares[BSN_OCTAVES_MOST]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
+    uint32_t largest[BSN_OCTAVES_MOST + 1]; /* (an element may become infinite while it is measured) */
+    uint64_t squares[BSN_OCTAVES_MOST + 1]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
     uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
 };
 
@@ -7164,7 +7267,7 @@ struct bsn_errors {
 static void bsn_errors_note(bsn_errors *e, uint32_t bits)
 {
     const uint32_t octave = (bits >> 23) - 128, d = (bits & 0x7FFFFF) | 0x800000;
-    if (bits && e->largest[octave] < d) e->largest[octave] = d;
+    if (bits && octave < BSN_OCTAVES_MOST && e->largest[octave] < d) e->largest[octave] = d;
 }
 
 /* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
@@ -7255,12 +7358,13 @@ BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t 
     size_t i;
     for (i = 0; i < n; i++) {
         const uint32_t u = codes[i] >> 1;
-        uint32_t exponent;
+        uint32_t exponent, cell;
         memcpy(&v[i], elements + 4 * i, 4);
         exponent = v[i] >> 23 & 255;
+        cell = u - first - cells * exponent; /* too many: the element has been changed */
         distance[i] = 0;
-        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent)) {
-            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[u - first - cells * exponent];
+        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent && cell < cells)) {
+            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[cell];
             distance[i] = d < 0 ? -d : d;
             counted++;
         } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
@@ -7750,13 +7854,13 @@ typedef struct bsn_work {
 } bsn_work;
 
 #define BSN_ARENA_SIZE(n)                                                                             \
-    (8 * (size_t)(n) + 64 + (BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 64) /* decoding, the larger one */
+    ((BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 8 * (size_t)(n) + 64 + 64) /* decoding, the larger one: lists, planes */
 /* with a base. Encoding: words, classes, words of a class, symbols and lists; the census. Decoding: words, classes, places,
  * lists: less. */
 #define BSN_DELTA_ARENA_SIZE(n)                                                                       \
     (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
-BSN_ASSERT(delta_decoding_fits,
-           16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
+BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) + BSN_BEHIND(65536) <=
+                                BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
@@ -8216,7 +8320,10 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
         memcpy(body, y.descriptor, y.descriptor_size);
         ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block's */
         done = bsn_write_planes(w, c, &y, body, symbols, elements, n, &ahead);
-        if (!done) constant &= ~bsn_varying_bits(elements, n, c->width, constant);
+        if (!done) {
+            const uint64_t varying = bsn_varying_bits(elements, n, c->width, constant) & constant;
+            constant = varying ? constant & ~varying : 0; /* 0: they have been changed back meanwhile */
+        }
     } while (!done);
     bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
     wr.counted = counted;
@@ -8462,11 +8569,11 @@ static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n,
 {
     size_t i, j, end;
     if (!bsn_room(wr, count * width)) return;
-    for (i = 0; count; i = end) {
+    for (i = 0; count && i < n; i = end) {
         uint32_t some = 0; /* of most groups none */
         end = bsn_min(n, i + 64);
         for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
-        for (j = i; some && j < end; j++) {
+        for (j = i; some && count && j < end; j++) {
             if (words[j] >> signs != BSN_CODE_EXACT) continue;
             bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
             wr->at += width;
@@ -8547,11 +8654,13 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     head[0] = (uint8_t)place.signs;
     bsn_store32(head + 1, place.base);
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head)) return 0;
-    for (i = 0; i < n; i += m) {
+    for (i = 0; i < n; i += m) { /* from a copy, as kernels read elements more than once, which may be changed meanwhile */
+        uint8_t *copy = (uint8_t *)w->plane;
         size_t stand;
-        m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
-        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, elements + i * width, m, w->elements);
-        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stand, width);
+        m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK / 4, n - i));
+        memcpy(copy, elements + i * width, m * width);
+        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, copy, m, w->elements);
+        bsn_quantized_exact(&wr, words + i, m, place.signs, copy, stand, width);
         exact += stand;
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
@@ -8589,8 +8698,10 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         const uint64_t v = bsn_element_load(elements + i * width, width);
         words[i] = v ? BSN_CODE_EXACT : BSN_CODE_ZERO;
         if ((v & magnitude) && (v & magnitude) >> o.mantissa != o.special) {
-            const unsigned label = bsn_cluster_of(x, clusters, v, width), code = bsn_cluster_code(&x[label], &o, v);
-            if (bsn_cluster_number(&x[label], &o, code) & magnitude) words[i] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
+            const unsigned label = bsn_cluster_of(x, clusters, v, width);
+            const unsigned code = label < clusters ? bsn_cluster_code(&x[label], &o, v) : 0;
+            if (label < clusters && (bsn_cluster_number(&x[label], &o, code) & magnitude))
+                words[i] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
         }
         exact += words[i] == BSN_CODE_EXACT;
     }
@@ -8794,7 +8905,8 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
     const size_t end = x->count + count;
     for (; x->count < end; x->count++) {
         const size_t at = (x->place[x->count] - first) * width;
-        const uint64_t word = bsn_word_of(bsn_element_load(p + at, width), bsn_element_load(prediction + at, width), width) - 1;
+        uint64_t word = bsn_word_of(bsn_element_load(p + at, width), bsn_element_load(prediction + at, width), width);
+        word -= word != 0; /* 0 only where it has been changed since they were compared */
         x->word[x->count] = word;
         x->any |= word;
     }
@@ -8986,9 +9098,10 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
             for (; some; some &= some - 1) {
                 const size_t one = (j + bsn_lowest_bit(some)) * width;
                 k = t->of[bsn_element_load(p + one, width) >> t->shift & t->mask];
-                if (!(missed >> k & 1)) continue;
+                if (!(missed >> k & 1) || next[k] >= from[k] + counts[k]) continue;
                 while ((found = bsn_mark_255(next[k])) == 0) next[k] += 8;
                 next[k] += bsn_lowest_bit(found) / 8;
+                if (next[k] >= from[k] + counts[k]) continue;
                 memcpy(list[k] + (size_t)(next[k]++ - from[k]) * width, words + one, width);
             }
         }
@@ -9009,6 +9122,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
     uint32_t length[65];
+    uint64_t all = 0;
     unsigned k, s;
     bsn_writer wr;
     if (sampled) {
@@ -9025,7 +9139,11 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
         counts[0] = n;
         if (t->count > 1) {
             counts[0] = 0;
-            for (s = 0; s < 256; s++) counts[t->of[s]] += census->of_symbol[s];
+            for (s = 0; s < 256; s++) {
+                counts[t->of[s]] += census->of_symbol[s];
+                all += census->of_symbol[s];
+            }
+            if (all != n) return 0; /* what has been counted are not these elements: they are being changed */
         }
         t->narrow = any < 256 ? 0xFF : t->count > 1 ? bsn_narrow_classes(census, t) : 0;
         list[0] = t->count > 1 || t->narrow ? dealt : words;
@@ -9357,8 +9475,9 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     const uint8_t *p = d->body;
     unsigned bits, flags, k, some = 0, base = 0;
     if (p == d->end) return 18;
-    bits = *p & 15;
-    flags = *p++ & 0xF0u;
+    flags = bsn_once8(p++);
+    bits = flags & 15;
+    flags &= 0xF0;
     if (!bsn_symbol_bits(dtype) || bits < 1 || bits > (width == 1 ? 7u : 8u) || (dtype == BITSNAP_F64 && bits != 8) ||
         (flags & ~BSN_HAS_CONSTANTS))
         return 19;
@@ -9366,7 +9485,7 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     if (flags) {
         if ((size_t)(d->end - p) < 2 * y->planes) return 18;
         for (k = 0; k < y->planes; k++) {
-            const unsigned all = y->varying[k], varying = p[k], value = p[y->planes + k];
+            const unsigned all = y->varying[k], varying = bsn_once8(p + k), value = bsn_once8(p + y->planes + k);
             if ((varying & ~all) || (value & ~(all & ~varying))) return 20;
             some |= all & ~varying;
             y->varying[k] = (uint8_t)varying;
@@ -9377,7 +9496,7 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     }
     if (y->field.wide) {
         if (d->end - p < 2) return 18;
-        base = p[0] | (unsigned)p[1] << 8;
+        base = bsn_once8(p) | bsn_once8(p + 1) << 8;
         if (base > 2047 - 255) return 21;
         y->field.base = base;
         p += 2;
@@ -9544,14 +9663,14 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    uint8_t *memory = (uint8_t *)(w + 1);
+    uint8_t *memory = (uint8_t *)(w + 1) + BSN_LISTS_SIZE(d->n) + BSN_KEPT_SIZE(d->n);
     const uint8_t *plane[8], *at = d->body;
     bsn_field field;
     size_t i;
     unsigned k;
     for (k = 0; k < c->width; k++, memory += d->n + 8) {
         bsn_reader r;
-        bsn_reader_begin(&r, d, at, (uint8_t *)(w + 1) + c->width * (d->n + 8));
+        bsn_reader_begin(&r, d, at, (uint8_t *)(w + 1));
         bsn_list_read(&r, d->n, 8);
         d->place = at = r.at;
         if (r.rule) return r.rule;
@@ -9659,13 +9778,16 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
 {
     const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
     const uint8_t *p = d->body;
+    uint8_t borders[BSN_CLASSES];
     unsigned k;
     if (p == d->end) return 46;
-    *classes = *p++;
+    *classes = bsn_once8(p++);
     if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return 46;
-    for (k = 0; k + 1 < *classes; k++)
-        if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
-    bsn_classes_begin(t, d->context->dtype, p, *classes);
+    for (k = 0; k + 1 < *classes; k++) {
+        borders[k] = (uint8_t)bsn_once8(p + k);
+        if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return 46;
+    }
+    bsn_classes_begin(t, d->context->dtype, borders, *classes);
     return 0;
 }
 
@@ -9682,12 +9804,12 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
     bsn_asking asking;
     bsn_reader r;
     bsn_words x;
-    size_t i;
+    size_t i, left = n;
     bsn_reader_begin(&r, d, d->body + classes, memory);
     bsn_words_to(&x, &r, words, place, w->plane[0], w->plane[1], width);
     for (k = 0; k < t->count; k++) {
-        const size_t count = (k ? above[k - 1] : n) - (k + 1 < t->count ? above[k] : 0);
-        t->next[k] = x.words;
+        const size_t count = bsn_class_count(above, k, t->count, &left);
+        t->next[k] = x.words; /* classed again, the elements may take up to n of them: there is as much memory behind */
         x.narrow = 1;
         bsn_words_read(&x, count);
         d->place = r.at;
@@ -9716,12 +9838,14 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
 /* Reads scales at r->at, to `memory`, which has room for n + 3 of them and 64 bytes; r->rule says what is wrong. */
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
-    unsigned k;
+    unsigned k, there;
     size_t i;
     s->rows = s->columns = NULL;
     r->rule = 49;
-    if (r->at == r->end || *r->at > 1) return;
-    if (*r->at++) {
+    if (r->at == r->end) return;
+    there = bsn_once8(r->at++);
+    if (there > 1) return;
+    if (there) {
         if (!c->columns || c->columns > n) return;
         *s = bsn_scales_shape(c->columns, first, n);
         s->rows = memory;
@@ -9766,8 +9890,9 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_words x;
     size_t i;
     d->place = d->body;
-    if (d->end - d->body < 5 || *d->body > 1) return 49;
-    signs = *d->body;
+    if (d->end - d->body < 5) return 49;
+    signs = bsn_once8(d->body);
+    if (signs > 1) return 49;
     base = bsn_load32(d->body + 1);
     base -= (base >> 31) << 32; /* its sign */
     bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
@@ -9903,9 +10028,10 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     size_t i, j, some;
     unsigned rule;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5 || *p > 1) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return 50;
     place.log = c->log;
-    place.signs = *p;
+    place.signs = bsn_once8(p);
+    if (place.signs > 1) return 50;
     place.base = bsn_load32(p + 1);
     rule = bsn_quantized_read(d, &exact, &s, &place, &x, &r);
     if (rule) return rule;
@@ -9952,7 +10078,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     size_t i, j;
     d->place = d->body;
     if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return 50;
-    clusters = *p++ + 1u;
+    clusters = bsn_once8(p++) + 1u;
     if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return 50;
     for (k = 0; k < clusters; k++, p += 2 * width) {
         uint8_t ends[16];
@@ -10003,6 +10129,7 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
 /* Which bytes are to be decoded, and what is known about them. */
 typedef struct bsn_place {
     const uint8_t *block, *input_end;
+    uint32_t head;         /* of the block, as it was checked */
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME, SPARSE: which of its cells */
@@ -10023,7 +10150,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
                                        bitsnap_error *error)
 {
     const uint8_t *p = at->block;
-    const uint32_t head = bsn_load32(p);
+    const uint32_t head = at->head;
     const unsigned form = head & 255;
     const size_t size = head >> 8, prefix = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE);
     const int checking = c->checks && !c->ignore;
@@ -10181,33 +10308,37 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
     const uint8_t *end = p + size;
     uint64_t offset = 18;
     while (p < end) {
-        const unsigned type = p[0];
-        if (end - p < 2 || (size_t)(end - p) < 2u + p[1]) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
+        const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
+        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
-            if (p[1] != BSN_BASE_SIZE || h->role || !bsn_base_fits(p[2], h->dtype, p[3]) || h->block_log2 < BSN_LOG2_LEAF ||
+            const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
+            if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
                 return bsn_fail(b, BITSNAP_E_CORRUPT, 42, offset, 0);
-            h->role = p[2];
-            h->base_dtype = p[3];
-            h->base_id = bsn_load64(p + 4);
+            h->role = role;
+            h->base_dtype = dtype;
+            h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
-            unsigned number;
-            if (p[1] != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
+            unsigned family, number;
+            if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
-            if (p[2] != BSN_FAMILY_CELLS && p[2] != BSN_FAMILY_CLUSTERS) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
-            number = p[3] + 256u * p[4];
-            if (p[2] == BSN_FAMILY_CELLS) h->cells = number;
+            family = bsn_once8(p + 2);
+            if (family != BSN_FAMILY_CELLS && family != BSN_FAMILY_CLUSTERS)
+                return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+            number = bsn_once8(p + 3) + 256 * bsn_once8(p + 4);
+            if (family == BSN_FAMILY_CELLS) h->cells = number;
             else h->clusters = number;
             if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
                 return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
-            if (p[1] != BSN_COLUMNS_SIZE || h->columns || !bsn_load64(p + 2)) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
-            h->columns = bsn_load64(p + 2);
+            const uint64_t columns = length == BSN_COLUMNS_SIZE ? bsn_once64(p + 2) : 0;
+            if (h->columns || !columns) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            h->columns = columns;
         } else if (type & BSN_EXTENSION_CRITICAL) {
             return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
         }
-        offset += 2u + p[1];
-        p += 2u + p[1];
+        offset += 2 + length;
+        p += 2 + length;
     }
     if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
         return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
@@ -10222,13 +10353,13 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (size < 5) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
     if (p[4] != BSN_VERSION) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 2, 4, 0);
     if (size < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
-    h->dtype = p[5];
-    h->block_log2 = p[6];
-    h->flags = p[7];
-    h->count = bsn_load64(p + 8);
+    h->dtype = bsn_once8(p + 5);
+    h->block_log2 = bsn_once8(p + 6);
+    h->flags = bsn_once8(p + 7);
+    h->count = bsn_once64(p + 8);
     h->role = h->base_dtype = h->cells = h->clusters = 0;
     h->base_id = h->columns = 0;
-    if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2u + p[16] + 256u * p[17];
+    if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2 + bsn_once8(p + 16) + 256 * bsn_once8(p + 17);
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
     h->check = bsn_load64(p + h->size - 8);
@@ -10268,7 +10399,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags,
     uint64_t index_size;
     if (size < BSN_TAIL_SIZE + prefix || !bsn_equal(tail + 24, bsn_end_magic, 4))
         return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
-    index_size = bsn_load64(tail);
+    index_size = bsn_once64(tail);
     if (index_size > size - BSN_TAIL_SIZE - prefix || index_size % 4)
         return bsn_fail(b, BITSNAP_E_CORRUPT, 39, offset + size - BSN_TAIL_SIZE, 0);
     f->index_end = tail;
@@ -10363,7 +10494,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 88      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 84      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -10376,6 +10507,7 @@ typedef struct bsn_job {
     bsn_sink sink;
     bsn_ids *ids;         /* with a base, else null */
     bitsnap_error error;
+    uint32_t head;        /* decoding: of the block, as it was checked */
 } bsn_job;
 
 #define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
@@ -10448,6 +10580,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     bsn_header h;
     bsn_footer f;
     bitsnap_status status;
+    uint32_t head;
     if (!info || (!source && size)) return BITSNAP_E_ARGUMENT;
     memset(info, 0, sizeof *info);
     memset(&dummy, 0, sizeof dummy);
@@ -10476,17 +10609,18 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
             info->frame_size = h.size;
         } else if (size - h.size >= BSN_HEAD_SIZE) {
             const uint64_t whole = h.size + BSN_HEAD_SIZE + (info->checks ? BSN_CHECK_SIZE : 0) +
-                                   (bsn_load32(p + h.size) >> 8);
+                                   (bsn_once32(p + h.size) >> 8);
             if (size >= whole) info->frame_size = whole;
         }
     } else if (bsn_read_footer(&dummy, &f, h.flags, p + h.size, size - h.size, h.size) == BITSNAP_OK) {
         info->frame_size = size;
         info->content_id = f.content_id;
         if (h.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f.certificate, h.cells);
-        for (; info->has_base && f.index < f.index_end; f.index += bsn_index_size(*f.index)) {
-            if (*f.index == BSN_FORM_SAME) info->same += bsn_load32(f.index) >> 11;
-            else if (*f.index == BSN_FORM_SPARSE) info->sparse += f.index_end - f.index < 8 ? 0 : bsn_load32(f.index + 4);
-            else if (*f.index == BSN_FORM_CLASSED) info->classed++;
+        for (; info->has_base && f.index < f.index_end; f.index += bsn_index_size(head & 255)) {
+            head = bsn_once32(f.index);
+            if ((head & 255) == BSN_FORM_SAME) info->same += head >> 11;
+            else if ((head & 255) == BSN_FORM_SPARSE) info->sparse += f.index_end - f.index < 8 ? 0 : bsn_once32(f.index + 4);
+            else if ((head & 255) == BSN_FORM_CLASSED) info->classed++;
             else info->plain++;
         }
     }
@@ -10823,6 +10957,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
         sink.log = c->log;
         sink.until = job->n;
         at.block = job->target;
+        at.head = bsn_load32(job->target);
         at.input_end = job->target + job->size;
         at.n = job->n;
         at.first = job->first;
@@ -10845,12 +10980,19 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 }
 
 /* What the index says of a block: its head and, of CONST and SPARSE, its run. Returns the bytes. */
+static size_t bsn_index_put(uint8_t entry[8], uint32_t head, uint32_t run)
+{
+    bsn_store32(entry, head);
+    if (bsn_index_size(head & 255) == 4) return 4;
+    bsn_store32(entry + 4, run);
+    return 8;
+}
+
+/* The same of a block that we have made. */
 static size_t bsn_index_entry(uint8_t entry[8], const uint8_t *block, size_t prefix, unsigned width)
 {
-    memcpy(entry, block, 4);
-    if (bsn_index_size(block[0]) == 4) return 4;
-    memcpy(entry + 4, block + prefix + (block[0] == BSN_FORM_CONST ? width : 0), 4);
-    return 8;
+    const uint8_t *run = block + prefix + (block[0] == BSN_FORM_CONST ? width : 0);
+    return bsn_index_put(entry, bsn_load32(block), bsn_index_size(block[0]) == 4 ? 1 : bsn_load32(run));
 }
 
 /* What a quantized block certifies is added to what is known of the frame. Returns 0 where it is none. */
@@ -11165,6 +11307,7 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
 {
     bsn_place at;
     at.block = job->source;
+    at.head = job->head;
     at.input_end = job->source + job->size;
     at.n = job->n;
     at.first = job->first;
@@ -11189,6 +11332,7 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
 
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
 typedef struct bsn_look {
+    uint32_t head;
     unsigned form;
     size_t prefix, whole; /* bytes; whole 0: not all of them are there */
     size_t need;          /* bytes that are needed to know more, or the whole block */
@@ -11201,14 +11345,13 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
 {
     const bsn_context *c = &call->context;
     const uint64_t left = s->count - first, block = UINT64_C(1) << s->block_log2;
-    uint64_t run = 1;
+    uint32_t run = 1, head;
     unsigned rule;
-    uint32_t head;
     look->whole = 0;
     look->need = BSN_HEAD_SIZE;
     look->elements = left < block ? left : block;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
-    head = bsn_load32(p);
+    look->head = head = bsn_once32(p);
     rule = bsn_check_head(c, head, look->elements);
     if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, first);
     look->form = head & 255;
@@ -11217,11 +11360,11 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     if (size < look->need) return BITSNAP_OK;
     if (look->form == BSN_FORM_CONST || bsn_has_cells(look->form)) {
         const size_t place = look->form == BSN_FORM_SAME ? 0 : look->prefix + (look->form == BSN_FORM_CONST ? c->width : 0);
-        run = look->form == BSN_FORM_SAME ? head >> 11 : bsn_load32(p + place);
+        run = look->form == BSN_FORM_SAME ? head >> 11 : bsn_once32(p + place);
         if (run == 0 || run > bsn_cells(left, s->block_log2) || (c->role && look->form == BSN_FORM_CONST && run != 1) ||
             (look->form == BSN_FORM_SPARSE && run > BSN_RUN_MOST))
             return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + place, first);
-        look->elements = run << s->block_log2 < left ? run << s->block_log2 : left;
+        look->elements = (uint64_t)run << s->block_log2 < left ? (uint64_t)run << s->block_log2 : left;
     }
     look->whole = look->need;
     return BITSNAP_OK;
@@ -11265,6 +11408,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             job->ids = call->ids ? call->ids + batch : NULL;
             if (call->leaves && (to || compare) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
                 job->sink.leaves = call->leaves + batch;
+            job->head = look.head;
             job->source = next;
             job->size = (size_t)(end - next);
             job->n = (size_t)wanted;
@@ -11292,7 +11436,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         bsn_run(call, bsn_decode_task, batch);
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
-            const uint32_t head = bsn_load32(job->source);
+            const uint32_t head = job->head;
             const size_t prefix = bsn_prefix_of(head & 255, call->context.checks, s->role != BSN_ROLE_NONE);
             uint8_t entry[8];
             size_t entry_size, part;
@@ -11316,7 +11460,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             s->state.run = 0;
             if (call->context.checks) s->state.chain = bsn_chain(s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
             if ((head & 255) == BSN_FORM_QUANTIZED) (void)bsn_note_certificate(s, job->source + prefix);
-            entry_size = bsn_index_entry(entry, job->source, prefix, width);
+            entry_size = bsn_index_put(entry, head, (uint32_t)bsn_cells(job->total, s->block_log2));
             for (part = 0; part < entry_size; part += 4)
                 s->state.index_hash = bsn_chain(s->state.index_hash, bsn_load32(entry + part));
             s->index_size += entry_size;
@@ -11482,7 +11626,7 @@ static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream 
     const uint64_t left = s->count - position, cell = UINT64_C(1) << s->block_log2;
     unsigned rule, form;
     if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
-    *head = bsn_load32(f->index);
+    *head = bsn_once32(f->index);
     f->index += 4;
     rule = bsn_check_head(c, *head, left < cell ? left : cell);
     if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, position);
@@ -11490,7 +11634,7 @@ static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream 
     *run = form == BSN_FORM_SAME ? *head >> 11 : 1;
     if (bsn_index_size(form) > 4) {
         if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
-        *run = bsn_load32(f->index);
+        *run = bsn_once32(f->index);
         f->index += 4;
     }
     if (*run == 0 || *run > bsn_cells(left, s->block_log2)) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, f->start, position);
@@ -11509,6 +11653,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bitsnap_stream s;
     bsn_call call;
     bsn_footer f;
+    bsn_look look;
     bitsnap_status status;
     uint64_t position = 0, offset, end, cell, skip = 0;
     size_t used, batch = 0, i, blocks_end = source_size;
@@ -11536,7 +11681,6 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     while (position < end || batch) {
         if (position < end) {
             bsn_job *job = &call.jobs[batch];
-            bsn_look look;
             uint64_t whole = 0, total = 0, run = 1, n;
             uint32_t head = 0;
             if (indexed && !skip) {
@@ -11550,10 +11694,12 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 }
                 if (bsn_load32(p + offset) != head) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
             }
-            status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
-            if (status) return status;
-            if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
-            if (indexed && !skip && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            if (!skip) { /* else it is the next cell of a block that has been looked at */
+                status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
+                if (status) return status;
+                if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+                if (indexed && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            }
             n = look.elements;
             if (bsn_has_cells(look.form)) { /* cell by cell */
                 while (position + skip + cell <= first) skip += cell;
@@ -11561,6 +11707,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             }
             memset(job, 0, sizeof *job);
             job->ids = call.ids ? call.ids + batch : NULL;
+            job->head = look.head;
             job->source = p + offset;
             job->size = source_size - (size_t)offset;
             job->first = position;
@@ -11682,17 +11829,20 @@ static const uint8_t *bsn_walk_piece(const bsn_walk *x, size_t *size)
 }
 
 /* The hashes of the cell's base and elements; where a cast is the same, the elements' is not known: 0. */
-static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
+static bitsnap_status bsn_walk_ids(bitsnap *b, const bsn_walk *x, uint64_t ids[2])
 {
+    size_t size;
+    const uint8_t *p = bsn_walk_body(x);
     if (x->look.form == BSN_FORM_SAME) {
-        ids[0] = bsn_load64(bsn_walk_body(x) + 8 * x->part);
+        ids[0] = bsn_load64(p + 8 * x->part);
         ids[1] = x->s.role == BSN_ROLE_BASE ? ids[0] : 0;
-    } else {
-        size_t size;
-        const uint8_t *p = x->look.form == BSN_FORM_SPARSE ? bsn_walk_piece(x, &size) : bsn_walk_body(x) - BSN_IDS_SIZE;
-        ids[0] = bsn_load64(p);
-        ids[1] = bsn_load64(p + 8);
+        return BITSNAP_OK;
     }
+    p = x->look.form == BSN_FORM_SPARSE ? bsn_walk_piece(x, &size) : p - BSN_IDS_SIZE;
+    if (!p) return bsn_fail(b, BITSNAP_E_CORRUPT, 52, (uint64_t)(x->at - x->frame), x->first); /* not what was looked through */
+    ids[0] = bsn_load64(p);
+    ids[1] = bsn_load64(p + 8);
+    return BITSNAP_OK;
 }
 
 /* The frame in the making, and memory for the elements of two cells. */
@@ -11714,6 +11864,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     bsn_ids ids;
     memset(&at, 0, sizeof at);
     at.block = x->at;
+    at.head = x->look.head;
     at.input_end = x->end;
     at.n = n;
     at.first = x->first;
@@ -11741,7 +11892,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         bsn_changes *changes = bsn_changes_place(w, &x->context);
         size_t size, i;
         const uint8_t *piece = bsn_walk_piece(x, &size);
-        const unsigned rule = bsn_piece_read(changes, piece, size, n, x->s.width);
+        const unsigned rule = piece ? bsn_piece_read(changes, piece, size, n, x->s.width) : 52;
         memset(words, 0, n * x->s.width);
         for (i = 0; i < changes->count && !rule; i++)
             bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
@@ -11750,7 +11901,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     memset(&d, 0, sizeof d);
     d.work = w;
     d.context = &x->context;
-    d.end = bsn_walk_body(x) + (bsn_load32(x->at) >> 8);
+    d.end = x->at + x->look.whole;
     d.input_end = x->end;
     d.n = n;
     bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
@@ -11805,11 +11956,13 @@ static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t p
     if (x->look.form == BSN_FORM_SPARSE) { /* of a run only the cell */
         size_t size;
         const uint8_t *piece = bsn_walk_piece(x, &size);
+        if (!piece) return bsn_fail(m->call.b, BITSNAP_E_CORRUPT, 52, (uint64_t)(x->at - x->frame), position);
         bsn_store32(m->at, (uint32_t)(BSN_FORM_SPARSE | (4 + size) << 8));
         bsn_store32(m->at + x->look.prefix, 1);
         memcpy(m->at + x->look.prefix + 4, piece, size);
     } else {
         memcpy(m->at, x->at, x->look.whole);
+        bsn_store32(m->at, x->look.head);
     }
     return bsn_make_block(m, position, n, ids);
 }
@@ -11925,10 +12078,10 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     int same = 0;
     bitsnap_status status = bsn_walk_to(&m->call, one, position);
     if (!status && merging) status = bsn_walk_to(&m->call, two, position);
+    if (!status) status = bsn_walk_ids(b, one, ids);
+    if (!status && merging) status = bsn_walk_ids(b, two, next);
     if (status) return status;
-    bsn_walk_ids(one, ids);
     if (merging) {
-        bsn_walk_ids(two, next);
         if (ids[1] && ids[1] != next[0]) return bsn_fail(b, BITSNAP_E_BASE, 44, (uint64_t)(two->at - two->frame), position);
         if (two->look.form == BSN_FORM_SAME) copy = one;
         else if (!bsn_is_difference(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
@@ -12078,13 +12231,12 @@ static void bsn_part_words(bitsnap_part *part, bsn_words *x, size_t n)
 {
     static const uint8_t zero[8] = { 0 };
     const uint8_t *begin = x->reader->at;
-    size_t i, list = 2;
+    size_t i;
     bsn_words_read(x, n);
     part->elements = n;
     part->size = (uint64_t)(x->reader->at - begin);
     if (!n || x->reader->rule) return;
-    if (*begin != BSN_WORDS_RAW) list += bsn_low_size(*begin, n);
-    part->kind = *begin == BSN_WORDS_RAW ? BSN_WORDS_RAW : begin[list];
+    part->kind = x->kind;
     for (i = 0; i < n; i++) part->changed += !bsn_equal(x->words + i * x->width, zero, x->width);
 }
 
@@ -12119,8 +12271,8 @@ BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding 
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    size_t above[BSN_CLASSES + 1], i; /* above[k + 1] elements are of a class above class k */
-    unsigned classes = 0;
+    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i, left = d->n;
+    unsigned classes = 0, k;
     bsn_classes t;
     uint8_t *memory;
     bsn_reader r;
@@ -12128,17 +12280,16 @@ BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding 
     const unsigned rule = bsn_classes_read(&t, d, &classes);
     if (rule) return rule;
     block->classes = classes;
-    memcpy(block->borders, d->body + 1, classes - 1);
+    for (k = 0; k + 1 < classes; k++) block->borders[k] = (unsigned char)(t.border[k] >> t.shift);
     if (classes > 1 && !d->base) return 0;
-    memset(above, 0, sizeof above);
-    above[0] = d->n;
     for (i = 0; i < d->n && t.count > 1; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        bsn_classes_above(c->kernels, &t, above + 1, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
+        bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
     }
     bsn_words_begin(&x, &r, d, d->body + classes, c->width, &memory);
     for (; block->parts < classes; block->parts++) {
-        bsn_part_words(&block->part[block->parts], &x, above[block->parts] - above[block->parts + 1]);
+        const size_t count = block->parts < t.count ? bsn_class_count(above, block->parts, t.count, &left) : 0;
+        bsn_part_words(&block->part[block->parts], &x, count);
         if (r.rule) return r.rule;
     }
     return r.at == d->end ? 0 : 33;
@@ -12178,10 +12329,10 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     bsn_words x;
     if ((size_t)(d->end - d->body) < head) return quantized ? 50 : 49;
     if (quantized) {
-        const uint64_t exact = bsn_load64(d->body + 8);
+        const uint64_t exact = bsn_once64(d->body + 8);
         size_t ends = 0;
         bsn_tell(&block->certificate, d->body, c->log ? c->log->cells : 0);
-        if (!c->log) ends = 2 * c->width * (d->body[BSN_CERTIFICATE_SIZE] + 1u);
+        if (!c->log) ends = 2 * c->width * (bsn_once8(d->body + BSN_CERTIFICATE_SIZE) + 1u);
         if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return 50;
         p += ends + (size_t)exact * c->width;
     }
