@@ -194,6 +194,9 @@ typedef struct bitsnap {
                                Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
                                and at level best. No effect with a base */
 
+    void *journal;          /* apply: memory that outlives the process, or null: see bitsnap_apply */
+    size_t journal_size;    /* bitsnap_journal_size() */
+
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -584,6 +587,9 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
+/* Bytes of the journal that applying this delta with so many workers needs: a cell for each. 0 without info. */
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
+
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
@@ -665,6 +671,17 @@ extern "C" {
 #endif
 #ifndef BSN_BIG_ENDIAN
 #define BSN_BIG_ENDIAN 0
+#endif
+
+/* Between stores of which the first must be done where the second is, should the process be killed. A process that is killed has
+ * done all before some instruction and nothing behind it: so only the compiler must keep the order. */
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_ORDERED() __asm__ __volatile__("" : : : "memory")
+#elif defined(_MSC_VER)
+#include <intrin.h>
+#define BSN_ORDERED() _ReadWriteBarrier()
+#else
+#define BSN_ORDERED() ((void)0) /* nothing is known of other compilers */
 #endif
 
 #define BSN_ASSERT(name, condition) typedef char bsn_assert_##name[(condition) ? 1 : -1]
@@ -7703,6 +7720,9 @@ BSN_INLINE int bsn_has_cells(unsigned form) { return form == BSN_FORM_SAME || fo
 /* Of these it holds what is added to predictions. */
 BSN_INLINE int bsn_is_difference(unsigned form) { return form == BSN_FORM_CLASSED || form == BSN_FORM_SPARSE; }
 
+/* Of these it holds elements that need no prediction. */
+BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && form != BSN_FORM_SAME; }
+
 #define BSN_HEAD_SIZE 4u
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
@@ -7737,6 +7757,8 @@ typedef struct bsn_context {
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
+    uint8_t *journal;      /* applying: cells as they were before they were overwritten, and their size */
+    size_t journal_cells, journal_cell;
 } bsn_context;
 
 /* Scratch of one thread, followed by the memory for lists and planes. */
@@ -7745,6 +7767,8 @@ typedef struct bsn_work {
     bsn_hasher hasher[8];
     bitsnap_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
+    unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
+    uint8_t first[8];
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
@@ -7757,6 +7781,8 @@ typedef struct bsn_work {
     (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
 BSN_ASSERT(delta_decoding_fits,
            16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
+BSN_ASSERT(taking_up_fits, /* beside them a cell */
+           (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
@@ -9256,7 +9282,8 @@ BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     const int wanted = bsn_sink_wants(s, i, m);
-    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until && !(w->held && i == 0))
+        return s->to + (i - s->from) * width;
     return wanted || s->leaves ? w->elements : NULL;
 }
 
@@ -9274,7 +9301,9 @@ static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, 
     if (s->to && s->stream) {
         bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->to) {
-        memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
+        const size_t held = i ? 0 : w->held;
+        memcpy(w->first, place, held);
+        memcpy(s->to + (i + a - s->from) * width + held, place + a * width + held, (b - a) * width - held);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
         while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
@@ -9644,6 +9673,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         for (next = j; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
             if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
+            BSN_ORDERED(); /* applying: see bsn_find_place */
         }
         if (!out) continue;
         if (d->sink->leaves)
@@ -9667,6 +9697,20 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
         if (p[k] == 0 || (k && p[k] <= p[k - 1])) return 46;
     bsn_classes_begin(t, d->context->dtype, p, *classes);
     return 0;
+}
+
+/* A cell, or a part, is overwritten from its begin on: word by word, elements that are wider or do not fill a word one by one. */
+static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
+{
+    size_t i;
+    for (i = 0; width <= sizeof i && i + sizeof i <= size; i += sizeof i) {
+        memcpy(to + i, from + i, sizeof i);
+        BSN_ORDERED();
+    }
+    for (; i < size; i += width) {
+        bsn_element_store(to + i, bsn_element_load(from + i, width), width);
+        BSN_ORDERED();
+    }
 }
 
 /* Differences to the prediction, by class; above[k] elements are of a class above class k. */
@@ -9707,7 +9751,8 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
         }
         asking = bsn_asking_for(d, NULL, 0, out, m, 1);
         bsn_ask(&asking);
-        bsn_classes_add(c->kernels, t, out, p, m);
+        bsn_classes_add(c->kernels, t, c->apply && t->count == 1 ? w->elements : out, p, m);
+        if (c->apply && t->count == 1 && out != w->elements) bsn_store_in_order(out, w->elements, m * width, width);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return 0;
@@ -10007,6 +10052,7 @@ typedef struct bsn_place {
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME, SPARSE: which of its cells */
     const uint8_t *base;   /* of the cell's first element; null: in the context's */
+    uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_place;
 
 static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
@@ -10015,6 +10061,99 @@ static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, un
     error->rule = rule;
     error->offset = offset;
     return status;
+}
+
+/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
+static uint64_t bsn_chain(uint64_t h, uint64_t word)
+{
+    uint8_t both[16];
+    bsn_store64(both, h);
+    bsn_store64(both + 8, word);
+    return bsn_hash_short(both, 16);
+}
+
+/* ---- cells that were being overwritten when the process that did it ended ---- */
+
+/* The first bytes of a cell that does not depend on what was there: they are overwritten with a mark before anything else of it is
+ * stored, and stored at last. So many: */
+static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
+
+/* `a` was being overwritten from its begin on with what `b` would be if nothing had been yet: `step` bytes at a time, what is left at
+ * the end by elements. Finds the place that was reached, by the hash that the cell shall have: then `b` is that cell, and `leaves`
+ * are its. Linear, as a leaf is not longer than it is: of each place only its block is hashed, of those behind it the sums are known. */
+static int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
+                          uint64_t hash)
+{
+    const bitsnap_kernels *kernels = c->kernels;
+    uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
+    bsn_hasher before, h;
+    size_t i, at, some;
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width);
+    if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
+    for (i = 0; i < n; i += BSN_LEAF) {
+        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
+        const uint8_t *old = a + i * c->width;
+        uint8_t *p = b + i * c->width;
+        bsn_hash_begin(&before, size);
+        kernels->hash_blocks(state, sums, p, blocks);
+        for (at = 0; at < size; at += some) {
+            const size_t block = at / 1024;
+            some = size - at < step ? c->width : step;
+            if (bsn_equal(p + at, old + at, some)) continue;
+            memcpy(p + at, old + at, some);
+            bsn_hash_feed(kernels, &before, p, 1024 * block);
+            h = before;
+            if (block < blocks) {
+                bsn_hash_feed(kernels, &h, p, 1024 * (block + 1));
+                kernels->hash_again(h.state, sums + 8 * (block + 1), 0, p, p, blocks - block - 1);
+                h.stripes = 16 * blocks;
+            }
+            if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
+            else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
+            if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
+        }
+    }
+    return 0;
+}
+
+enum { BSN_LOST, BSN_BASE_AGAIN, BSN_RESULT_AGAIN };
+
+/* An older call of ours was overwriting the cell, which is neither base nor result. Can that be done again? Yes for what does not
+ * depend on the base and bears the mark; if the journal holds what has the base's hash, which is put back; if what is there and the
+ * differences of one list give what has the result's, which then is stored. */
+BSN_FUNCTION int bsn_take_up(bsn_decoding *d, bsn_ids *ids, bsn_classes *t, unsigned classes, unsigned form, uint64_t cell, const uint8_t *hashes,
+                             size_t piece)
+{
+    static const size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 };
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const size_t size = d->n * c->width;
+    const unsigned marked = bsn_mark_size(size);
+    const uint8_t *saved = c->journal;
+    uint8_t *live = (uint8_t *)d->base, bytes[8], *made = (uint8_t *)bsn_arena_end(w, c, size);
+    bsn_sink sink, *to = d->sink;
+    unsigned rule;
+    size_t i;
+    bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
+    if (bsn_is_alone(form)) return bsn_equal(live, bytes, marked) ? BSN_BASE_AGAIN : BSN_LOST;
+    for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
+        bsn_leaves_take(c->kernels, &w->pieces, &ids->base, saved, d->n, c->width);
+        if (bsn_leaves_end(c->kernels, &ids->base, d->n) != bsn_load64(hashes)) continue;
+        memcpy(live, saved, size);
+        return BSN_BASE_AGAIN;
+    }
+    if (t->count > 1 || form == BSN_FORM_SAME) return BSN_LOST;
+    memset(&sink, 0, sizeof sink);
+    sink.to = made;
+    sink.until = d->n;
+    d->sink = &sink;
+    rule = form == BSN_FORM_SPARSE ? bsn_decode_sparse(d, hashes, piece) : bsn_decode_classed(d, t, classes, above);
+    d->sink = to;
+    if (rule || !bsn_find_place(w, c, &ids->base, live, made, d->n, form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i,
+                                bsn_load64(hashes + 8)))
+        return BSN_LOST;
+    if (to->to) bsn_store_in_order(to->to, made, size, c->width);
+    return BSN_RESULT_AGAIN;
 }
 
 /* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
@@ -10028,8 +10167,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const size_t size = head >> 8, prefix = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE);
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
-    int done = 0; /* applying: the cell is the result already */
-    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i, piece = 0;
+    int done = 0, again = BSN_LOST; /* applying: the cell is the result already; it was half of that */
+    size_t above[7], i, piece = 0;
     bsn_record record;
     bsn_classes t;
     bsn_decoding d;
@@ -10049,6 +10188,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.place = d.body;
     error->element = cell;
     sink->differs = sink->until;
+    w->held = 0;
     if (c->role) sink->leaves = NULL;
     sink->kernels = c->kernels;
     sink->n = at->n;
@@ -10070,23 +10210,38 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
         if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
-        /* chunk by chunk, while they are in the cache */
-        for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, at->n - i);
-            if (!c->ignore)
-                bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
-            if (t.count > 1) bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
-        }
-        if (!c->ignore && !c->blind && !d.leaves) {
-            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-            if (ids->base_hash != bsn_load64(expected)) {
-                done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
-                if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+        do {
+            memset(above, 0, sizeof above);
+            /* chunk by chunk, while they are in the cache */
+            for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
+                const size_t m = bsn_min(BSN_CHUNK, at->n - i);
+                if (!c->ignore)
+                    bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
+                if (t.count > 1)
+                    bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
             }
-        }
+            if (c->ignore || c->blind || d.leaves) break;
+            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
+            if (ids->base_hash == bsn_load64(expected)) break;
+            done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
+            if (done) break;
+            again = c->apply && !again ? bsn_take_up(&d, ids, &t, classes, form, cell, expected, piece) : BSN_LOST;
+            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            done = again == BSN_RESULT_AGAIN;
+        } while (!done && !bsn_is_alone(form));
         if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
         else if (!c->ignore) sink->leaves = &ids->result;
         if (done) sink->to = NULL;
+        if (c->apply && sink->to) {
+            BSN_ORDERED(); /* behind the cell before */
+            if (bsn_is_alone(form)) {
+                w->held = bsn_mark_size(at->n * c->width);
+                bsn_element_store(sink->to, bsn_chain(c->header_check, cell), w->held);
+            } else if (at->saved && t.count > 1) {
+                memcpy(at->saved, sink->to, at->n * c->width);
+            }
+            BSN_ORDERED();
+        }
         if (c->blind && form >= BSN_FORM_SAME) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
@@ -10116,6 +10271,10 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
         return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
+    }
+    if (w->held) {
+        BSN_ORDERED();
+        bsn_element_store(sink->to, bsn_element_load(w->first, w->held), w->held);
     }
     return BITSNAP_OK;
 }
@@ -10283,15 +10442,6 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags,
     f->certificate = p; /* there is no content id beside it */
     f->chain = flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
     return BITSNAP_OK;
-}
-
-/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
-static uint64_t bsn_chain(uint64_t h, uint64_t word)
-{
-    uint8_t both[16];
-    bsn_store64(both, h);
-    bsn_store64(both + 8, word);
-    return bsn_hash_short(both, 16);
 }
 
 /* The content id of elements that come in order, in pieces. */
@@ -11161,8 +11311,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     return BITSNAP_OK;
 }
 
-static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
+    const bsn_context *c = &call->context;
     bsn_place at;
     at.block = job->source;
     at.input_end = job->source + job->size;
@@ -11171,19 +11322,19 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
     at.total = job->total;
     at.part = job->part;
     at.base = NULL;
+    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(w, &call->context, &at, &job->sink, job->ids, &job->error);
+    (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
 }
 
 static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_call *call = (const bsn_call *)argument;
     const size_t first = (size_t)index * call->group;
-    bsn_work *w = bsn_work_of(call, worker);
     size_t i;
     for (i = first; i < first + call->group && i < call->batch; i++) {
-        w->next = call->workers <= 1 || i + 1 < first + call->group;
-        bsn_decode_job(call, &call->jobs[i], w);
+        bsn_work_of(call, worker)->next = call->workers <= 1 || i + 1 < first + call->group;
+        bsn_decode_job(call, &call->jobs[i], worker);
     }
 }
 
@@ -11412,6 +11563,18 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     return status;
 }
 
+static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned width)
+{
+    return (size_t)(count >> block_log2 ? UINT64_C(1) << block_log2 : count) * width;
+}
+
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
+{
+    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
+    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
+    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
+}
+
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
@@ -11440,6 +11603,12 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *e
     call.context.blind = aim == BSN_BLIND;
     call.context.ignore = call.context.ignore && !call.context.apply;
     call.storing = aim == BSN_APPLY;
+    if (call.context.apply && b->journal && count) {
+        call.context.journal = (uint8_t *)b->journal;
+        call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
+        call.context.journal_cells = b->journal_size / call.context.journal_cell;
+        if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    }
     bsn_call_expect(&call, s->flags, s->count);
     status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
             source_size - at, &used);
