@@ -10135,14 +10135,14 @@ BSN_FUNCTION int bsn_take_up(bsn_decoding *d, bsn_ids *ids, bsn_classes *t, unsi
     unsigned rule;
     size_t i;
     bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
-    if (bsn_is_alone(form)) return bsn_equal(live, bytes, marked) ? BSN_BASE_AGAIN : BSN_LOST;
+    if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
     for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
         bsn_leaves_take(c->kernels, &w->pieces, &ids->base, saved, d->n, c->width);
         if (bsn_leaves_end(c->kernels, &ids->base, d->n) != bsn_load64(hashes)) continue;
         memcpy(live, saved, size);
         return BSN_BASE_AGAIN;
     }
-    if (t->count > 1 || form == BSN_FORM_SAME) return BSN_LOST;
+    if (t->count > 1 || !bsn_is_difference(form)) return BSN_LOST;
     memset(&sink, 0, sizeof sink);
     sink.to = made;
     sink.until = d->n;

@@ -85,7 +85,7 @@ static void halfway(unsigned kind, size_t at, size_t n, unsigned width, size_t d
 /* Every dtype and form, with a cell at every stage: completed, or refused and untouched. */
 static void stages(void)
 {
-    static const size_t lengths[] = { 1, 3, 40, 1000, 4103, 70001, 140000 };
+    static const size_t lengths[] = { 1, 3, 40, 1000, 4103, 70001, 131100 };
     unsigned dtype, kind, i, t, again, tables;
     for (tables = 0; bitsnap_kernels_get(tables);) tables++;
     for (dtype = 1; dtype <= 11; dtype++)
@@ -126,7 +126,7 @@ static void stages(void)
                         test_fill(journal.p, 2 * saved);
                         live[at * width + m * width / 2] ^= 16;
                         memcpy(before, live, n * width);
-                        if (kind <= KIND_CLASSES) {
+                        if (kind <= KIND_CLASSES && (t == 1 || n < 5000)) { /* this takes its time, as every stage is tried */
                             CHECK(bitsnap_apply(&b, live, n, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_BASE && b.error.element == at);
                             CHECK(!memcmp(live, before, n * width));
                         }
@@ -198,14 +198,23 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Applies in a process that ends after so long, as by SIGKILL: at once, whatever it does. */
-static void apply_and_die(bitsnap *b, size_t n, bitsnap_dtype dtype, double after)
+static double after; /* seconds of the second pass, which stores */
+
+static int arm(void *context, uint64_t done, uint64_t total)
+{
+    struct itimerval t = { { 0, 0 }, { 0, 0 } };
+    (void)context;
+    t.it_value.tv_usec = 1 + (long)(after * 1e6);
+    if (done == total && after > 0) (void)setitimer(ITIMER_REAL, &t, NULL), after = 0;
+    return 0;
+}
+
+/* Applies in a process that is ended meanwhile, as by SIGKILL: at once, whatever it does. */
+static void apply_and_die(bitsnap *b, size_t n, bitsnap_dtype dtype)
 {
     const pid_t child = fork();
     if (!child) {
-        struct itimerval t = { { 0, 0 }, { 0, 0 } };
-        t.it_value.tv_usec = 1 + (long)(after * 1e6);
-        (void)setitimer(ITIMER_REAL, &t, NULL);
+        b->progress = arm;
         _exit(bitsnap_apply(b, live, n, dtype, frame, size) != BITSNAP_OK);
     }
     (void)waitpid(child, NULL, 0);
@@ -237,7 +246,10 @@ static void killed(void)
             (void)bitsnap_apply(&b, live, n, dtype, frame, size);
             took = seconds() - took;
             memcpy(live, base, n * width);
-            while (times--) apply_and_die(&b, n, dtype, took * (double)(250 + test_below(1000)) / 1000);
+            while (times--) {
+                after = took * (double)test_below(500) / 1000;
+                apply_and_die(&b, n, dtype);
+            }
             for (i = 0; i < n; i += cell) {
                 const size_t m = (n - i < cell ? n - i : cell) * width;
                 within += memcmp(live + i * width, base + i * width, m) && memcmp(live + i * width, result + i * width, m);
