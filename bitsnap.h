@@ -526,6 +526,8 @@ typedef struct bitsnap_stream {
         uint8_t waiting[400]; /* cells that share a block wait here until it ends: its form, their number, and bytes */
         unsigned base_dtype, waiting_form, waiting_cells, waiting_size;
         uint64_t result_id; /* where it is known, though the elements are not */
+        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
+        const void *log;
         int check_base, has_result_id;
         uint8_t certificate[44]; /* of the blocks done */
     } state;
@@ -6597,14 +6599,19 @@ static uint32_t bsn_log_bound(unsigned cells)
     return bound;
 }
 
+static void bsn_log_shape(bsn_log *x, unsigned dtype, unsigned cells)
+{
+    x->type = bsn_octaves_of(dtype);
+    x->cells = cells;
+    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
+}
+
 static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
 {
     bsn_thresholds t;
     uint32_t j, k, i;
-    x->type = bsn_octaves_of(dtype);
-    x->cells = cells;
+    bsn_log_shape(x, dtype, cells);
     x->bound = bsn_log_bound(cells);
-    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
     bsn_thresholds_begin(&t, cells);
     for (j = 0; j <= cells; j++) x->threshold[j] = bsn_thresholds_next(&t);
     for (j = 0; j < cells; j++) x->center[j] = bsn_cell_center(x->threshold[j], x->threshold[j + 1]);
@@ -10423,10 +10430,9 @@ static size_t bsn_footer_prefix(unsigned flags)
 static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags, const uint8_t *p, size_t size, uint64_t offset)
 {
     const size_t prefix = bsn_footer_prefix(flags);
-    const uint8_t *tail = p + size - BSN_TAIL_SIZE;
+    const uint8_t *tail = size < BSN_TAIL_SIZE + prefix ? NULL : p + (size - BSN_TAIL_SIZE);
     uint64_t index_size;
-    if (size < BSN_TAIL_SIZE + prefix || !bsn_equal(tail + 24, bsn_end_magic, 4))
-        return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
+    if (!tail || !bsn_equal(tail + 24, bsn_end_magic, 4)) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
     index_size = bsn_load64(tail);
     if (index_size > size - BSN_TAIL_SIZE - prefix || index_size % 4)
         return bsn_fail(b, BITSNAP_E_CORRUPT, 39, offset + size - BSN_TAIL_SIZE, 0);
@@ -10453,6 +10459,7 @@ static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
+    if (root->total - root->got < 24) return; /* more than there are: the caller's struct is none of ours */
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -10465,11 +10472,38 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf
         const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
         const size_t m = (size_t)(n < end - position ? n : end - position);
         if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
-        bsn_leaf_feed(kernels, leaf, elements, m, width);
+        if (leaf->total == (end - begin) * width && leaf->got == (position - begin) * width) { /* not begun with checks ignored */
+            bsn_leaf_feed(kernels, leaf, elements, m, width);
+            if (position + m == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
+        }
         position += m;
         elements += m * width;
         n -= m;
-        if (position == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
+    }
+}
+
+/* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for BSN_CHUNK elements. */
+static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root, uint8_t *chunk,
+                                 const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
+{
+    uint64_t hash = 0, m;
+    int known = 0;
+    size_t i;
+    for (i = 0; i < BSN_CHUNK; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
+    for (; n; position += m, n -= m) {
+        const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
+        m = whole ? BSN_LEAF : bsn_min(BSN_CHUNK - (size_t)(position % BSN_CHUNK), (size_t)(n < BSN_CHUNK ? n : BSN_CHUNK));
+        if (!whole) {
+            bsn_content_add(kernels, leaf, root, chunk, position, m, count, width);
+            continue;
+        }
+        if (!known) {
+            bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
+            for (i = 0; i < BSN_LEAF; i += BSN_CHUNK) bsn_leaf_feed(kernels, leaf, chunk, BSN_CHUNK, width);
+            hash = bsn_pieces_end(leaf);
+            known = 1;
+        }
+        bsn_content_leaf(kernels, root, hash);
     }
 }
 
@@ -10485,7 +10519,7 @@ static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *
     uint8_t last[16];
     bsn_store64(last, dtype);
     bsn_store64(last + 8, count);
-    bsn_pieces_add(kernels, root, last, 16);
+    if (root->total - root->got == 16) bsn_pieces_add(kernels, root, last, 16);
     return bsn_pieces_end(root);
 }
 
@@ -10712,6 +10746,8 @@ typedef struct bsn_call {
     size_t staging_size;
     unsigned workers;
     int storing;           /* it is too late for cancelling */
+    int named;             /* the content id is formed, even if the elements go nowhere */
+    bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
 #define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
@@ -10742,9 +10778,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
     if (s->cells) {
-        bsn_log *log = (bsn_log *)(void *)(call->staging + call->staging_size);
-        bsn_log_set(log, (unsigned)s->dtype, s->cells);
-        call->context.log = log;
+        call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
+        call->log->cells = s->cells;
+        call->context.log = call->log;
     }
     call->context.clusters = s->clusters;
     call->context.columns = s->columns;
@@ -10761,6 +10797,34 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
     return BITSNAP_OK;
+}
+
+/* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
+ * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
+static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
+{
+    bsn_log *log = call->log;
+    if (!log) return;
+    bsn_log_shape(log, (unsigned)s->dtype, s->cells);
+    if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
+    memset(log, 0, sizeof *log);
+    bsn_log_set(log, (unsigned)s->dtype, s->cells);
+    if (!keep) return;
+    s->state.log = log;
+    s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
+}
+
+/* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
+static int bsn_stream_fits(const bitsnap_stream *s)
+{
+    const unsigned dtype = (unsigned)s->dtype, octaves = s->cells || s->clusters || s->columns;
+    return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
+           s->block_log2 <= BSN_LOG2_MAX && s->count <= BSN_COUNT_MAX && s->position <= s->count && s->state.run <= s->position &&
+           (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->role, dtype, s->state.base_dtype))) &&
+           s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
+           (!s->index || s->index_size <= s->index_capacity) && s->index_size <= SIZE_MAX / 2 &&
+           (!s->state.waiting_cells || bsn_has_cells(s->state.waiting_form)) && s->state.waiting_cells <= BSN_RUN_MOST &&
+           s->state.waiting_size <= sizeof s->state.waiting;
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
@@ -11108,6 +11172,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
@@ -11197,7 +11262,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bitsnap_status status;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination || !s->index)) || n > s->count - s->position)
+    if (!s || !size || (n && (!elements || !destination || !s->index)) || !bsn_stream_fits(s) ||
+        n > s->count - s->position)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     before = *s;
     status = bsn_push(b, s, destination, capacity, size, elements, n);
@@ -11265,7 +11331,7 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !size || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !size || !bsn_stream_fits(s) || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     end = *s; /* hashes are finished in a copy, so that this may be called again */
@@ -11338,6 +11404,20 @@ static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
     }
 }
 
+/* Decodes a batch: fails as its first block does that is bad, whichever was found first. */
+static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
+{
+    size_t i;
+    call->batch = batch;
+    bsn_run(call, bsn_decode_task, batch);
+    for (i = 0; i < batch; i++) {
+        const bsn_job *job = &call->jobs[i];
+        if (job->error.status)
+            return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+    }
+    return BITSNAP_OK;
+}
+
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
 typedef struct bsn_look {
     unsigned form;
@@ -11386,9 +11466,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
 {
     const unsigned width = s->width;
     const uint64_t cell = UINT64_C(1) << s->block_log2;
-    const uint8_t *end = source + source_size;
+    const uint8_t *end = source_size ? source + source_size : source;
     const uint8_t *at = source;
-    bitsnap_status status;
+    bitsnap_status status = BITSNAP_OK;
     int more = 1;
     *done = 0;
     *used = 0;
@@ -11398,13 +11478,16 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         const uint8_t *next = at;
         size_t batch, i;
         bsn_look look;
+        bitsnap_error error;
         look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
             bsn_job *job = &call->jobs[batch];
             const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
-            if (status) return status;
+            if (!status && look.whole && look.elements <= skip) /* not the run that was begun */
+                status = bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset, first);
+            if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
             if (look.whole && bsn_has_cells(look.form) && wanted > cell) wanted = cell;
             if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
@@ -11414,7 +11497,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
             job->ids = call->ids ? call->ids + batch : NULL;
-            if (call->leaves && (to || compare) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
+            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
                 job->sink.leaves = call->leaves + batch;
             job->source = next;
             job->size = (size_t)(end - next);
@@ -11439,16 +11522,14 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 skip = 0;
             }
         }
-        call->batch = batch;
-        bsn_run(call, bsn_decode_task, batch);
+        error = call->b->error;
+        if (batch && bsn_decode_batch(call, batch)) return call->b->error.status;
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = bsn_load32(job->source);
             const size_t prefix = bsn_prefix_of(head & 255, call->context.checks, s->role != BSN_ROLE_NONE);
             uint8_t entry[8];
             size_t entry_size, part;
-            if (job->error.status)
-                return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
             if (s->role && call->context.blind)
                 ; /* most elements are not known */
             else if (s->role && !call->context.ignore)
@@ -11458,6 +11539,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
                 bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
+            else if (call->named && (head & 255) == BSN_FORM_CONST)
+                bsn_content_constant(call->context.kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
+                                     job->source + prefix, s->position, job->n, s->count, width);
             s->position += job->n;
             *done += job->n;
             if (s->position < job->first + job->total) {
@@ -11476,6 +11560,10 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         }
         at = source + *used;
         s->need = more ? 0 : look.need;
+        if (status) {
+            call->b->error = error;
+            return status;
+        }
         if (batch && bsn_cancelled(call, s->position, s->count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
@@ -11486,20 +11574,29 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
+    bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !n || !used || !s->width || (!elements && capacity) || (!source && source_size))
+    if (!s || !n || !used || !bsn_stream_fits(s) || (!source && source_size))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_log(&call, s, 1);
     bsn_call_expect(&call, s->flags, capacity);
+    before = *s;
+    call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    if (status) {
+        *s = before;
+        *used = 0;
+        return status;
+    }
     *n = (size_t)done;
-    if (status || done || s->position == s->count) return status;
+    if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
     return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
 }
@@ -11515,7 +11612,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
@@ -11609,6 +11706,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *e
         call.context.journal_cells = b->journal_size / call.context.journal_cell;
         if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     }
+    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
     status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
             source_size - at, &used);
@@ -11680,7 +11778,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bsn_footer f;
     bitsnap_status status;
     uint64_t position = 0, offset, end, cell, skip = 0;
-    size_t used, batch = 0, i, blocks_end = source_size;
+    size_t used, batch = 0, blocks_end = source_size;
     int indexed;
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
@@ -11692,6 +11790,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
+    bsn_call_log(&call, &s, 0);
     bsn_call_expect(&call, s.flags, count);
     indexed = bsn_stream_has_footer(&s);
     memset(&f, 0, sizeof f);
@@ -11702,27 +11801,27 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     }
     end = count ? first + count : 0;
     cell = UINT64_C(1) << s.block_log2;
-    while (position < end || batch) {
-        if (position < end) {
+    while ((position < end && !status) || batch) {
+        if (position < end && !status) {
             bsn_job *job = &call.jobs[batch];
             bsn_look look;
             uint64_t whole = 0, total = 0, run = 1, n;
             uint32_t head = 0;
             if (indexed && !skip) {
                 status = bsn_index_next(&call, &s, &f, position, offset, &head, &run, &total, &whole);
-                if (status) return status;
-                if (whole > blocks_end - offset) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (!status && whole > blocks_end - offset) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (status) continue; /* unless a block before it is bad, too */
                 if (position + total <= first) { /* before the range */
                     position += total;
                     offset += whole;
                     continue;
                 }
-                if (bsn_load32(p + offset) != head) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (bsn_load32(p + offset) != head) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
             }
-            status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
-            if (status) return status;
-            if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
-            if (indexed && !skip && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            if (!status) status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
+            if (!status && !look.whole) status = bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+            if (!status && indexed && !skip && look.elements != total) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+            if (status) continue;
             n = look.elements;
             if (bsn_has_cells(look.form)) { /* cell by cell */
                 while (position + skip + cell <= first) skip += cell;
@@ -11748,17 +11847,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 skip = 0;
             }
         }
-        if (batch == bsn_jobs(&call) || position >= end) {
-            call.batch = batch;
-            bsn_run(&call, bsn_decode_task, batch);
-            for (i = 0; i < batch; i++)
-                if (call.jobs[i].error.status)
-                    return bsn_fail(b, call.jobs[i].error.status, call.jobs[i].error.rule,
-                                    call.jobs[i].offset + call.jobs[i].error.offset, call.jobs[i].error.element);
+        if (batch == bsn_jobs(&call) || position >= end || status) {
+            const bitsnap_error error = b->error;
+            if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
+            if (status) b->error = error;
             batch = 0;
         }
     }
-    return BITSNAP_OK;
+    return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
