@@ -10459,7 +10459,7 @@ static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
-    if (root->total - root->got < 24) return; /* more than there are: the caller's struct is none of ours */
+    if (root->total < 24 || root->got > root->total - 24) return; /* more than there are: the caller's struct is none of ours */
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -10519,7 +10519,7 @@ static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *
     uint8_t last[16];
     bsn_store64(last, dtype);
     bsn_store64(last + 8, count);
-    if (root->total - root->got == 16) bsn_pieces_add(kernels, root, last, 16);
+    if (root->total >= 16 && root->got == root->total - 16) bsn_pieces_add(kernels, root, last, 16);
     return bsn_pieces_end(root);
 }
 
