@@ -2826,6 +2826,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, 
     bsn_field field;
     unsigned k;
     if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
     field.wide = 0;
@@ -2841,6 +2842,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     bsn_field field;
     unsigned k;
     if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
     field.wide = 0;
@@ -11161,7 +11163,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
                                const void *elements, size_t n)
 {
     const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)destination, *end = to + capacity;
+    uint8_t *to = (uint8_t *)destination, *end = n ? to + capacity : to; /* which may be null */
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
@@ -12586,7 +12588,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
     d.context = &call.context;
-    d.end = d.input_end = (const uint8_t *)source + source_size;
+    d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
