@@ -194,6 +194,9 @@ typedef struct bitsnap {
                                Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
                                and at level best. No effect with a base */
 
+    void *journal;          /* apply: memory that outlives the process, or null: see bitsnap_apply */
+    size_t journal_size;    /* bitsnap_journal_size() */
+
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -523,6 +526,8 @@ typedef struct bitsnap_stream {
         uint8_t waiting[400]; /* cells that share a block wait here until it ends: its form, their number, and bytes */
         unsigned base_dtype, waiting_form, waiting_cells, waiting_size;
         uint64_t result_id; /* where it is known, though the elements are not */
+        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
+        const void *log;
         int check_base, has_result_id;
         uint8_t certificate[44]; /* of the blocks done */
     } state;
@@ -583,6 +588,9 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
  * not change meanwhile. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
+
+/* Bytes of the journal that applying this delta with so many workers needs: a cell for each. 0 without info. */
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
@@ -665,6 +673,17 @@ extern "C" {
 #endif
 #ifndef BSN_BIG_ENDIAN
 #define BSN_BIG_ENDIAN 0
+#endif
+
+/* Between stores of which the first must be done where the second is, should the process be killed. A process that is killed has
+ * done all before some instruction and nothing behind it: so only the compiler must keep the order. */
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_ORDERED() __asm__ __volatile__("" : : : "memory")
+#elif defined(_MSC_VER)
+#include <intrin.h>
+#define BSN_ORDERED() _ReadWriteBarrier()
+#else
+#define BSN_ORDERED() ((void)0) /* nothing is known of other compilers */
 #endif
 
 #define BSN_ASSERT(name, condition) typedef char bsn_assert_##name[(condition) ? 1 : -1]
@@ -2878,6 +2897,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, 
     bsn_field field;
     unsigned k;
     if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
     field.wide = 0;
@@ -2893,6 +2913,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     bsn_field field;
     unsigned k;
     if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
     field.wide = 0;
@@ -6681,14 +6702,19 @@ static uint32_t bsn_log_bound(unsigned cells)
     return bound;
 }
 
+static void bsn_log_shape(bsn_log *x, unsigned dtype, unsigned cells)
+{
+    x->type = bsn_octaves_of(dtype);
+    x->cells = cells;
+    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
+}
+
 static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
 {
     bsn_thresholds t;
     uint32_t j, k, i;
-    x->type = bsn_octaves_of(dtype);
-    x->cells = cells;
+    bsn_log_shape(x, dtype, cells);
     x->bound = bsn_log_bound(cells);
-    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
     bsn_thresholds_begin(&t, cells);
     for (j = 0; j <= cells; j++) x->threshold[j] = bsn_thresholds_next(&t);
     for (j = 0; j < cells; j++) x->center[j] = bsn_cell_center(x->threshold[j], x->threshold[j + 1]);
@@ -7807,6 +7833,9 @@ BSN_INLINE int bsn_has_cells(unsigned form) { return form == BSN_FORM_SAME || fo
 /* Of these it holds what is added to predictions. */
 BSN_INLINE int bsn_is_difference(unsigned form) { return form == BSN_FORM_CLASSED || form == BSN_FORM_SPARSE; }
 
+/* Of these it holds elements that need no prediction. */
+BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && form != BSN_FORM_SAME; }
+
 #define BSN_HEAD_SIZE 4u
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
@@ -7841,6 +7870,8 @@ typedef struct bsn_context {
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
+    uint8_t *journal;      /* applying: cells as they were before they were overwritten, and their size */
+    size_t journal_cells, journal_cell;
 } bsn_context;
 
 /* Scratch of one thread, followed by the memory for lists and planes. */
@@ -7849,6 +7880,8 @@ typedef struct bsn_work {
     bsn_hasher hasher[8];
     bitsnap_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
+    unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
+    uint8_t first[8];
     uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
     uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
 } bsn_work;
@@ -7861,6 +7894,8 @@ typedef struct bsn_work {
     (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
 BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) + BSN_BEHIND(65536) <=
                                 BSN_DELTA_ARENA_SIZE(65536));
+BSN_ASSERT(taking_up_fits, /* beside them a cell */
+           (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
@@ -9374,7 +9409,8 @@ BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     const int wanted = bsn_sink_wants(s, i, m);
-    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until) return s->to + (i - s->from) * width;
+    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until && !(w->held && i == 0))
+        return s->to + (i - s->from) * width;
     return wanted || s->leaves ? w->elements : NULL;
 }
 
@@ -9392,7 +9428,9 @@ static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, 
     if (s->to && s->stream) {
         bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
     } else if (s->to) {
-        memcpy(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
+        const size_t held = i ? 0 : w->held;
+        memcpy(w->first, place, held);
+        memcpy(s->to + (i + a - s->from) * width + held, place + a * width + held, (b - a) * width - held);
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
         while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
@@ -9763,6 +9801,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         for (next = j; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
             if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
+            BSN_ORDERED(); /* applying: see bsn_find_place */
         }
         if (!out) continue;
         if (d->sink->leaves)
@@ -9789,6 +9828,20 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
     }
     bsn_classes_begin(t, d->context->dtype, borders, *classes);
     return 0;
+}
+
+/* A cell, or a part, is overwritten from its begin on: word by word, elements that are wider or do not fill a word one by one. */
+static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
+{
+    size_t i;
+    for (i = 0; width <= sizeof i && i + sizeof i <= size; i += sizeof i) {
+        memcpy(to + i, from + i, sizeof i);
+        BSN_ORDERED();
+    }
+    for (; i < size; i += width) {
+        bsn_element_store(to + i, bsn_element_load(from + i, width), width);
+        BSN_ORDERED();
+    }
 }
 
 /* Differences to the prediction, by class; above[k] elements are of a class above class k. */
@@ -9829,7 +9882,8 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
         }
         asking = bsn_asking_for(d, NULL, 0, out, m, 1);
         bsn_ask(&asking);
-        bsn_classes_add(c->kernels, t, out, p, m);
+        bsn_classes_add(c->kernels, t, c->apply && t->count == 1 ? w->elements : out, p, m);
+        if (c->apply && t->count == 1 && out != w->elements) bsn_store_in_order(out, w->elements, m * width, width);
         bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return 0;
@@ -10134,6 +10188,7 @@ typedef struct bsn_place {
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME, SPARSE: which of its cells */
     const uint8_t *base;   /* of the cell's first element; null: in the context's */
+    uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_place;
 
 static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
@@ -10142,6 +10197,99 @@ static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, un
     error->rule = rule;
     error->offset = offset;
     return status;
+}
+
+/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
+static uint64_t bsn_chain(uint64_t h, uint64_t word)
+{
+    uint8_t both[16];
+    bsn_store64(both, h);
+    bsn_store64(both + 8, word);
+    return bsn_hash_short(both, 16);
+}
+
+/* ---- cells that were being overwritten when the process that did it ended ---- */
+
+/* The first bytes of a cell that does not depend on what was there: they are overwritten with a mark before anything else of it is
+ * stored, and stored at last. So many: */
+static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
+
+/* `a` was being overwritten from its begin on with what `b` would be if nothing had been yet: `step` bytes at a time, what is left at
+ * the end by elements. Finds the place that was reached, by the hash that the cell shall have: then `b` is that cell, and `leaves`
+ * are its. Linear, as a leaf is not longer than it is: of each place only its block is hashed, of those behind it the sums are known. */
+static int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
+                          uint64_t hash)
+{
+    const bitsnap_kernels *kernels = c->kernels;
+    uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
+    bsn_hasher before, h;
+    size_t i, at, some;
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width);
+    if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
+    for (i = 0; i < n; i += BSN_LEAF) {
+        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
+        const uint8_t *old = a + i * c->width;
+        uint8_t *p = b + i * c->width;
+        bsn_hash_begin(&before, size);
+        kernels->hash_blocks(state, sums, p, blocks);
+        for (at = 0; at < size; at += some) {
+            const size_t block = at / 1024;
+            some = size - at < step ? c->width : step;
+            if (bsn_equal(p + at, old + at, some)) continue;
+            memcpy(p + at, old + at, some);
+            bsn_hash_feed(kernels, &before, p, 1024 * block);
+            h = before;
+            if (block < blocks) {
+                bsn_hash_feed(kernels, &h, p, 1024 * (block + 1));
+                kernels->hash_again(h.state, sums + 8 * (block + 1), 0, p, p, blocks - block - 1);
+                h.stripes = 16 * blocks;
+            }
+            if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
+            else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
+            if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
+        }
+    }
+    return 0;
+}
+
+enum { BSN_LOST, BSN_BASE_AGAIN, BSN_RESULT_AGAIN };
+
+/* An older call of ours was overwriting the cell, which is neither base nor result. Can that be done again? Yes for what does not
+ * depend on the base and bears the mark; if the journal holds what has the base's hash, which is put back; if what is there and the
+ * differences of one list give what has the result's, which then is stored. */
+BSN_FUNCTION int bsn_take_up(bsn_decoding *d, bsn_ids *ids, bsn_classes *t, unsigned classes, unsigned form, uint64_t cell, const uint8_t *hashes,
+                             size_t piece)
+{
+    static const size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 };
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const size_t size = d->n * c->width;
+    const unsigned marked = bsn_mark_size(size);
+    const uint8_t *saved = c->journal;
+    uint8_t *live = (uint8_t *)d->base, bytes[8], *made = (uint8_t *)bsn_arena_end(w, c, size);
+    bsn_sink sink, *to = d->sink;
+    unsigned rule;
+    size_t i;
+    bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
+    if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
+    for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
+        bsn_leaves_take(c->kernels, &w->pieces, &ids->base, saved, d->n, c->width);
+        if (bsn_leaves_end(c->kernels, &ids->base, d->n) != bsn_load64(hashes)) continue;
+        memcpy(live, saved, size);
+        return BSN_BASE_AGAIN;
+    }
+    if (t->count > 1 || !bsn_is_difference(form)) return BSN_LOST;
+    memset(&sink, 0, sizeof sink);
+    sink.to = made;
+    sink.until = d->n;
+    d->sink = &sink;
+    rule = form == BSN_FORM_SPARSE ? bsn_decode_sparse(d, hashes, piece) : bsn_decode_classed(d, t, classes, above);
+    d->sink = to;
+    if (rule || !bsn_find_place(w, c, &ids->base, live, made, d->n, form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i,
+                                bsn_load64(hashes + 8)))
+        return BSN_LOST;
+    if (to->to) bsn_store_in_order(to->to, made, size, c->width);
+    return BSN_RESULT_AGAIN;
 }
 
 /* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
@@ -10155,8 +10303,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const size_t size = head >> 8, prefix = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE);
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
-    int done = 0; /* applying: the cell is the result already */
-    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i, piece = 0;
+    int done = 0, again = BSN_LOST; /* applying: the cell is the result already; it was half of that */
+    size_t above[7], i, piece = 0;
     bsn_record record;
     bsn_classes t;
     bsn_decoding d;
@@ -10176,6 +10324,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     d.place = d.body;
     error->element = cell;
     sink->differs = sink->until;
+    w->held = 0;
     if (c->role) sink->leaves = NULL;
     sink->kernels = c->kernels;
     sink->n = at->n;
@@ -10197,23 +10346,38 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
         if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
-        /* chunk by chunk, while they are in the cache */
-        for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, at->n - i);
-            if (!c->ignore)
-                bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
-            if (t.count > 1) bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
-        }
-        if (!c->ignore && !c->blind && !d.leaves) {
-            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-            if (ids->base_hash != bsn_load64(expected)) {
-                done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
-                if (!done) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+        do {
+            memset(above, 0, sizeof above);
+            /* chunk by chunk, while they are in the cache */
+            for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
+                const size_t m = bsn_min(BSN_CHUNK, at->n - i);
+                if (!c->ignore)
+                    bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
+                if (t.count > 1)
+                    bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
             }
-        }
+            if (c->ignore || c->blind || d.leaves) break;
+            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
+            if (ids->base_hash == bsn_load64(expected)) break;
+            done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
+            if (done) break;
+            again = c->apply && !again ? bsn_take_up(&d, ids, &t, classes, form, cell, expected, piece) : BSN_LOST;
+            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            done = again == BSN_RESULT_AGAIN;
+        } while (!done && !bsn_is_alone(form));
         if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
         else if (!c->ignore) sink->leaves = &ids->result;
         if (done) sink->to = NULL;
+        if (c->apply && sink->to) {
+            BSN_ORDERED(); /* behind the cell before */
+            if (bsn_is_alone(form)) {
+                w->held = bsn_mark_size(at->n * c->width);
+                bsn_element_store(sink->to, bsn_chain(c->header_check, cell), w->held);
+            } else if (at->saved && t.count > 1) {
+                memcpy(at->saved, sink->to, at->n * c->width);
+            }
+            BSN_ORDERED();
+        }
         if (c->blind && form >= BSN_FORM_SAME) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
@@ -10243,6 +10407,10 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
         return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
+    }
+    if (w->held) {
+        BSN_ORDERED();
+        bsn_element_store(sink->to, bsn_element_load(w->first, w->held), w->held);
     }
     return BITSNAP_OK;
 }
@@ -10395,10 +10563,9 @@ static size_t bsn_footer_prefix(unsigned flags)
 static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags, const uint8_t *p, size_t size, uint64_t offset)
 {
     const size_t prefix = bsn_footer_prefix(flags);
-    const uint8_t *tail = p + size - BSN_TAIL_SIZE;
+    const uint8_t *tail = size < BSN_TAIL_SIZE + prefix ? NULL : p + (size - BSN_TAIL_SIZE);
     uint64_t index_size;
-    if (size < BSN_TAIL_SIZE + prefix || !bsn_equal(tail + 24, bsn_end_magic, 4))
-        return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
+    if (!tail || !bsn_equal(tail + 24, bsn_end_magic, 4)) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
     index_size = bsn_once64(tail);
     if (index_size > size - BSN_TAIL_SIZE - prefix || index_size % 4)
         return bsn_fail(b, BITSNAP_E_CORRUPT, 39, offset + size - BSN_TAIL_SIZE, 0);
@@ -10416,15 +10583,6 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags,
     return BITSNAP_OK;
 }
 
-/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
-static uint64_t bsn_chain(uint64_t h, uint64_t word)
-{
-    uint8_t both[16];
-    bsn_store64(both, h);
-    bsn_store64(both + 8, word);
-    return bsn_hash_short(both, 16);
-}
-
 /* The content id of elements that come in order, in pieces. */
 static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
 {
@@ -10434,6 +10592,7 @@ static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
+    if (root->total < 24 || root->got > root->total - 24) return; /* more than there are: the caller's struct is none of ours */
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -10446,11 +10605,38 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf
         const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
         const size_t m = (size_t)(n < end - position ? n : end - position);
         if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
-        bsn_leaf_feed(kernels, leaf, elements, m, width);
+        if (leaf->total == (end - begin) * width && leaf->got == (position - begin) * width) { /* not begun with checks ignored */
+            bsn_leaf_feed(kernels, leaf, elements, m, width);
+            if (position + m == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
+        }
         position += m;
         elements += m * width;
         n -= m;
-        if (position == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
+    }
+}
+
+/* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for BSN_CHUNK elements. */
+static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root, uint8_t *chunk,
+                                 const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
+{
+    uint64_t hash = 0, m;
+    int known = 0;
+    size_t i;
+    for (i = 0; i < BSN_CHUNK; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
+    for (; n; position += m, n -= m) {
+        const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
+        m = whole ? BSN_LEAF : bsn_min(BSN_CHUNK - (size_t)(position % BSN_CHUNK), (size_t)(n < BSN_CHUNK ? n : BSN_CHUNK));
+        if (!whole) {
+            bsn_content_add(kernels, leaf, root, chunk, position, m, count, width);
+            continue;
+        }
+        if (!known) {
+            bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
+            for (i = 0; i < BSN_LEAF; i += BSN_CHUNK) bsn_leaf_feed(kernels, leaf, chunk, BSN_CHUNK, width);
+            hash = bsn_pieces_end(leaf);
+            known = 1;
+        }
+        bsn_content_leaf(kernels, root, hash);
     }
 }
 
@@ -10466,7 +10652,7 @@ static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *
     uint8_t last[16];
     bsn_store64(last, dtype);
     bsn_store64(last + 8, count);
-    bsn_pieces_add(kernels, root, last, 16);
+    if (root->total >= 16 && root->got == root->total - 16) bsn_pieces_add(kernels, root, last, 16);
     return bsn_pieces_end(root);
 }
 
@@ -10696,6 +10882,8 @@ typedef struct bsn_call {
     size_t staging_size;
     unsigned workers;
     int storing;           /* it is too late for cancelling */
+    int named;             /* the content id is formed, even if the elements go nowhere */
+    bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
 #define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
@@ -10726,9 +10914,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
     if (s->cells) {
-        bsn_log *log = (bsn_log *)(void *)(call->staging + call->staging_size);
-        bsn_log_set(log, (unsigned)s->dtype, s->cells);
-        call->context.log = log;
+        call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
+        call->log->cells = s->cells;
+        call->context.log = call->log;
     }
     call->context.clusters = s->clusters;
     call->context.columns = s->columns;
@@ -10745,6 +10933,34 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
     return BITSNAP_OK;
+}
+
+/* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
+ * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
+static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
+{
+    bsn_log *log = call->log;
+    if (!log) return;
+    bsn_log_shape(log, (unsigned)s->dtype, s->cells);
+    if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
+    memset(log, 0, sizeof *log);
+    bsn_log_set(log, (unsigned)s->dtype, s->cells);
+    if (!keep) return;
+    s->state.log = log;
+    s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
+}
+
+/* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
+static int bsn_stream_fits(const bitsnap_stream *s)
+{
+    const unsigned dtype = (unsigned)s->dtype, octaves = s->cells || s->clusters || s->columns;
+    return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
+           s->block_log2 <= BSN_LOG2_MAX && s->count <= BSN_COUNT_MAX && s->position <= s->count && s->state.run <= s->position &&
+           (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->role, dtype, s->state.base_dtype))) &&
+           s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
+           (!s->index || s->index_size <= s->index_capacity) && s->index_size <= SIZE_MAX / 2 &&
+           (!s->state.waiting_cells || bsn_has_cells(s->state.waiting_form)) && s->state.waiting_cells <= BSN_RUN_MOST &&
+           s->state.waiting_size <= sizeof s->state.waiting;
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
@@ -11089,7 +11305,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
                                const void *elements, size_t n)
 {
     const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)destination, *end = to + capacity;
+    uint8_t *to = (uint8_t *)destination, *end = n ? to + capacity : to; /* which may be null */
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
@@ -11100,6 +11316,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     slot = block * s->width + bsn_prefix_of(BSN_FORM_STORED, call.context.checks, s->role != BSN_ROLE_NONE);
@@ -11189,7 +11406,8 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bitsnap_status status;
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination || !s->index)) || n > s->count - s->position)
+    if (!s || !size || (n && (!elements || !destination || !s->index)) || !bsn_stream_fits(s) ||
+        n > s->count - s->position)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     before = *s;
     status = bsn_push(b, s, destination, capacity, size, elements, n);
@@ -11257,7 +11475,7 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (size) *size = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !size || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !size || !bsn_stream_fits(s) || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     end = *s; /* hashes are finished in a copy, so that this may be called again */
@@ -11303,8 +11521,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     return BITSNAP_OK;
 }
 
-static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
+    const bsn_context *c = &call->context;
     bsn_place at;
     at.block = job->source;
     at.head = job->head;
@@ -11314,20 +11533,34 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
     at.total = job->total;
     at.part = job->part;
     at.base = NULL;
+    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     job->error.status = BITSNAP_OK;
-    (void)bsn_decode_block(w, &call->context, &at, &job->sink, job->ids, &job->error);
+    (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
 }
 
 static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
 {
     const bsn_call *call = (const bsn_call *)argument;
     const size_t first = (size_t)index * call->group;
-    bsn_work *w = bsn_work_of(call, worker);
     size_t i;
     for (i = first; i < first + call->group && i < call->batch; i++) {
-        w->next = call->workers <= 1 || i + 1 < first + call->group;
-        bsn_decode_job(call, &call->jobs[i], w);
+        bsn_work_of(call, worker)->next = call->workers <= 1 || i + 1 < first + call->group;
+        bsn_decode_job(call, &call->jobs[i], worker);
     }
+}
+
+/* Decodes a batch: fails as its first block does that is bad, whichever was found first. */
+static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
+{
+    size_t i;
+    call->batch = batch;
+    bsn_run(call, bsn_decode_task, batch);
+    for (i = 0; i < batch; i++) {
+        const bsn_job *job = &call->jobs[i];
+        if (job->error.status)
+            return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+    }
+    return BITSNAP_OK;
 }
 
 /* What a block's head says: the sizes of its parts, and how many elements it stands for. */
@@ -11378,9 +11611,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
 {
     const unsigned width = s->width;
     const uint64_t cell = UINT64_C(1) << s->block_log2;
-    const uint8_t *end = source + source_size;
+    const uint8_t *end = source_size ? source + source_size : source;
     const uint8_t *at = source;
-    bitsnap_status status;
+    bitsnap_status status = BITSNAP_OK;
     int more = 1;
     *done = 0;
     *used = 0;
@@ -11390,13 +11623,16 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         const uint8_t *next = at;
         size_t batch, i;
         bsn_look look;
+        bitsnap_error error;
         look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
             bsn_job *job = &call->jobs[batch];
             const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
-            if (status) return status;
+            if (!status && look.whole && look.elements <= skip) /* not the run that was begun */
+                status = bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset, first);
+            if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
             if (look.whole && bsn_has_cells(look.form) && wanted > cell) wanted = cell;
             if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
@@ -11406,7 +11642,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
             job->ids = call->ids ? call->ids + batch : NULL;
-            if (call->leaves && (to || compare) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
+            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
                 job->sink.leaves = call->leaves + batch;
             job->head = look.head;
             job->source = next;
@@ -11432,16 +11668,14 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 skip = 0;
             }
         }
-        call->batch = batch;
-        bsn_run(call, bsn_decode_task, batch);
+        error = call->b->error;
+        if (batch && bsn_decode_batch(call, batch)) return call->b->error.status;
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = job->head;
             const size_t prefix = bsn_prefix_of(head & 255, call->context.checks, s->role != BSN_ROLE_NONE);
             uint8_t entry[8];
             size_t entry_size, part;
-            if (job->error.status)
-                return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
             if (s->role && call->context.blind)
                 ; /* most elements are not known */
             else if (s->role && !call->context.ignore)
@@ -11451,6 +11685,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
                 bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
                                 to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
+            else if (call->named && (head & 255) == BSN_FORM_CONST)
+                bsn_content_constant(call->context.kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
+                                     job->source + prefix, s->position, job->n, s->count, width);
             s->position += job->n;
             *done += job->n;
             if (s->position < job->first + job->total) {
@@ -11469,6 +11706,10 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         }
         at = source + *used;
         s->need = more ? 0 : look.need;
+        if (status) {
+            call->b->error = error;
+            return status;
+        }
         if (batch && bsn_cancelled(call, s->position, s->count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
@@ -11479,20 +11720,29 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
+    bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !n || !used || !s->width || (!elements && capacity) || (!source && source_size))
+    if (!s || !n || !used || !bsn_stream_fits(s) || (!source && source_size))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
+    bsn_call_log(&call, s, 1);
     bsn_call_expect(&call, s->flags, capacity);
+    before = *s;
+    call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    if (status) {
+        *s = before;
+        *used = 0;
+        return status;
+    }
     *n = (size_t)done;
-    if (status || done || s->position == s->count) return status;
+    if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
     return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
 }
@@ -11508,7 +11758,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
@@ -11556,6 +11806,18 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     return status;
 }
 
+static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned width)
+{
+    return (size_t)(count >> block_log2 ? UINT64_C(1) << block_log2 : count) * width;
+}
+
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
+{
+    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
+    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
+    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
+}
+
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
@@ -11584,6 +11846,13 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *e
     call.context.blind = aim == BSN_BLIND;
     call.context.ignore = call.context.ignore && !call.context.apply;
     call.storing = aim == BSN_APPLY;
+    if (call.context.apply && b->journal && count) {
+        call.context.journal = (uint8_t *)b->journal;
+        call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
+        call.context.journal_cells = b->journal_size / call.context.journal_cell;
+        if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    }
+    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
     status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
             source_size - at, &used);
@@ -11656,7 +11925,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bsn_look look;
     bitsnap_status status;
     uint64_t position = 0, offset, end, cell, skip = 0;
-    size_t used, batch = 0, i, blocks_end = source_size;
+    size_t used, batch = 0, blocks_end = source_size;
     int indexed;
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
@@ -11668,6 +11937,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
+    bsn_call_log(&call, &s, 0);
     bsn_call_expect(&call, s.flags, count);
     indexed = bsn_stream_has_footer(&s);
     memset(&f, 0, sizeof f);
@@ -11678,27 +11948,28 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     }
     end = count ? first + count : 0;
     cell = UINT64_C(1) << s.block_log2;
-    while (position < end || batch) {
-        if (position < end) {
+    while ((position < end && !status) || batch) {
+        if (position < end && !status) {
             bsn_job *job = &call.jobs[batch];
             uint64_t whole = 0, total = 0, run = 1, n;
             uint32_t head = 0;
             if (indexed && !skip) {
                 status = bsn_index_next(&call, &s, &f, position, offset, &head, &run, &total, &whole);
-                if (status) return status;
-                if (whole > blocks_end - offset) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (!status && whole > blocks_end - offset) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (status) continue; /* unless a block before it is bad, too */
                 if (position + total <= first) { /* before the range */
                     position += total;
                     offset += whole;
                     continue;
                 }
-                if (bsn_load32(p + offset) != head) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (bsn_load32(p + offset) != head) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
             }
             if (!skip) { /* else it is the next cell of a block that has been looked at */
-                status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
-                if (status) return status;
-                if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
-                if (indexed && look.elements != total) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (!status)
+                    status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
+                if (!status && !look.whole) status = bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+                if (!status && indexed && look.elements != total) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (status) continue;
             }
             n = look.elements;
             if (bsn_has_cells(look.form)) { /* cell by cell */
@@ -11726,17 +11997,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 skip = 0;
             }
         }
-        if (batch == bsn_jobs(&call) || position >= end) {
-            call.batch = batch;
-            bsn_run(&call, bsn_decode_task, batch);
-            for (i = 0; i < batch; i++)
-                if (call.jobs[i].error.status)
-                    return bsn_fail(b, call.jobs[i].error.status, call.jobs[i].error.rule,
-                                    call.jobs[i].offset + call.jobs[i].error.offset, call.jobs[i].error.element);
+        if (batch == bsn_jobs(&call) || position >= end || status) {
+            const bitsnap_error error = b->error;
+            if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
+            if (status) b->error = error;
             batch = 0;
         }
     }
-    return BITSNAP_OK;
+    return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -12472,7 +12740,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
     d.context = &call.context;
-    d.end = d.input_end = (const uint8_t *)source + source_size;
+    d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);

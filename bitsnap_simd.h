@@ -18,6 +18,13 @@
  *              avx512   registers of 64 bytes, masks: F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI
  *     AArch64  neon     registers of 16 bytes; little-endian, gcc and clang */
 
+#ifdef BITSNAP_IMPLEMENTATION
+#if defined(BITSNAP_IMPLEMENTED) && !defined(BITSNAP_SIMD_ASKED) && !defined(BITSNAP_NO_SIMD)
+#error "bitsnap.h came first and has implemented the scalar code alone: include bitsnap_simd.h before it, or define BITSNAP_NO_SIMD"
+#endif
+#define BITSNAP_SIMD_ASKED
+#endif
+
 /* is there a section for this machine, and a compiler that can read it? */
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED) && !defined(BITSNAP_NO_SIMD)
 #if (defined(__x86_64__) && !defined(__ILP32__)) || (defined(_M_X64) && !defined(_M_ARM64EC))

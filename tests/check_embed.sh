@@ -40,6 +40,15 @@ for h in bitsnap bitsnap_simd; do
         check "$compiler: $h.h static in two files of one program" "$compiler -std=c99 $w -Wno-unused-function -I. $t/s1.c $t/s2.c -o $t/a && $t/a"
     done
 done
+# scalar code alone is never what somebody gets who asked for more
+printf '#define BITSNAP_IMPLEMENTATION\n#include "bitsnap.h"\n#include "bitsnap_simd.h"\n' >"$t/late.c"
+printf '#include "bitsnap.h"\n#define BITSNAP_IMPLEMENTATION\n#include "bitsnap_simd.h"\n#include "bitsnap.h"\n#include "bitsnap_simd.h"\n' >"$t/early.c"
+for compiler in gcc clang; do
+    command -v $compiler >/dev/null || continue
+    check "$compiler: bitsnap.h implemented before bitsnap_simd.h is an error that says what to do" \
+        "$compiler -std=c99 -I. -fsyntax-only $t/late.c 2>$t/late; grep -q 'include bitsnap_simd.h before' $t/late &&
+         $compiler -std=c99 -I. -DBITSNAP_NO_SIMD -fsyntax-only $t/late.c && $compiler -std=c99 -I. -fsyntax-only $t/early.c"
+done
 # no C library at all: four functions of our own, and a start that calls one
 cat >"$t/bare.c" <<'END'
 #define BITSNAP_IMPLEMENTATION
