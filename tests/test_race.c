@@ -76,9 +76,9 @@ UNTRACED static void traced(const uint8_t *at, size_t size)
     unsigned i;
     for (i = 0; i < SHARED_MOST; i++) {
         const shared *s = &shares[i];
-        uint8_t *p = share_at(i, s->size);
+        uint8_t *p = s->size ? share_at(i, s->size) : NULL;
         size_t k;
-        if (!s->size || at + size <= p || at >= p + s->size) continue;
+        if (!p || at + size <= p || at >= p + s->size) continue;
         trace_state = trace_state * 6364136223846793005u + 1442695040888963407u;
         if ((trace_state >> 33) % trace_one_in) return;
         k = (size_t)(trace_state >> 20) % size;
