@@ -40,6 +40,8 @@
  *     `bitsnap` and one workspace for each thread.
  *   - Hostile input is normal input: no decoder reads or writes outside the buffers it is given, loops
  *     for ever, or takes more than linear time in (input + output).
+ *   - Whatever others write to a source, a base or the elements during a call, it ends, with an error or with wrong elements, and
+ *     touches nothing but its buffers.
  *   - On an error the destination holds bytes that were there before or bytes written by the call, in
  *     no specified mixture, never uninitialised memory; `size` outputs are 0.
  *   - Stack: under 8 KiB for the deepest chain of calls. No recursion, no heap.

@@ -21,4 +21,4 @@ run() { # package, compiler, sanitizers, options...
     done
 }
 run 'gcc (its libasan and libubsan)' gcc address,undefined -Og -DBITSNAP_NO_AVX512 # -Og: half the time of -O1
-run 'clang, libclang-rt-14-dev' clang memory -O1 -DBITSNAP_NO_SIMD
+run 'clang, libclang-rt-dev' clang memory -O1 -DBITSNAP_NO_SIMD

@@ -1,0 +1,33 @@
+#!/bin/sh
+# tests/test_race.c for longer than `make test` has it: SECONDS (40) with every table of kernels and a second thread that
+# changes bytes, then half as long each with loads that clang traces, so that bytes change between one load and the next,
+# alone and under the address and undefined behaviour sanitizers. An hour: RACE=1800 tests/check_race.sh
+cd "$(dirname "$0")/.." || exit 1
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+seconds=${RACE:-40} RACE_SEED=${RACE_SEED:-$(date +%s)}
+export RACE_SEED
+report() { # name, seconds, program
+    if RACE_SECONDS=$2 "$3" >"$t/out" 2>&1; then echo "ok - race: $1,$(sed -n 's/^#//p' "$t/out")"
+    else echo "not ok - race: $1 (RACE_SEED=$RACE_SEED)"; head -n 30 "$t/out"; fi
+}
+trace() { # name, options...
+    name=$1; shift
+    if clang -std=c99 -O1 -g1 -w -DBITSNAP_NO_SIMD -DRACE_TRACED -fsanitize-coverage=func,trace-loads "$@" -I. tests/test_race.c \
+        -o "$t/race" -lpthread -lm 2>"$t/out"
+    then report "$name" $((seconds / 2)) "$t/race"
+    else echo "not ok - race: $name does not compile"; head -n 5 "$t/out"; fi
+}
+program=build/tests/test_race
+[ -x $program ] || { program=$t/all; ${CC:-cc} -std=c99 -O2 -w -I. tests/test_race.c -o $program -lpthread -lm || exit 1; }
+report 'a second thread, all tables of kernels' "$seconds" "$program"
+printf 'void __sanitizer_cov_load4(void *p) { (void)p; }\nint main(int c, char **v) { (void)v; return c - 1; }\n' >"$t/a.c"
+if command -v clang >/dev/null && clang -O1 -fsanitize-coverage=func,trace-loads "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a"; then
+    trace 'traced loads'
+    if clang -fsanitize=address,undefined "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a"; then
+        trace 'traced loads, sanitizers' -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    else
+        echo 'skip - race: traced loads, sanitizers: libclang-rt-dev'
+    fi
+else
+    echo 'skip - race: traced loads: clang'
+fi
