@@ -719,20 +719,22 @@ BSN_INLINE uint32_t bsn_load32(const void *p)
     return BSN_BIG_ENDIAN ? bsn_swap32(x) : x;
 }
 
-/* What others may write to meanwhile, as a source in shared memory: one load, so that what has been checked is what is used. */
-BSN_INLINE unsigned bsn_once8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
-BSN_INLINE uint32_t bsn_once32(const uint8_t *p)
-{
-    return bsn_once8(p) | (uint32_t)bsn_once8(p + 1) << 8 | (uint32_t)bsn_once8(p + 2) << 16 | (uint32_t)bsn_once8(p + 3) << 24;
-}
-BSN_INLINE uint64_t bsn_once64(const uint8_t *p) { return bsn_once32(p) | (uint64_t)bsn_once32(p + 4) << 32; }
-
 /* A value as it was loaded, which compilers will not load again. */
 BSN_INLINE uint64_t bsn_pinned(uint64_t x)
 {
+#if defined(__GNUC__) || defined(__clang__)
+    __asm__ __volatile__("" : "+r"(x));
+    return x;
+#else
     const volatile uint64_t once = x;
     return once;
+#endif
 }
+
+/* What others may write to meanwhile, as a source in shared memory: what has been checked is what is used. */
+BSN_INLINE unsigned bsn_once8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
+BSN_INLINE uint32_t bsn_once32(const uint8_t *p) { return (uint32_t)bsn_pinned(bsn_load32(p)); }
+BSN_INLINE uint64_t bsn_once64(const uint8_t *p) { return bsn_pinned(bsn_load64(p)); }
 
 BSN_INLINE void bsn_store64(void *p, uint64_t x)
 {
@@ -8691,13 +8693,11 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     head[0] = (uint8_t)place.signs;
     bsn_store32(head + 1, place.base);
     if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head)) return 0;
-    for (i = 0; i < n; i += m) { /* from a copy, as kernels read elements more than once, which may be changed meanwhile */
-        uint8_t *copy = (uint8_t *)w->plane;
+    for (i = 0; i < n; i += m) {
         size_t stand;
-        m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK / 4, n - i));
-        memcpy(copy, elements + i * width, m * width);
-        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, copy, m, w->elements);
-        bsn_quantized_exact(&wr, words + i, m, place.signs, copy, stand, width);
+        m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
+        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, elements + i * width, m, w->elements);
+        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stand, width);
         exact += stand;
     }
     return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);

@@ -2820,6 +2820,7 @@ BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_words(const bsn_row *p, bsn_errors *e, uin
     const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells)), base = _mm256_set1_epi32((int)row.base);
     const __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
     const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), signs = _mm256_set1_epi32((int)row.signs);
+    const __m256i last = _mm256_set1_epi32((int)x->cells - 1);
     const __m128i up = _mm_cvtsi32_si128((int)row.signs);
     size_t i, exact = 0, counted = 0;
     for (i = 0; i < n; i += 8) {
@@ -2827,8 +2828,10 @@ BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_words(const bsn_row *p, bsn_errors *e, uin
         const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + i), 1), power = _mm256_srli_epi32(octave, 23);
         const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
         const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : below);
-        const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_cmpgt_epi32(above, one));
         const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
+        /* a cell that there is not: the element has been changed since its code was found */
+        const __m256i known = _mm256_cmpeq_epi32(_mm256_min_epu32(cell, last), cell);
+        const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_and_si256(known, _mm256_cmpgt_epi32(above, one)));
         const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
         unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
         BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
