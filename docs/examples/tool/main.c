@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_USAGE = 2 };
@@ -31,6 +32,26 @@ static void keep_standard_streams(void)
     int fd;
     for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* Printing does not wait where standard output is a pipe or terminal that somebody else made one that does not: we open it
+ * once more, for ourselves. (What is written by output_write waits anyway.) */
+static void keep_waiting(int fd)
+{
+#ifdef __linux__
+    char path[32];
+    struct stat st;
+    const int flags = fcntl(fd, F_GETFL);
+    int own;
+    if (flags < 0 || !(flags & O_NONBLOCK) || fstat(fd, &st) || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))) return;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    own = open(path, O_WRONLY | O_NOCTTY);
+    if (own < 0) return;
+    (void)dup2(own, fd);
+    (void)close(own);
+#else
+    (void)fd;
+#endif
 }
 
 static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
@@ -95,6 +116,8 @@ int main(int argc, char **argv)
     size_t i, runs;
     int status = EXIT_OK, failed;
     keep_standard_streams();
+    keep_waiting(STDOUT_FILENO);
+    keep_waiting(STDERR_FILENO);
     memset(&f, 0, sizeof f);
     if (options_parse(&o, argc, argv, &f)) {
         fault_print(&f);

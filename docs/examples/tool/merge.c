@@ -95,7 +95,8 @@ int command_merge(const options *o, codec *c, const base *b, fault *f)
         failed = delta_open(&next, c, o->files[i], f);
         bytes_in += next.in.size;
         if (!failed) {
-            failed = delta_join(&joined, c, &all, &next, o->max_output, f) || input_check_unchanged(&next.in, f);
+            failed = delta_join(&joined, c, &all, &next, o->max_output, f) ||
+                     input_check_unchanged(&all.in, f) || input_check_unchanged(&next.in, f);
             if (failed && !*f->file) (void)fault_in(f, o->files[i]);
             delta_close(&all);
             all = joined;
