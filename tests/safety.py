@@ -159,6 +159,14 @@ class Place:
         os.mkdir(self.dir)
         os.chdir(self.dir)
         self.content = {"s0": model(1, 0), "s1": model(1, 1), "s2": model(1, 2), "other": model(2, 0), "newer": model(3, 0)}
+        write(os.path.join(self.top, "shim.c"), SHIM.encode())
+        built = subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", os.path.join(self.top, "shim.c"), "-o", self.shim, "-ldl"], capture_output=True, text=True)
+        self.adopt()
+        self.has_shim = built.returncode == 0 and self.calls("c -f -o x s0") != []
+
+    def adopt(self):
+        """The files that follow from the checkpoints."""
+        self.begin("")
         for name, data in self.content.items():
             write(name, data)
         for line in ("c -o s0.bsnap s0", "c -o s1.bsnap s1", "c --self-contained -b s0 -o d1 s1", "c --self-contained -b s1 -o d2 s2"):
@@ -166,10 +174,6 @@ class Place:
         self.files = {name: read(name) for name in os.listdir(".")}
         self.known = {hashlib.sha256(data).digest(): name for name, data in self.content.items()}
         self.restored = {}
-        write(os.path.join(self.top, "shim.c"), SHIM.encode())
-        built = subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", os.path.join(self.top, "shim.c"), "-o", self.shim, "-ldl"], capture_output=True, text=True)
-        self.has_shim = built.returncode == 0 and self.calls("c -f -o x s0") != []
-        self.error = built.stderr
 
     def end(self):
         os.chdir("/")
