@@ -53,7 +53,7 @@ def settled(command, before, old, final):
         if not turn:
             write("zz.in", p.content["newer"])
             p.run("c -q -f -o zz zz.in")
-    if any("-new-" in n for n in p.leftovers()):
+    if any("-old-" not in n for n in p.leftovers()):
         wrong.append("left behind: " + " ".join(p.leftovers()))
     return wrong, len(p.leftovers())
 

@@ -416,7 +416,10 @@ int place_sync(const char *path, fault *f)
     if (!directory) return fault_memory(f);
     fd = open(directory, O_RDONLY | O_CLOEXEC);
     free(directory);
-    if (fd < 0) return 0; /* it may be written to, but not be read */
+    if (fd < 0) { /* it may be written to, but not be read */
+        sync();
+        return 0;
+    }
     if (fsync(fd) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
         failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
     (void)close(fd);
