@@ -4,6 +4,7 @@ the new can be restored from files that are there; what is refused leaves every 
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -249,7 +250,7 @@ with Table("what cannot be made is refused before the work") as t:
                     continue
                 undo = ["chattr", "-i", "out"]
             before = p.state()
-            more = {"user": 1234} if kind == "sticky" else {}
+            more = {"user": 1234, "program": shutil.copy(tool, p.top)} if kind == "sticky" else {}
             text = line.replace("OUT", out).split()
             created = p.calls(line.replace("OUT", out) if line.startswith("apply") else " ".join([text[0], "-f", *text[1:]])) if kind != "sticky" and p.has_shim else []
             got = p.run(" ".join([text[0], "-f", *text[1:]]), **more)

@@ -189,14 +189,14 @@ class Place:
         for name in names.split():
             write(name, self.files[name])
 
-    def run(self, line, shim=None, log=False, **more):
+    def run(self, line, shim=None, log=False, program=None, **more):
         environment = dict(os.environ, SHIM_ROOT=self.dir)
         if shim is not None:
             environment.update(LD_PRELOAD=self.shim, SHIM=shim)
         if log:
             environment["SHIM_LOG"] = self.log
         arguments = line.split() if isinstance(line, str) else line
-        return subprocess.run([tool, arguments[0], "-T1", *arguments[1:]], env=environment, stdin=subprocess.DEVNULL,
+        return subprocess.run([program or tool, arguments[0], "-T1", *arguments[1:]], env=environment, stdin=subprocess.DEVNULL,
                               **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more})
 
     def calls(self, line):

@@ -319,21 +319,31 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
 void output_keep_time(output *out) { out->timed = out->like && out->like->regular; }
 
 #ifdef __linux__
-/* Whether all extended attributes of one file (labels, access lists, what programs note) are given to another. */
+/* The value of an extended attribute, to be freed; null, and *size is -1, if there is none. */
+static char *attribute_of(int fd, const char *name, ssize_t *size)
+{
+    char *value;
+    *size = fgetxattr(fd, name, NULL, 0);
+    value = *size < 0 ? NULL : (char *)malloc((size_t)*size + 1);
+    *size = value ? fgetxattr(fd, name, value, (size_t)*size) : -1;
+    return value;
+}
+
+/* Whether not all extended attributes of one file (labels, access lists, what programs note) can be given to another. */
 static int copy_attributes(int from, int to)
 {
-    ssize_t size = flistxattr(from, NULL, 0), n;
-    char *names, *name, *value;
+    ssize_t size = flistxattr(from, NULL, 0), n, m;
+    char *names, *name, *value, *there;
     int failed = 0;
     if (size <= 0) return 0; /* none, or a file system without them */
     names = (char *)malloc((size_t)size);
     size = names ? flistxattr(from, names, (size_t)size) : -1;
     for (name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
-        n = fgetxattr(from, name, NULL, 0);
-        value = n < 0 ? NULL : (char *)malloc((size_t)n + 1);
-        if (value) n = fgetxattr(from, name, value, (size_t)n);
-        if (!value || n < 0 || fsetxattr(to, name, value, (size_t)n, 0)) failed = 1;
+        value = attribute_of(from, name, &n);
+        there = attribute_of(to, name, &m); /* the system gives new files their labels, and may refuse to be told them */
+        if (n < 0 || ((n != m || memcmp(value, there, (size_t)n)) && fsetxattr(to, name, value, (size_t)n, 0))) failed = 1;
         free(value);
+        free(there);
     }
     free(names);
     return failed || size < 0;
