@@ -63,9 +63,11 @@ static int look(job *j)
 
 static int replace(job *j, const char *path)
 {
+    if (!(j->base.in.mode & 0200) && !j->o->force)
+        return (void)fault_set(j->f, "is read-only, as files are that others share; -f replaces it all the same"), fault_in(j->f, path);
     return input_seek(&j->in, 0, j->f) ||
            file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, &j->base.file, j->f) ||
-           output_open_over(&j->out, path, &j->base.in, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
+           output_open_over(&j->out, path, &j->base.in, &j->codec->used, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
            input_check_unchanged(&j->in, j->f) || base_check_unchanged(&j->base, j->f) || output_commit(&j->out, j->f);
 }
 

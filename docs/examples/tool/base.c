@@ -87,7 +87,7 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
     b->in.fd = -1;
     failed = input_open(&in, path, f);
     if (!failed) {
-        failed = take(b, c, &in, before, limit, f);
+        failed = input_note(&in, path, &c->used, f) || take(b, c, &in, before, limit, f) || input_check_unchanged(&in, f);
         input_close(&in);
     }
     if (failed && !*f->file) (void)fault_in(f, strcmp(path, "-") ? path : "(standard input)");

@@ -28,6 +28,7 @@ void codec_close(codec *c)
 {
     pool_free(c->threads);
     free(c->b.workspace);
+    used_free(&c->used);
     memset(c, 0, sizeof *c);
 }
 

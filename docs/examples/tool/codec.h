@@ -6,12 +6,14 @@
 #include "bitsnap.h"
 #include "fault.h"
 #include "parallel.h"
+#include "place.h"
 
 typedef struct codec {
     bitsnap b;
     pool *threads;
     size_t window;   /* bytes of elements that are coded in one go: a multiple of 8 MiB, which is a whole number
                         of blocks whatever their size and dtype */
+    used_files used; /* what the run reads and writes */
 } codec;
 
 /* 0 threads: one for each processor. */

@@ -22,6 +22,10 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f);
 
+/* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
+char *compress_target(const char *path);
+char *decompress_target(const char *path);
+
 /* Compresses an input that is open, and closes it. */
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 

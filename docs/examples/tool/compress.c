@@ -191,7 +191,8 @@ static int put_file(job *j)
     j->writer.observer.context = &j->tally;
     progress_set_total(&j->progress, size);
     return (raw ? put_raw(j) : put_tensors(j)) || file_write_end(&j->writer, j->f) ||
-           input_check_unchanged(&j->in, j->f) || (j->base && base_check_unchanged(j->base, j->f)) || output_commit(&j->out, j->f);
+           input_check_unchanged(&j->in, j->f) ||
+           (j->base && (base_check_unchanged(j->base, j->f) || used_check_bases(&j->codec->used, j->f))) || output_commit(&j->out, j->f);
 }
 
 /* What becomes of each tensor. */
@@ -199,7 +200,7 @@ static int choose(job *j, const char *path)
 {
     const safetensors *model = &j->header.model;
     j->adam = j->o->adam;
-    if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, j->f)) return 1;
+    if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, &j->codec->used, j->f)) return 1;
     j->choices = adam_roles(model, path);
     if (!j->choices) return fault_memory(j->f);
     adam_choose(&j->adam, model, j->choices);
@@ -207,17 +208,17 @@ static int choose(job *j, const char *path)
 }
 
 /* What is removed must be there still, in the output and its base. */
-static int check_removable(const job *j)
+static int check_removable(const job *j, const char *path)
 {
-    size_t i;
-    for (i = 0; i < j->o->base_count; i++)
-        if (input_is(&j->in, j->o->bases[i])) return fault_set(j->f, "is its own base, without which the output is of no use: not with --rm");
-    return output_is_file(&j->out) ? 0 : fault_set(j->f, "--rm needs an output that is a file");
+    if (j->in.regular && used_is_base(&j->codec->used, &j->in.stamp))
+        return fault_set(j->f, "is its own base, without which the output is of no use: not with --rm");
+    return output_check_removable(&j->out, &j->in, path, j->f);
 }
 
 /* Looks at the input, and at the output's place, before anything is written. */
 static int prepare(job *j, const char *path, const char *target)
 {
+    if (input_note(&j->in, path, &j->codec->used, j->f)) return 1;
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f) || choose(j, path)) return 1;
         if (j->o->dry_run) return 0;
@@ -226,9 +227,9 @@ static int prepare(job *j, const char *path, const char *target)
     }
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
         return fault_set(j->f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    if (output_open(&j->out, target, j->o->force, &j->in, j->f)) return 1;
-    output_keep_time(&j->out, &j->in);
-    return j->o->remove_input && check_removable(j);
+    if (output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
+    output_keep_time(&j->out);
+    return j->o->remove_input && check_removable(j, path);
 }
 
 /* ================================================================================= OUTPUT */
@@ -380,7 +381,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
                    SIZE_UNKNOWN);
     failed = prepare(&j, path, target) || (!o->dry_run && put_file(&j));
     progress_end(&j.progress);
-    if (!failed && o->remove_input && !o->dry_run && unlink(path)) failed = fault_errno(f, "cannot be removed");
+    if (!failed && o->remove_input && !o->dry_run) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) report(&j, path, target, begun);
     else output_discard(&j.out);
     free(j.window);
@@ -396,6 +397,12 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     return failed;
 }
 
+char *compress_target(const char *path)
+{
+    char *target = (char *)malloc(strlen(path) + sizeof ".bsnap");
+    return target ? strcat(strcpy(target, path), ".bsnap") : NULL;
+}
+
 int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const char *target = o->output;
@@ -404,11 +411,8 @@ int command_compress(const options *o, codec *c, const base *b, const char *path
     int failed;
     if (!target && !strcmp(path, "-")) target = "-";
     if (!target) {
-        named = (char *)malloc(strlen(path) + sizeof ".bsnap");
+        target = named = compress_target(path);
         if (!named) return fault_memory(f);
-        memcpy(named, path, strlen(path));
-        memcpy(named + strlen(path), ".bsnap", sizeof ".bsnap");
-        target = named;
     }
     failed = input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f);
     free(named);

@@ -30,7 +30,8 @@ static int begin(job *j, codec *c, const base *b, const char *path)
 {
     progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
                    strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
-    if (input_open(&j->in, path, j->f) || file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
+    if (input_open(&j->in, path, j->f) || input_note(&j->in, path, &c->used, j->f) ||
+        file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.claimed);
     j->reader.frame_observer.note = note_frame;
     j->reader.frame_observer.context = &j->lossy;
@@ -82,8 +83,7 @@ static void end(job *j)
 
 static const char *kind_name(int kind) { return kind == SOURCE_RAW ? "raw" : "safetensors"; }
 
-/* x.safetensors of x.safetensors.bsnap; null if the name does not end so. */
-static char *target_of(const char *path)
+char *decompress_target(const char *path)
 {
     static const char suffix[] = ".bsnap";
     const size_t size = strlen(path), cut = sizeof suffix - 1;
@@ -101,9 +101,9 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
     if (begin(j, c, b, path)) return 1;
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
         return fault_set(j->f, "tensors are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    if (output_open(&j->out, target, j->o->force, &j->in, j->f)) return 1;
-    if (j->o->remove_input && !output_is_file(&j->out)) return fault_set(j->f, "--rm needs an output that is a file");
-    output_keep_time(&j->out, &j->in);
+    if (output_open(&j->out, target, j->o->force, &j->in, &c->used, j->f)) return 1;
+    output_keep_time(&j->out);
+    if (j->o->remove_input && output_check_removable(&j->out, &j->in, path, j->f)) return 1;
     return restore_source(&j->reader, &j->out, &j->progress, j->f) ||
            input_check_unchanged(&j->in, j->f) || (b && base_check_unchanged(b, j->f)) || output_commit(&j->out, j->f);
 }
@@ -122,12 +122,12 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
     j.out.fd = -1;
     if (!target && !strcmp(path, "-")) target = "-";
     if (!target) {
-        target = named = target_of(path);
+        target = named = decompress_target(path);
         if (!named) return fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
     }
     failed = restore(&j, c, b, path, target);
     progress_end(&j.progress);
-    if (!failed && o->remove_input && unlink(path)) failed = fault_errno(f, "cannot be removed");
+    if (!failed && o->remove_input) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) {
         summary s;
         s.input = path;

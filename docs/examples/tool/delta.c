@@ -30,7 +30,7 @@ static int open_file(delta *d, codec *c, const char *path, fault *f)
     file_reader r;
     size_t i;
     int failed;
-    if (input_open(&d->in, path, f) || input_settle(&d->in, f)) return 1;
+    if (input_open(&d->in, path, f) || input_note(&d->in, path, &c->used, f) || input_settle(&d->in, f)) return 1;
     failed = file_look_begin(&r, c, &d->in, NULL, f);
     if (!failed && r.kind != SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file");
     r.frame_observer.note = note_frame;

@@ -70,13 +70,14 @@ static const char compress_text[] =
     "\n"
     "  -o, --output FILE    the output's name; - is standard output\n"
     "  -c, --stdout         the same as -o -\n"
-    "  -f, --force          replaces an output that is there\n"
+    "  -f, --force          replaces an output that is there; never a file that the\n"
+    "                       command reads\n"
     "  -l, --level LEVEL    fast, default or best\n"
     "      --dtype NAME     FILE holds raw elements, whatever it looks like: bf16 f16\n"
     "                       f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 bool (u8 to u64\n"
     "                       are the same as i8 to i64)\n"
     "      --rm             removes FILE when its output, which must be a file, is whole\n"
-    "                       and on the disk\n"
+    "                       and on the disk, if FILE is still what was read\n"
     "      --self-contained with -b: a delta that can be merged and inverted without\n"
     "                       its base; larger by a tenth to a third\n"
     "      --max-output SIZE\n"
@@ -146,7 +147,7 @@ static const char decompress_text[] =
     "                       was found stays written\n"
     "  -f, --force          replaces an output that is there\n"
     "      --rm             removes FILE when the output, which must be a file, is whole\n"
-    "                       and on the disk\n";
+    "                       and on the disk, if FILE is still what was read\n";
 
 static const char decompress_examples[] =
     "\n"
@@ -252,8 +253,11 @@ static const char apply_text[] =
     "beside it and takes its place when it is whole, checked and on the disk: until\n"
     "then, and after every error, FILE is as it was. If it is the result already, that\n"
     "is said, and nothing changes: applying twice does no harm. A DELTA of - is\n"
-    "standard input. Deltas to a master copy are refused.\n"
-    "\n";
+    "standard input. Deltas to a master copy are refused. If another file has got the\n"
+    "name of FILE meanwhile, that stays.\n"
+    "\n"
+    "  -f, --force          also where FILE is read-only, as files are that others share;\n"
+    "                       through a symbolic link all who link to it get the result\n";
 
 static const char apply_examples[] =
     "\n"

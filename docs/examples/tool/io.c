@@ -4,15 +4,31 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/xattr.h>
+#endif
 
 /* Some systems fail on requests of 2 GiB and more. */
 #define REQUEST_MAX ((size_t)1 << 30)
+
+/* After a read or write that failed: whether it is to be tried again. Somebody else may have made a pipe one that does not
+ * wait, and it is shared: so we do. */
+static int is_to_retry(int fd, short events)
+{
+    struct pollfd p;
+    if (errno == EINTR) return 1;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return 0;
+    memset(&p, 0, sizeof p);
+    p.fd = fd;
+    p.events = events;
+    return poll(&p, 1, -1) >= 0 || errno == EINTR;
+}
 
 /* ================================================================================= INPUT */
 
@@ -35,10 +51,11 @@ int input_open(input *in, const char *path, fault *f)
         return fault_set(f, "is a directory; name the files in it");
     }
     in->regular = S_ISREG(st.st_mode) && (begin = lseek(in->fd, 0, SEEK_CUR)) >= 0;
-    in->mode = S_ISREG(st.st_mode) && !standard ? st.st_mode & 0777 : 0;
-    in->changed = st.st_mtime;
-    in->device = st.st_dev;
-    in->inode = st.st_ino;
+    in->owned = S_ISREG(st.st_mode) && !standard;
+    in->mode = st.st_mode & 0777;
+    in->owner = st.st_uid;
+    in->group = st.st_gid;
+    in->stamp = stamp_of(&st);
     in->size = !in->regular ? SIZE_UNKNOWN : st.st_size > begin ? (uint64_t)(st.st_size - begin) : 0;
 #ifdef POSIX_FADV_SEQUENTIAL
     if (in->regular) (void)posix_fadvise(in->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -49,16 +66,17 @@ int input_open(input *in, const char *path, fault *f)
 int input_check_unchanged(const input *in, fault *f)
 {
     struct stat st;
+    file_stamp now;
     if (!in->regular || in->fd < 0) return 0;
     if (fstat(in->fd, &st)) return fault_errno(f, "cannot be examined");
-    if (st.st_mtime == in->changed) return 0;
+    now = stamp_of(&st);
+    if (stamp_is_same(&now, &in->stamp)) return 0;
     return fault_set(f, "has changed while it was read; try again when nobody writes to it");
 }
 
-int input_is(const input *in, const char *path)
+int input_note(const input *in, const char *path, used_files *u, fault *f)
 {
-    struct stat st;
-    return in->regular && !stat(path, &st) && st.st_dev == in->device && st.st_ino == in->inode;
+    return in->regular ? used_opened(u, path, &in->stamp, f) : 0;
 }
 
 void input_close(input *in)
@@ -106,7 +124,7 @@ static int read_some(input *in, uint8_t *to, size_t n, size_t *got, size_t ahead
     *got = 0;
     if (in->ended) return 0;
     do some = read(in->fd, to, n < REQUEST_MAX ? n : REQUEST_MAX);
-    while (some < 0 && errno == EINTR);
+    while (some < 0 && is_to_retry(in->fd, POLLIN));
     if (some < 0) return fault_errno(f, "cannot be read at byte %llu", (unsigned long long)(in->offset + ahead));
     in->ended = some == 0;
     *got = (size_t)some;
@@ -196,66 +214,6 @@ int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f)
     return 0;
 }
 
-/* ================================================================================= SIGNALS
- * A program that is told to end removes its temporary file first. */
-
-/* SIGBUS: a file that is mapped has been cut short by somebody else */
-static const int fatal_signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGBUS };
-enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals };
-
-static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
-
-static void on_fatal_signal(int signal_number)
-{
-    struct sigaction action;
-    if (temporary_path) (void)unlink(temporary_path);
-    memset(&action, 0, sizeof action);
-    action.sa_handler = SIG_DFL;
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(signal_number, &action, NULL);
-    (void)raise(signal_number); /* delivered on return; so the parent sees what ended us */
-}
-
-void output_handle_signals(void)
-{
-    struct sigaction action, before;
-    size_t i;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_fatal_signal;
-    (void)sigfillset(&action.sa_mask);
-    for (i = 0; i < FATAL_SIGNALS; i++)
-        if (!sigaction(fatal_signals[i], NULL, &before) && before.sa_handler != SIG_IGN) /* as nohup has it */
-            (void)sigaction(fatal_signals[i], &action, NULL);
-#ifdef SIGXFSZ
-    action.sa_handler = SIG_IGN; /* a file that may not grow further is then an error of write */
-    (void)sigaction(SIGXFSZ, &action, NULL);
-#endif
-}
-
-/* Between a file's coming and our knowing of it no signal may end the program. */
-static void hold_signals(sigset_t *before)
-{
-    sigset_t fatal;
-    size_t i;
-    (void)sigemptyset(&fatal);
-    for (i = 0; i < FATAL_SIGNALS; i++) (void)sigaddset(&fatal, fatal_signals[i]);
-    (void)sigprocmask(SIG_BLOCK, &fatal, before);
-}
-
-static void release_signals(const sigset_t *before) { (void)sigprocmask(SIG_SETMASK, before, NULL); }
-
-static void remove_temporary(void)
-{
-    sigset_t before;
-    char *path;
-    hold_signals(&before);
-    path = temporary_path;
-    if (path) (void)unlink(path);
-    temporary_path = NULL;
-    free(path);
-    release_signals(&before);
-}
-
 /* ================================================================================= OUTPUT */
 
 int output_exists(const char *path)
@@ -264,102 +222,81 @@ int output_exists(const char *path)
     return !lstat(path, &st) && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode) || S_ISDIR(st.st_mode));
 }
 
-/* The directory of a path, "." where it names none. */
-static char *directory_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const size_t size = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    char *directory = (char *)malloc(size + 1);
-    if (!directory) return NULL;
-    memcpy(directory, slash ? path : ".", size);
-    directory[size] = 0;
-    return directory;
-}
-
-static int open_temporary(output *out, mode_t mode, fault *f)
-{
-    static const char suffix[] = "/.bitsnap-XXXXXX";
-    char *directory = directory_of(out->target), *path;
-    sigset_t before;
-    if (!directory) return fault_memory(f);
-    path = (char *)realloc(directory, strlen(directory) + sizeof suffix);
-    if (!path) {
-        free(directory);
-        return fault_memory(f);
-    }
-    memcpy(path + strlen(path), suffix, sizeof suffix);
-    hold_signals(&before);
-    out->fd = mkstemp(path);
-    if (out->fd < 0) {
-        (void)fault_errno(f, "cannot be made: no file can be made in its directory");
-        free(path);
-    } else {
-        temporary_path = path;
-    }
-    release_signals(&before);
-    if (out->fd < 0) return 1;
-    if (fchmod(out->fd, mode)) {
-        (void)fault_errno(f, "cannot be given its permissions");
-        (void)close(out->fd);
-        remove_temporary();
-        return 1;
-    }
-    return 0;
-}
-
-static int open_path(output *out, const char *path, const input *like, int over, fault *f)
+static int open_target(output *out, const char *path, int replace, fault *f)
 {
     struct stat st;
-    mode_t mode;
-    memset(&st, 0, sizeof st);
-    if (!stat(path, &st)) {
-        if (like && !over && like->device == st.st_dev && like->inode == st.st_ino)
-            return fault_set(f, "is the input itself; choose another output with -o");
-        if (S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file");
-        if (!S_ISREG(st.st_mode)) { /* a device or a pipe is not to be replaced by a file */
-            out->fd = open(path, O_WRONLY);
-            return out->fd < 0 ? fault_errno(f, "cannot be opened for writing") : 0;
-        }
+    const int there = !stat(path, &st);
+    if (there) out->before = stamp_of(&st);
+    if (there && S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file");
+    if (there && !S_ISREG(st.st_mode)) { /* a device or a pipe is not to be replaced by a file */
+        if (used_check(out->used, NULL, &out->before, f)) return 1;
+        out->fd = open(path, O_WRONLY);
+        return out->fd < 0 ? fault_errno(f, "cannot be opened for writing") : 0;
     }
-    if (!out->replace && output_exists(path))
-        return fault_set(f, "exists already; -f replaces it, -o chooses another name");
     /* through a link, what is replaced is the file, not the link */
-    out->target = realpath(path, NULL);
-    if (!out->target) {
-        out->target = (char *)malloc(strlen(path) + 1);
-        if (!out->target) return fault_memory(f);
-        memcpy(out->target, path, strlen(path) + 1);
-    }
-    mode = umask(0);
-    (void)umask(mode);
-    mode = like && like->mode ? like->mode : 0666 & ~mode;
-    if (open_temporary(out, mode, f)) {
-        free(out->target);
-        out->target = NULL;
-        return 1;
-    }
-    /* who may not give files away keeps it */
-    if (over && !fchown(out->fd, st.st_uid, st.st_gid)) (void)fchmod(out->fd, mode);
-    return 0;
+    out->target = place_of(path, f);
+    if (!out->target) return 1;
+    if (!out->over && used_check(out->used, out->target, there ? &out->before : NULL, f)) return 1;
+    if (!replace && output_exists(path)) return fault_set(f, "exists already; -f replaces it, -o chooses another name");
+    out->replaces = !lstat(out->target, &st); /* a link that leads nowhere is replaced itself */
+    out->before = out->over ? out->like->stamp : stamp_of(&st);
+    if (out->over && out->replaces && st.st_nlink > 1) warn(out->used, path, "has other names (hard links), which keep what they have");
+    if (out->replaces && place_check_replaceable(out->target, f)) return 1;
+    out->fd = temporary_open(out->target, out->used, f);
+    return out->fd < 0;
 }
 
-int output_open_over(output *out, const char *path, const input *in, fault *f)
+static int open_path(output *out, const char *path, int replace, fault *f)
+{
+    if (!open_target(out, path, replace, f)) return 0;
+    free(out->target);
+    out->target = NULL;
+    return fault_in(f, out->name);
+}
+
+int output_probe(const char *path, int replace, used_files *u, fault *f)
+{
+    struct stat st;
+    output out;
+    int failed;
+    if (strcmp(path, "-") && !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return 0; /* opening may be noticed */
+    failed = output_open(&out, path, replace, NULL, u, f);
+    output_discard(&out);
+    return failed;
+}
+
+static void begin(output *out, const char *name, const input *like, used_files *u)
 {
     memset(out, 0, sizeof *out);
-    out->name = path;
-    out->replace = 1;
+    out->name = name;
+    out->used = u;
+    out->like = like;
     out->fd = -1;
-    return open_path(out, path, in, 1, f) ? fault_in(f, out->name) : 0;
 }
 
-int output_open(output *out, const char *path, int replace, const input *like, fault *f)
+int output_open_over(output *out, const char *path, const input *in, used_files *u, fault *f)
+{
+    begin(out, path, in, u);
+    out->over = 1;
+    return open_path(out, path, 1, f);
+}
+
+/* Standard output may be one of the inputs, or their base: >>FILE, 1<>FILE. */
+static int open_standard(output *out, fault *f)
+{
+    struct stat st;
+    file_stamp stamp;
+    out->fd = STDOUT_FILENO;
+    if (fstat(out->fd, &st)) return 0; /* writing will tell */
+    stamp = stamp_of(&st);
+    return S_ISREG(st.st_mode) && used_check(out->used, NULL, &stamp, f) ? fault_in(f, out->name) : 0;
+}
+
+int output_open(output *out, const char *path, int replace, const input *like, used_files *u, fault *f)
 {
     const int standard = !strcmp(path, "-");
-    memset(out, 0, sizeof *out);
-    out->name = standard ? "(standard output)" : path;
-    out->replace = replace;
-    out->fd = STDOUT_FILENO;
-    return !standard && open_path(out, path, like, 0, f) ? fault_in(f, out->name) : 0;
+    begin(out, standard ? "(standard output)" : path, like, u);
+    return standard ? open_standard(out, f) : open_path(out, path, replace, f);
 }
 
 int output_write(output *out, const void *bytes, size_t n, fault *f)
@@ -371,7 +308,7 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
             p += some;
             n -= (size_t)some;
             out->size += (uint64_t)some;
-        } else if (some < 0 && errno != EINTR) {
+        } else if (some < 0 && !is_to_retry(out->fd, POLLOUT)) {
             (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)out->size);
             return fault_in(f, out->name);
         }
@@ -379,61 +316,88 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
     return 0;
 }
 
-void output_keep_time(output *out, const input *in)
+void output_keep_time(output *out) { out->timed = out->like && out->like->regular; }
+
+#ifdef __linux__
+/* The value of an extended attribute, to be freed; null, and *size is -1, if there is none. */
+static char *attribute_of(int fd, const char *name, ssize_t *size)
 {
-    out->timed = in->regular;
-    out->changed = in->changed;
+    char *value;
+    *size = fgetxattr(fd, name, NULL, 0);
+    value = *size < 0 ? NULL : (char *)malloc((size_t)*size + 1);
+    *size = value ? fgetxattr(fd, name, value, (size_t)*size) : -1;
+    return value;
 }
 
-/* Not every file system can do that: it is no failure. */
-static void set_time(const output *out)
+/* Whether not all extended attributes of one file (labels, access lists, what programs note) can be given to another. */
+static int copy_attributes(int from, int to)
 {
-    struct timespec times[2];
-    memset(times, 0, sizeof times);
-    times[0].tv_nsec = UTIME_OMIT;
-    times[1].tv_sec = out->changed;
-    (void)futimens(out->fd, times);
-}
-
-/* The temporary file becomes the target. Without leave to replace, a link does that: it fails where a file has
- * come into being meanwhile; on file systems without links, we have looked before. */
-static int publish(output *out, fault *f)
-{
-    if (!out->replace) {
-        if (!link(temporary_path, out->target)) return 0;
-        if (errno == EEXIST) return fault_set(f, "has come into being meanwhile; -f replaces it");
+    ssize_t size = flistxattr(from, NULL, 0), n, m;
+    char *names, *name, *value, *there;
+    int failed = 0;
+    if (size <= 0) return 0; /* none, or a file system without them */
+    names = (char *)malloc((size_t)size);
+    size = names ? flistxattr(from, names, (size_t)size) : -1;
+    for (name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
+        value = attribute_of(from, name, &n);
+        there = attribute_of(to, name, &m); /* the system gives new files their labels, and may refuse to be told them */
+        if (n < 0 || ((n != m || memcmp(value, there, (size_t)n)) && fsetxattr(to, name, value, (size_t)n, 0))) failed = 1;
+        free(value);
+        free(there);
     }
-    return rename(temporary_path, out->target) ? fault_errno(f, "cannot be given its name") : 0;
+    free(names);
+    return failed || size < 0;
+}
+#else
+static int copy_attributes(int from, int to) { (void)from, (void)to; return 0; }
+#endif
+
+/* What the output has from the file that it is like. Not every file system, and not everybody, can do all of that. */
+static void set_attributes(const output *out)
+{
+    const input *in = out->like;
+    struct stat st;
+    mode_t mode = umask(0);
+    (void)umask(mode);
+    mode = 0666 & ~mode;
+    if (in && in->owned && !fstat(out->fd, &st)) {
+        mode = in->mode;
+        if (!geteuid()) {
+            if ((st.st_uid != in->owner || st.st_gid != in->group) && fchown(out->fd, in->owner, in->group))
+                warn_errno(out->used, out->name, "its owner cannot be set");
+        } else if (st.st_gid != in->group && fchown(out->fd, (uid_t)-1, in->group)) {
+            mode = (mode & ~(mode_t)070) | (mode & (mode << 3) & 070); /* another group gets no more than everybody had */
+        }
+    }
+    if (fchmod(out->fd, mode)) warn_errno(out->used, out->name, "its permissions cannot be set");
+    if (out->over && copy_attributes(in->fd, out->fd)) warn_errno(out->used, out->name, "not all of its extended attributes can be kept");
+    if (out->timed) {
+        struct timespec times[2];
+        memset(times, 0, sizeof times);
+        times[0].tv_nsec = UTIME_OMIT;
+        times[1] = in->stamp.modified;
+        if (futimens(out->fd, times)) warn_errno(out->used, out->name, "its time cannot be set");
+    }
 }
 
-/* A name is safe only when its directory is. Not every file system can do that: it is no failure. */
-static void sync_directory(const char *path)
+/* The file is whole: it goes to the disk, and gets its name. While it has the other it stays open, and so locked. */
+static int commit_file(output *out, fault *f)
 {
-    char *directory = directory_of(path);
-    int fd;
-    if (!directory) return;
-    fd = open(directory, O_RDONLY);
-    free(directory);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    (void)close(fd);
+    struct stat st;
+    set_attributes(out);
+    if (fsync(out->fd)) return fault_errno(f, "cannot be written to the disk");
+    if (fstat(out->fd, &st)) return fault_errno(f, "cannot be examined");
+    out->own = stamp_of(&st);
+    return temporary_publish(out->target, out->replaces ? &out->before : NULL, &out->own, out->used, f) || place_sync(out->target, f);
 }
 
 int output_commit(output *out, fault *f)
 {
-    int failed = 0;
-    if (!out->target) {
-        if (out->fd != STDOUT_FILENO && close(out->fd)) failed = fault_errno(f, "cannot be written");
-        out->fd = -1;
-        return failed ? fault_in(f, out->name) : 0;
-    }
-    if (out->timed) set_time(out);
-    if (fsync(out->fd)) failed = fault_errno(f, "cannot be written to the disk");
-    if (close(out->fd) && !failed) failed = fault_errno(f, "cannot be written");
+    int failed = out->target && commit_file(out, f);
+    if (out->fd != STDOUT_FILENO && close(out->fd) && !failed) failed = fault_errno(f, "cannot be written");
     out->fd = -1;
-    if (!failed) failed = publish(out, f);
-    remove_temporary(); /* its name, where the target has been linked; nothing, where it has been renamed */
-    if (!failed) sync_directory(out->target);
+    if (out->target) temporary_remove();
+    if (!failed && out->target) failed = used_written(out->used, out->target, &out->own, f);
     free(out->target);
     out->target = NULL;
     return failed ? fault_in(f, out->name) : 0;
@@ -443,9 +407,27 @@ void output_discard(output *out)
 {
     if (out->fd > STDERR_FILENO) (void)close(out->fd);
     out->fd = -1;
-    if (out->target) remove_temporary();
+    if (out->target) temporary_remove();
     free(out->target);
     out->target = NULL;
+}
+
+int output_check_removable(const output *out, const input *in, const char *path, fault *f)
+{
+    if (!output_is_file(out)) return fault_set(f, "--rm needs an output that is a file");
+    if (!in->regular) return fault_set(f, "--rm needs an input that is a file");
+    return place_check_removable(path, f);
+}
+
+int output_remove_source(const output *out, const input *in, const char *path, fault *f)
+{
+    struct stat st;
+    file_stamp now;
+    if (input_check_unchanged(in, f)) return fault_add(f, "; it is not removed");
+    if (stat(out->name, &st)) return fault_set(f, "is not removed, as %s has gone meanwhile", out->name);
+    now = stamp_of(&st);
+    if (!stamp_is_content(&now, &out->own)) return fault_set(f, "is not removed, as %s is another file by now", out->name);
+    return place_remove(path, &in->stamp, f);
 }
 
 /* ================================================================================= SPOOL */
@@ -490,8 +472,9 @@ int spool_to_input(output *out, input *in, const char *name, fault *f)
     in->fd = out->fd;
     in->regular = 1;
     in->size = out->size;
-    in->changed = fstat(in->fd, &st) ? 0 : st.st_mtime;
     out->fd = -1;
+    if (fstat(in->fd, &st)) return fault_errno(f, "temporary file cannot be examined");
+    in->stamp = stamp_of(&st);
     return lseek(in->fd, 0, SEEK_SET) < 0 ? fault_errno(f, "temporary file cannot be read") : 0;
 }
 

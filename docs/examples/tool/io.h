@@ -6,6 +6,7 @@
 #include "posix.h"
 
 #include "fault.h"
+#include "place.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +21,11 @@ typedef struct input {
     int fd;
     int regular;           /* a file: has a size, and can be read at any place */
     int ended;             /* the end has been seen */
-    mode_t mode;           /* permissions that a copy should have */
-    dev_t device;          /* which file it is */
-    ino_t inode;
-    time_t changed;        /* when it was last written to */
+    int owned;             /* these are what a copy should have */
+    mode_t mode;
+    uid_t owner;
+    gid_t group;
+    file_stamp stamp;      /* which file it is, and as it was when it was opened */
     uint64_t size;         /* bytes from where reading began; SIZE_UNKNOWN for pipes */
     uint64_t offset;       /* bytes read and done with */
     uint8_t *window;       /* the next bytes: those from `at` to `end` */
@@ -35,11 +37,12 @@ typedef struct input {
 int input_open(input *in, const char *path, fault *f);
 void input_close(input *in);
 
-/* Whether the file is still the one that was opened: a copy of a file that changes meanwhile is of no use. */
+/* Whether the file is still as it was when it was opened: a copy of a file that changes meanwhile is of no use. Two changes
+ * within one tick of the kernel's clock, some milliseconds on some systems, cannot be told apart. */
 int input_check_unchanged(const input *in, fault *f);
 
-/* Whether it is the file at this path, whatever that is called. */
-int input_is(const input *in, const char *path);
+/* The file is of those that the command reads; `path` as it was opened. */
+int input_note(const input *in, const char *path, used_files *u, fault *f);
 
 /* The next bytes, up to n: fewer only at the end. They go to `to`, past the window where that is empty. */
 int input_read(input *in, void *to, size_t n, size_t *got, fault *f);
@@ -75,36 +78,48 @@ typedef struct output {
     const char *name;      /* as in messages */
     char *target;          /* where a regular file will be; null: the output cannot be taken back */
     int fd;
-    int replace;           /* an existing target may be replaced */
-    int timed;             /* it is to have this time as its last change */
-    time_t changed;
+    used_files *used;
+    int replaces;          /* there is a file, which it replaces if it stays as it is */
+    file_stamp before;     /* that file */
+    file_stamp own;        /* the output itself, when it has its name */
+    const input *like;     /* whose permissions, owner and time it is to have; null: those of any new file */
+    int over;              /* it takes the place of that, also with its extended attributes */
+    int timed;
     uint64_t size;         /* bytes written */
 } output;
 
-/* Opens an output of its final name only when output_commit is called: until then it is a temporary file
- * beside the target, which is removed by output_discard, and by signals that end the program. "-" is standard
- * output; devices and pipes are written directly. `like` gives the permissions and must not be the target
- * itself; null: those of the umask. One output at a time. */
-int output_open(output *out, const char *path, int replace, const input *like, fault *f);
+/* Opens an output that gets its name only when output_commit is called: until then it is a temporary file beside the
+ * target, which is removed by output_discard, and by signals that end the program. "-" is standard output; devices and
+ * pipes are written directly. What the command reads is refused, and a file that is there, too, without `replace`.
+ * `like` gives permissions and owner, and must stay open until output_commit; null: those of a new file. One output at a time. */
+int output_open(output *out, const char *path, int replace, const input *like, used_files *u, fault *f);
 
-/* The same for an output that takes the place of the input itself: with its permissions and, where that may be, its owner. */
-int output_open_over(output *out, const char *path, const input *in, fault *f);
+/* Whether such an output can be made, as far as that can be known. */
+int output_probe(const char *path, int replace, used_files *u, fault *f);
 
-/* The output will have the input's time, as other compressors' have. */
-void output_keep_time(output *out, const input *in);
+/* The same for an output that takes the place of the input itself. */
+int output_open_over(output *out, const char *path, const input *in, used_files *u, fault *f);
+
+/* The output will have the time of `like`, as other compressors' have. */
+void output_keep_time(output *out);
 
 /* Whether it will be a file that can be read again. */
 static inline int output_is_file(const output *out) { return out->target != NULL; }
 
 int output_write(output *out, const void *bytes, size_t n, fault *f);
+
+/* The output is on the disk, and has its name. Permissions, owner and time that cannot be given are a warning. */
 int output_commit(output *out, fault *f);
 void output_discard(output *out);
 
+/* After output_commit: removes the file that the input was opened from, if both are still what they were. */
+int output_remove_source(const output *out, const input *in, const char *path, fault *f);
+
+/* Before the work: whether output_remove_source may, as far as that can be known. */
+int output_check_removable(const output *out, const input *in, const char *path, fault *f);
+
 /* Whether there is something at this path that output_open would refuse to replace. */
 int output_exists(const char *path);
-
-/* Once, before the first output and before the first thread. */
-void output_handle_signals(void);
 
 /* A file without a name, to be read and written by this program. */
 int spool_open(output *out, fault *f);

@@ -8,7 +8,7 @@
  *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
  *     file, header, plan, lossy      .bsnap and .safetensors files from the first byte to the last; what is quantized in them
  *     link, record, text, adam, safetensors, tally, bound, difference, json
- *     codec, parallel, progress, io, fault
+ *     codec, parallel, progress, io, place, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
 #include "posix.h"
 
@@ -18,7 +18,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_USAGE = 2 };
@@ -30,6 +32,26 @@ static void keep_standard_streams(void)
     int fd;
     for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* Printing does not wait where standard output is a pipe or terminal that somebody else made one that does not: we open it
+ * once more, for ourselves. (What is written by output_write waits anyway.) */
+static void keep_waiting(int fd)
+{
+#ifdef __linux__
+    char path[32];
+    struct stat st;
+    const int flags = fcntl(fd, F_GETFL);
+    int own;
+    if (flags < 0 || !(flags & O_NONBLOCK) || fstat(fd, &st) || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))) return;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    own = open(path, O_WRONLY | O_NOCTTY);
+    if (own < 0) return;
+    (void)dup2(own, fd);
+    (void)close(own);
+#else
+    (void)fd;
+#endif
 }
 
 static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
@@ -45,6 +67,32 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
     default: return command_compare(o, c, o->files[0], o->files[1], f);
     }
+}
+
+/* What the command line names: nothing of it may become an output. */
+static int note_names(const options *o, used_files *u, fault *f)
+{
+    size_t i;
+    u->quiet = o->quiet;
+    for (i = 0; i < o->file_count; i++)
+        if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
+    for (i = 0; i < o->base_count; i++)
+        if (used_name(u, o->bases[i], USE_BASE, f)) return 1;
+    return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
+}
+
+/* An output that cannot be made fails before bases are expanded, and deltas merged. */
+static int probe_output(const options *o, codec *c, fault *f)
+{
+    const char *target = o->output;
+    char *named = NULL;
+    int failed;
+    if (o->dry_run || !(o->command & (COMPRESS | DECOMPRESS | MERGE | INVERT)) || (!o->base_count && !(o->command & (MERGE | INVERT)))) return 0;
+    if (!target && o->file_count == 1 && strcmp(o->files[0], "-"))
+        target = named = o->command == COMPRESS ? compress_target(o->files[0]) : decompress_target(o->files[0]);
+    failed = target && output_probe(target, o->force, &c->used, f);
+    free(named);
+    return failed;
 }
 
 /* What has been said has to arrive: a full disk is an error, too. */
@@ -68,6 +116,8 @@ int main(int argc, char **argv)
     size_t i, runs;
     int status = EXIT_OK, failed;
     keep_standard_streams();
+    keep_waiting(STDOUT_FILENO);
+    keep_waiting(STDERR_FILENO);
     memset(&f, 0, sizeof f);
     if (options_parse(&o, argc, argv, &f)) {
         fault_print(&f);
@@ -79,7 +129,7 @@ int main(int argc, char **argv)
         return finish_output();
     }
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
-    output_handle_signals();
+    place_handle_signals();
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);
         return failed;
@@ -87,6 +137,11 @@ int main(int argc, char **argv)
     if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
     memset(&b, 0, sizeof b);
     b.in.fd = -1;
+    if (note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
+        fault_print(&f);
+        codec_close(&c);
+        return failed;
+    }
     if (o.base_count && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);

@@ -70,7 +70,7 @@ static int write_delta(const options *o, codec *c, const delta *d, const input *
     out.fd = -1;
     if (!strcmp(o->output, "-") && !o->force && isatty(STDOUT_FILENO))
         return fault_set(f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    failed = output_open(&out, o->output, o->force, like, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
+    failed = output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     else report(o, d, bytes_in, out.size, begun);
     return failed;
@@ -95,7 +95,8 @@ int command_merge(const options *o, codec *c, const base *b, fault *f)
         failed = delta_open(&next, c, o->files[i], f);
         bytes_in += next.in.size;
         if (!failed) {
-            failed = delta_join(&joined, c, &all, &next, o->max_output, f);
+            failed = delta_join(&joined, c, &all, &next, o->max_output, f) ||
+                     input_check_unchanged(&all.in, f) || input_check_unchanged(&next.in, f);
             if (failed && !*f->file) (void)fault_in(f, o->files[i]);
             delta_close(&all);
             all = joined;
@@ -121,7 +122,8 @@ int command_invert(const options *o, codec *c, const base *b, const char *path, 
     }
     memset(&turned, 0, sizeof turned);
     turned.in.fd = -1;
-    failed = delta_open(&d, c, path, f) || delta_turn(&turned, c, &d, f) || write_delta(o, c, &turned, &d.in, d.in.size, begun, f);
+    failed = delta_open(&d, c, path, f) || delta_turn(&turned, c, &d, f) || input_check_unchanged(&d.in, f) ||
+             write_delta(o, c, &turned, &d.in, d.in.size, begun, f);
     delta_close(&d);
     delta_close(&turned);
     return failed;

@@ -37,7 +37,7 @@ enum {
 static const option_entry entries[] = {
     { 'o', "output", 1, WRITE | ALGEBRA },
     { 'c', "stdout", 0, WRITE | ALGEBRA },
-    { 'f', "force", 0, WRITE | ALGEBRA },
+    { 'f', "force", 0, WRITE | ALGEBRA | APPLY },
     { 'b', "base", 1, WITH_BASE },
     { 'T', "threads", 1, ALL },
     { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA },

@@ -6,6 +6,7 @@
 #include "posix.h"
 
 #include "parallel.h"
+#include "place.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -117,7 +118,7 @@ pool *pool_new(unsigned workers)
     (void)pthread_cond_init(&p->work, NULL);
     (void)pthread_cond_init(&p->done, NULL);
     /* signals are for the first thread: others inherit that all are blocked */
-    (void)sigfillset(&all);
+    signals_all(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; p->workers < workers; p->workers++) {
         member *m = &p->members[p->workers];

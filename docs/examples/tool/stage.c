@@ -23,6 +23,7 @@ typedef struct job {
     int own;       /* w is the file with the moments that was given */
     double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate, and of the weights */
     uint64_t elements;
+    used_files *used;
     fault *f;
 } job;
 
@@ -43,14 +44,14 @@ static char *path_beside(const char *path, const char *pattern, const char *othe
     return made;
 }
 
-static int map(job *j, base *b, const char *path) { return base_map(b, path, j->f); }
+static int map(job *j, base *b, const char *path) { return base_map(b, path, j->f) || input_note(&b->in, path, j->used, j->f); }
 
 static int map_beside(job *j, base *b, const char *path, const char *pattern, const char *other)
 {
     char *beside = path_beside(path, pattern, other);
     int failed;
     if (!beside) return fault_memory(j->f);
-    failed = base_map(b, beside, j->f);
+    failed = map(j, b, beside);
     if (failed) (void)fault_add(j->f, "; --adam stage needs both moments");
     free(beside);
     return failed;
@@ -213,12 +214,13 @@ static int find(stage *s, adam_policy *p, job *j, const char *path, const char *
     return 0;
 }
 
-int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *path, const char *weights, fault *f)
+int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *path, const char *weights, used_files *u, fault *f)
 {
     job j;
     int failed, some;
     memset(s, 0, sizeof *s);
     memset(&j, 0, sizeof j);
+    j.used = u;
     j.f = f;
     j.m.in.fd = j.v.in.fd = j.w.in.fd = -1;
     some = has_moments(model, path, f);

@@ -1,0 +1,576 @@
+/* place.c - names in directories: files that are told apart, temporary ones, and ways to replace and remove that lose nothing.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Between a look at a file and a call that replaces or removes it, somebody else can give its name to a newer file. So a file
+ * is moved away first, under a name that only this run uses; what has come away is looked at; and only if that is the file that
+ * was meant it is removed, else it goes back. Whoever ends us in between leaves both files where they can be found:
+ *     .bitsnap-new-HOST-PID-TIME~NAME   a file being written; locked as long as its run lives, removed by a later run
+ *     .bitsnap-old-HOST-PID-TIME~NAME   a file moved away from NAME; put back by a later run, never removed */
+#include "posix.h"
+
+#include "place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+/* ================================================================================= STAMPS */
+
+static int time_is(const struct timespec *a, const struct timespec *b) { return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec; }
+
+file_stamp stamp_of(const struct stat *st)
+{
+    file_stamp s;
+    s.device = st->st_dev;
+    s.inode = st->st_ino;
+    s.links = st->st_nlink;
+    s.size = st->st_size;
+    s.modified = st->st_mtim;
+    s.changed = st->st_ctim;
+    return s;
+}
+
+int stamp_is_file(const file_stamp *a, const file_stamp *b) { return a->device == b->device && a->inode == b->inode; }
+
+int stamp_is_content(const file_stamp *a, const file_stamp *b)
+{
+    return stamp_is_file(a, b) && a->size == b->size && time_is(&a->modified, &b->modified);
+}
+
+/* A name that it gets or loses, as when a newer file is renamed onto it, is no change of the file. */
+int stamp_is_same(const file_stamp *a, const file_stamp *b)
+{
+    return stamp_is_content(a, b) && (time_is(&a->changed, &b->changed) || a->links != b->links);
+}
+
+/* ================================================================================= FILES IN USE */
+
+void warn(const used_files *u, const char *name, const char *text)
+{
+    fault f;
+    if (u->quiet) return;
+    memset(&f, 0, sizeof f);
+    (void)fault_set(&f, "warning: %s", text);
+    (void)fault_in(&f, name);
+    fault_print(&f);
+}
+
+void warn_errno(const used_files *u, const char *name, const char *text)
+{
+    fault f;
+    (void)fault_errno(&f, "%s", text);
+    warn(u, name, f.text);
+}
+
+static int is_plain(const struct stat *st) { return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode); }
+
+static used_file *used_add(used_files *u, const char *name, use role, fault *f)
+{
+    used_file *file = (used_file *)grown(u->files, u->count, &u->capacity, sizeof *file, f);
+    if (!file) return NULL;
+    u->files = file;
+    file += u->count++;
+    memset(file, 0, sizeof *file);
+    file->name = strdup(name);
+    file->role = role;
+    if (!file->name) return (void)fault_memory(f), NULL;
+    return file;
+}
+
+int used_name(used_files *u, const char *name, use role, fault *f)
+{
+    used_file *file = used_add(u, name, role, f);
+    const int standard = !strcmp(name, "-");
+    struct stat st;
+    fault none;
+    if (!file) return 1;
+    if (!standard) file->path = place_of(name, &none);
+    if ((standard ? fstat(STDIN_FILENO, &st) : stat(name, &st)) || !is_plain(&st)) return 0;
+    file->there = 1;
+    file->stamp = stamp_of(&st);
+    return 0;
+}
+
+int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault *f)
+{
+    use role = USE_INPUT;
+    used_file *file;
+    size_t i;
+    for (i = 0; i < u->count; i++)
+        if (u->files[i].name && !strcmp(u->files[i].name, name)) role = u->files[i].role;
+    file = used_add(u, name, role, f);
+    if (!file) return 1;
+    file->there = file->opened = 1;
+    file->stamp = *stamp;
+    return 0;
+}
+
+int used_written(used_files *u, const char *path, const file_stamp *stamp, fault *f)
+{
+    used_file *file = used_add(u, "", USE_OUTPUT, f);
+    if (!file) return 1;
+    file->there = file->opened = 1;
+    file->stamp = *stamp;
+    file->path = strdup(path);
+    return file->path ? 0 : fault_memory(f);
+}
+
+int used_check(const used_files *u, const char *path, const file_stamp *stamp, fault *f)
+{
+    size_t i;
+    for (i = 0; i < u->count; i++) {
+        const used_file *file = &u->files[i];
+        if (!(stamp && file->there && stamp_is_file(stamp, &file->stamp)) && !(path && file->path && !strcmp(path, file->path))) continue;
+        switch (file->role) {
+        case USE_INPUT: return fault_set(f, "is an input itself (%s), which would be replaced; choose another output with -o", file->name);
+        case USE_BASE: return fault_set(f, "is the base %s, without which the output would be of no use; choose another output with -o", file->name);
+        case USE_WEIGHTS: return fault_set(f, "has the weights (%s), which would be replaced; choose another output with -o", file->name);
+        default: return fault_set(f, "is what has been made of another input already; give each an output of its own");
+        }
+    }
+    return 0;
+}
+
+int used_is_base(const used_files *u, const file_stamp *stamp)
+{
+    size_t i;
+    for (i = 0; i < u->count; i++)
+        if (u->files[i].role == USE_BASE && u->files[i].there && stamp_is_file(stamp, &u->files[i].stamp)) return 1;
+    return 0;
+}
+
+int used_check_bases(const used_files *u, fault *f)
+{
+    size_t i;
+    for (i = 0; i < u->count; i++) {
+        const used_file *file = &u->files[i];
+        struct stat st;
+        file_stamp now;
+        if (file->role != USE_BASE || !file->opened || !strcmp(file->name, "-")) continue;
+        if (stat(file->name, &st)) return (void)fault_errno(f, "cannot be found again"), fault_in(f, file->name);
+        now = stamp_of(&st);
+        if (stamp_is_same(&now, &file->stamp)) continue;
+        return (void)fault_set(f, "has been changed or replaced meanwhile; try again when nobody writes to it"), fault_in(f, file->name);
+    }
+    return 0;
+}
+
+void used_free(used_files *u)
+{
+    while (u->count--) {
+        free(u->files[u->count].name);
+        free(u->files[u->count].path);
+    }
+    free(u->files);
+    memset(u, 0, sizeof *u);
+}
+
+/* ================================================================================= SIGNALS
+ * A program that is told to end removes its temporary file first. */
+
+static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
+
+static void on_fatal_signal(int signal_number)
+{
+    struct sigaction action;
+    if (temporary_path) (void)unlink(temporary_path);
+    memset(&action, 0, sizeof action);
+    action.sa_handler = SIG_DFL;
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(signal_number, &action, NULL);
+    (void)raise(signal_number); /* delivered on return; so the parent sees what ended us */
+}
+
+/* Signals whose default does not end the program, or cannot be changed. */
+static int is_harmless(int signal_number)
+{
+    static const int harmless[] = { SIGKILL, SIGSTOP, SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
+#ifdef SIGWINCH
+        SIGWINCH,
+#endif
+#ifdef SIGINFO
+        SIGINFO,
+#endif
+    };
+    size_t i;
+    for (i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (harmless[i] == signal_number) return 1;
+    return 0;
+}
+
+void place_handle_signals(void)
+{
+    struct sigaction action, before;
+    int last = 31, i;
+#ifdef SIGRTMAX
+    last = SIGRTMAX;
+#endif
+    memset(&action, 0, sizeof action);
+    (void)sigfillset(&action.sa_mask);
+    for (i = 1; i <= last; i++) {
+        if (is_harmless(i) || sigaction(i, NULL, &before) || before.sa_handler != SIG_DFL) continue; /* ignored: as nohup has it */
+        action.sa_handler = on_fatal_signal;
+#ifdef SIGXFSZ
+        if (i == SIGXFSZ) action.sa_handler = SIG_IGN; /* a file that may not grow further is then an error of write */
+#endif
+        (void)sigaction(i, &action, NULL);
+    }
+}
+
+void hold_signals(sigset_t *before)
+{
+    sigset_t all;
+    signals_all(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, before);
+}
+
+void release_signals(const sigset_t *before) { (void)sigprocmask(SIG_SETMASK, before, NULL); }
+
+/* ================================================================================= NAMES */
+
+/* The directory of a path, "." where it names none; with room for a name of `more` characters behind a slash. */
+static char *directory_of(const char *path, size_t more)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t size = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    char *directory = (char *)malloc(size + 2 + more);
+    if (!directory) return NULL;
+    memcpy(directory, slash ? path : ".", size);
+    directory[size] = 0;
+    return directory;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static char *join(const char *directory, const char *name)
+{
+    char *path = (char *)malloc(strlen(directory) + strlen(name) + 2);
+    if (!path) return NULL;
+    (void)strcpy(path, directory);
+    if (strcmp(directory, "/")) (void)strcat(path, "/");
+    return strcat(path, name);
+}
+
+char *place_of(const char *path, fault *f)
+{
+    char *whole = realpath(path, NULL), *directory, *real;
+    if (whole) return whole;
+    if (errno != ENOENT) return (void)fault_errno(f, "cannot be made"), NULL;
+    if (!*name_of(path)) return (void)fault_set(f, "is the name of a directory; give that of a file"), NULL;
+    directory = directory_of(path, 0);
+    if (!directory) return (void)fault_memory(f), NULL;
+    real = realpath(directory, NULL);
+    free(directory);
+    if (!real) return (void)fault_errno(f, "cannot be made, as its directory cannot be found"), NULL;
+    whole = join(real, name_of(path));
+    free(real);
+    if (!whole) (void)fault_memory(f);
+    return whole;
+}
+
+enum { MARK_MAX = 80, NAME_ROOM = 255 };
+
+static unsigned long host_number(void)
+{
+    char name[256];
+    unsigned long h = 2166136261u;
+    const char *p;
+    memset(name, 0, sizeof name);
+    (void)gethostname(name, sizeof name - 1);
+    for (p = name; *p; p++) h = ((h ^ (unsigned char)*p) * 16777619u) & 0xFFFFFFFFu;
+    return h;
+}
+
+/* A name of ours beside that of `path`, as above. A file to be written gets one that is as long as the other, and as strange:
+ * if the file system does not take it, that shows now. If need be its begin gives way to the mark; with `whole` it does not, and
+ * the result is null with errno ENAMETOOLONG. */
+static char *name_beside(const char *path, const char *kind, int whole)
+{
+    const char *name = name_of(path);
+    const size_t size = strlen(name);
+    size_t room, cut = 0;
+    struct timespec now;
+    char mark[MARK_MAX], *made;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)snprintf(mark, sizeof mark, "/.bitsnap-%s-%08lx-%ld-%llx~", kind, host_number(), (long)getpid(),
+                   (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec);
+    room = whole ? NAME_ROOM : size > 128 ? size : 128;
+    if (strlen(mark) - 1 + size > room) {
+        if (whole) {
+            errno = ENAMETOOLONG;
+            return NULL;
+        }
+        cut = strlen(mark) - 1 + size - room;
+        if (cut > size) cut = size;
+    }
+    made = directory_of(path, strlen(mark) + size);
+    if (!made) return NULL;
+    if (!strcmp(made, "/")) *made = 0;
+    (void)strcat(made, mark);
+    for (; cut < size && ((unsigned char)name[cut] & 0xC0) == 0x80; cut++) (void)strcat(made, "~"); /* no part of a character */
+    return strcat(made, name + cut);
+}
+
+/* ================================================================================= MOVING */
+
+enum { MOVE_NEW = 1, MOVE_EXCHANGE = 2 }; /* RENAME_NOREPLACE, RENAME_EXCHANGE */
+
+static int move_with(const char *from, const char *to, unsigned flags)
+{
+#if defined(__linux__) && defined(SYS_renameat2)
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
+#else
+    (void)from, (void)to, (void)flags;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* Renames, if there is nothing of that name; EEXIST if there is. */
+static int move_new(const char *from, const char *to)
+{
+    struct stat st;
+    if (!move_with(from, to, MOVE_NEW)) return 0;
+    if (errno == EEXIST) return -1;
+    if (!link(from, to)) {
+        (void)unlink(from); /* if not, the file has two names */
+        return 0;
+    }
+    if (errno == EEXIST) return -1;
+    if (!lstat(to, &st)) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(from, to); /* no links here: there is a moment in which something can come into being */
+}
+
+static int look(const char *path, file_stamp *s)
+{
+    struct stat st;
+    if (lstat(path, &st)) return -1;
+    *s = stamp_of(&st);
+    return 0;
+}
+
+/* Whether the directory lets go of the file, as far as that can be known. */
+static int check_movable(const char *path, const char *what, fault *f)
+{
+    /* what is no directory is not removed by this; but whether it may be is looked at before, on most systems */
+    if (!rmdir(path) || (errno != EPERM && errno != EACCES && errno != EROFS && errno != EBUSY)) return 0;
+    return fault_errno(f, "cannot be %s", what);
+}
+
+int place_check_replaceable(const char *path, fault *f) { return check_movable(path, "replaced", f); }
+
+int place_check_removable(const char *path, fault *f)
+{
+    char *old = name_beside(path, "old", 1);
+    free(old);
+    if (!old) return fault_errno(f, "cannot be removed");
+    return check_movable(path, "removed", f);
+}
+
+int place_remove(const char *path, const file_stamp *opened, fault *f)
+{
+    char *old = name_beside(path, "old", 1);
+    sigset_t before;
+    struct stat st;
+    file_stamp now;
+    int failed = 1;
+    if (!old) return fault_errno(f, "cannot be removed");
+    hold_signals(&before);
+    if (move_with(path, old, MOVE_NEW) && (errno == EEXIST || rename(path, old))) {
+        (void)fault_errno(f, "cannot be removed");
+    } else {
+        const int gone = stat(old, &st); /* through a link: the link is removed */
+        now = stamp_of(&st);
+        if (gone || !stamp_is_content(&now, opened)) (void)fault_set(f, "is another file than was read, as it has been changed or replaced meanwhile; it is not removed");
+        else if (unlink(old)) (void)fault_errno(f, "cannot be removed");
+        else failed = 0;
+        if (failed && move_new(old, path) && errno != ENOENT) { /* gone: another run has put it back */
+            (void)fault_add(f, ", and as there is a file of this name again, is kept as ");
+            (void)fault_add(f, name_of(old));
+        }
+    }
+    release_signals(&before);
+    free(old);
+    return failed;
+}
+
+int place_sync(const char *path, fault *f)
+{
+    char *directory = directory_of(path, 0);
+    int fd, failed = 0;
+    if (!directory) return fault_memory(f);
+    fd = open(directory, O_RDONLY | O_CLOEXEC);
+    free(directory);
+    if (fd < 0) { /* it may be written to, but not be read */
+        sync();
+        return 0;
+    }
+    if (fsync(fd) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
+        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
+    (void)close(fd);
+    return failed;
+}
+
+/* ================================================================================= TEMPORARY FILES */
+
+/* One that is being written by nobody: its lock can be had. */
+static void remove_leftover(int directory, const char *name)
+{
+    struct stat st, there;
+    int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &st) && S_ISREG(st.st_mode) &&
+        !fstatat(directory, name, &there, AT_SYMLINK_NOFOLLOW) && st.st_dev == there.st_dev && st.st_ino == there.st_ino)
+        (void)unlinkat(directory, name, 0);
+    (void)close(fd);
+}
+
+/* One that has been moved away from `name`, by a run that does not live any more. */
+static void put_back(const char *directory, const char *leftover, const char *name, const used_files *u)
+{
+    char *from = join(directory, leftover), *to = join(directory, name);
+    file_stamp a, b;
+    if (from && to && move_new(from, to) && errno == EEXIST) {
+        if (!look(from, &a) && !look(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
+        else warn(u, from, "was moved away by a run that has been killed, and its old name is in use again; look at both, and remove one");
+    }
+    free(from);
+    free(to);
+}
+
+/* What runs on this machine have left in the directory of this path when they were killed. */
+static void clean(const char *path, const used_files *u)
+{
+    char *directory = directory_of(path, 0), kind[4];
+    DIR *d = directory ? opendir(directory) : NULL;
+    const unsigned long here = host_number();
+    struct dirent *e;
+    while (d && (e = readdir(d)) != NULL) {
+        unsigned long host;
+        long pid;
+        int n = 0;
+        if (strncmp(e->d_name, ".bitsnap-", 9)) continue;
+        if (sscanf(e->d_name, ".bitsnap-%3[a-z]-%8lx-%ld-%*[0-9a-f]~%n", kind, &host, &pid, &n) != 3 || !n || host != here || pid <= 0)
+            continue;
+        if (!strcmp(kind, "new")) remove_leftover(dirfd(d), e->d_name);
+        else if (!strcmp(kind, "old") && e->d_name[n] && kill((pid_t)pid, 0) && errno == ESRCH) put_back(directory, e->d_name, e->d_name + n, u);
+    }
+    if (d) (void)closedir(d);
+    free(directory);
+}
+
+int temporary_open(const char *target, const used_files *u, fault *f)
+{
+    sigset_t before;
+    struct stat st;
+    int fd = -1, error = EEXIST;
+    unsigned tries;
+    clean(target, u);
+    for (tries = 0; tries < 100 && error == EEXIST; tries++) {
+        char *path = name_beside(target, "new", 0);
+        if (!path) return (void)fault_memory(f), -1;
+        hold_signals(&before);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        error = fd < 0 ? errno : 0;
+        if (fd >= 0 && ((flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) || fstat(fd, &st) || !st.st_nlink)) {
+            (void)unlink(path); /* before it was locked, another run has taken it for a leftover */
+            (void)close(fd);
+            error = EEXIST;
+        }
+        if (!error) temporary_path = path;
+        else free(path);
+        release_signals(&before);
+    }
+    if (!error) return fd;
+    errno = error;
+    (void)fault_errno(f, "cannot be made");
+    return -1;
+}
+
+/* Whatever signal comes, it finds a path that is whole, or none. */
+static char *temporary_take(void)
+{
+    char *path = temporary_path;
+    temporary_path = NULL;
+    return path;
+}
+
+void temporary_remove(void)
+{
+    sigset_t before;
+    char *path;
+    hold_signals(&before);
+    path = temporary_take();
+    if (path) (void)unlink(path);
+    free(path);
+    release_signals(&before);
+}
+
+/* The file `old`, which has been ours, and the target have changed places: what has come away is removed if it is what was there
+ * before; else all goes back, as often as somebody puts another file into the place meanwhile. */
+static int settle(const char *old, const char *target, const file_stamp *before, const file_stamp *own, const used_files *u, fault *f)
+{
+    file_stamp now;
+    unsigned tries;
+    if (look(old, &now)) return 0; /* removed by somebody else */
+    if (stamp_is_content(&now, before)) {
+        if (unlink(old)) warn_errno(u, old, "cannot be removed, is the file that has been replaced");
+        return 0;
+    }
+    for (tries = 0; tries < 100; tries++) {
+        if (move_with(old, target, MOVE_EXCHANGE) || look(old, &now)) break;
+        if (!stamp_is_file(&now, own)) continue;
+        (void)unlink(old);
+        return fault_set(f, "has been replaced by another file meanwhile, which stays");
+    }
+    (void)fault_set(f, "has been replaced by another file meanwhile, which is kept as ");
+    return fault_add(f, name_of(old));
+}
+
+int temporary_publish(const char *target, const file_stamp *before, const file_stamp *own, const used_files *u, fault *f)
+{
+    sigset_t signals;
+    file_stamp now;
+    char *old = NULL;
+    int failed = 0;
+    if (before && !look(target, &now)) {
+        if (!stamp_is_same(&now, before)) return fault_set(f, "has been changed or replaced meanwhile; it stays as it is");
+        old = name_beside(target, "old", 1);
+    } else if (!before || errno == ENOENT) {
+        if (!move_new(temporary_path, target)) return 0;
+        if (errno == EEXIST) return fault_set(f, "has come into being meanwhile, and stays as it is");
+        return fault_errno(f, "cannot be given its name");
+    }
+    /* what comes into the hands of this run is never to be taken for a leftover that can be removed */
+    hold_signals(&signals);
+    if (old && !move_new(temporary_path, old)) {
+        if (!move_with(old, target, MOVE_EXCHANGE)) {
+            free(temporary_take());
+            failed = settle(old, target, before, own, u, f);
+            release_signals(&signals);
+            free(old);
+            return failed;
+        }
+        (void)rename(old, temporary_path);
+    }
+    if (rename(temporary_path, target)) failed = fault_errno(f, "cannot be given its name");
+    release_signals(&signals);
+    free(old);
+    return failed;
+}
