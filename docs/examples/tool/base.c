@@ -7,6 +7,7 @@
 #include "base.h"
 
 #include "bytes.h"
+#include "foreign.h"
 #include "restore.h"
 
 #include <string.h>
@@ -17,20 +18,23 @@ static int look(base *b, fault *f)
 {
     const uint8_t *p;
     uint64_t size;
-    if (b->in.size < 10) return fault_set(f, "is no .safetensors file, nor a .bsnap file of one: it has only %llu bytes",
+    if (b->in.size < 10) return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one: it has only %llu bytes",
                                           (unsigned long long)b->in.size);
     if (input_map(&b->in, f)) return 1;
     p = b->in.map;
     size = load64(p);
+    if (size <= SAFETENSORS_HEADER_MAX && size > b->in.size - 8 && p[8] == '{')
+        return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
+                         (unsigned long long)b->in.size, (unsigned long long)size);
     if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || p[8] != '{')
-        return fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
+        return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
     b->file.text = (const char *)p + 8;
     b->file.text_size = (size_t)size;
     b->file.data = b->in.map + 8 + size;
     b->file.data_size = b->in.size - 8 - size;
     if (safetensors_parse(&b->model, b->file.text, b->file.text_size, f)) return 1;
     if (b->model.data_size != b->file.data_size)
-        return fault_set(f, "has %llu bytes of data, its header describes %llu", (unsigned long long)b->file.data_size,
+        return fault_set(f, "has %llu bytes of data, its header describes %llu; take another copy of it", (unsigned long long)b->file.data_size,
                          (unsigned long long)b->model.data_size);
     return 0;
 }

@@ -167,6 +167,7 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
+    summary s;
     job j;
     int failed;
     memset(&j, 0, sizeof j);
@@ -175,14 +176,14 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.in.fd = -1;
     failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
+    s.input = path;
+    s.output = NULL;
+    s.bytes_in = j.in.offset;
+    s.bytes_out = j.reader.done;
+    s.seconds = seconds_now() - begun;
+    if (!failed) summary_add(&s);
     if (!failed && o->json) {
-        summary s;
         json out = { NULL, 0 };
-        s.input = path;
-        s.output = NULL;
-        s.bytes_in = j.in.offset;
-        s.bytes_out = j.reader.done;
-        s.seconds = seconds_now() - begun;
         out.to = stdout;
         json_begin(&out, '{');
         json_summary(&out, o, &s);

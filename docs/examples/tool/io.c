@@ -362,6 +362,9 @@ int output_open(output *out, const char *path, int replace, const input *like, f
     return !standard && open_path(out, path, like, 0, f) ? fault_in(f, out->name) : 0;
 }
 
+/* .bsnap files that are a base, and what comes from a pipe but is read more than once */
+#define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all that a base or a pipe holds"
+
 int output_write(output *out, const void *bytes, size_t n, fault *f)
 {
     const uint8_t *p = (const uint8_t *)bytes;
@@ -373,6 +376,7 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
             out->size += (uint64_t)some;
         } else if (some < 0 && errno != EINTR) {
             (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)out->size);
+            if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
             return fault_in(f, out->name);
         }
     }
@@ -450,15 +454,22 @@ void output_discard(output *out)
 
 /* ================================================================================= SPOOL */
 
+static const char *spool_directory; /* --temp */
+
+void spool_in(const char *directory) { spool_directory = directory; }
+
 int spool_open(output *out, fault *f)
 {
-    const char *directory = getenv("TMPDIR");
+    const char *directory = spool_directory ? spool_directory : getenv("TMPDIR");
     static const char suffix[] = "/bitsnap-XXXXXX";
+    static char name[1024]; /* as in messages */
     char *path;
     sigset_t before;
-    memset(out, 0, sizeof *out);
-    out->name = "(temporary file)";
     if (!directory || !*directory) directory = "/tmp";
+    (void)snprintf(name, sizeof name, "temporary file in %s", directory);
+    memset(out, 0, sizeof *out);
+    out->name = name;
+    out->spool = 1;
     path = (char *)malloc(strlen(directory) + sizeof suffix);
     if (!path) return fault_memory(f);
     memcpy(path, directory, strlen(directory));
@@ -467,7 +478,10 @@ int spool_open(output *out, fault *f)
     out->fd = mkstemp(path);
     if (out->fd >= 0) (void)unlink(path);
     release_signals(&before);
-    if (out->fd < 0) (void)fault_errno(f, "no temporary file can be made in %s (set TMPDIR)", directory);
+    if (out->fd < 0) {
+        (void)fault_errno(f, "cannot be made");
+        (void)fault_add(f, SPOOL_ELSEWHERE);
+    }
     free(path);
     return out->fd < 0 ? fault_in(f, out->name) : 0;
 }

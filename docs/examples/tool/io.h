@@ -76,6 +76,7 @@ typedef struct output {
     char *target;          /* where a regular file will be; null: the output cannot be taken back */
     int fd;
     int replace;           /* an existing target may be replaced */
+    int spool;             /* a temporary file that this program alone reads */
     int timed;             /* it is to have this time as its last change */
     time_t changed;
     uint64_t size;         /* bytes written */
@@ -106,7 +107,9 @@ int output_exists(const char *path);
 /* Once, before the first output and before the first thread. */
 void output_handle_signals(void);
 
-/* A file without a name, to be read and written by this program. */
+/* A file without a name, to be read and written by this program: in the directory that spool_in has set, in $TMPDIR, or
+ * in /tmp. The directory's name must stay. */
+void spool_in(const char *directory);
 int spool_open(output *out, fault *f);
 int spool_copy(output *out, input *in, fault *f); /* all that is left of an input */
 int spool_to_input(output *out, input *in, const char *name, fault *f);
