@@ -47,6 +47,8 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
     if (input_fill(in, 10, f)) return 1;
     if (before && !file_is_delta(input_bytes(in), input_available(in))) 
         return fault_set(f, "is no delta, but should follow what stands before it");
+    if (!before && file_is_delta(input_bytes(in), input_available(in)))
+        return fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");
     if (!file_is_bsnap(input_bytes(in), input_available(in)) && in->regular && in->fd != STDIN_FILENO) {
         if (input_again(in, &b->in, f)) return 1;
         return look(b, f);
@@ -74,8 +76,10 @@ int base_map(base *b, const char *path, fault *f)
     b->in.fd = -1;
     if (!input_open(&b->in, path, f)) {
         if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "is no file, but something that can be read once only");
-        else if (!input_fill(&b->in, 8, f)) {
-            if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
+        else if (!input_fill(&b->in, 10, f)) {
+            if (file_is_delta(input_bytes(&b->in), input_available(&b->in)))
+                (void)fault_set(f, "is a delta; apply takes it first, and then the .safetensors file that it is to change");
+            else if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
                 (void)fault_set(f, "is a .bsnap file; what can be changed in place is a .safetensors file");
             else if (!look(b, f)) return 0;
         }

@@ -461,6 +461,7 @@ static int compare_sides(job *j)
         json_member_string(&j->out, "command", "compare");
         json_member_string(&j->out, "first", j->a.in.name);
         json_member_string(&j->out, "second", j->b.in.name);
+        json_bases(&j->out, j->o);
     }
     /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
     if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);

@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "file.h"
+#include "foreign.h"
 #include "lossy.h"
 #include "progress.h"
 #include "restore.h"
@@ -96,6 +97,16 @@ static char *target_of(const char *path)
     return target;
 }
 
+/* There is no name for the output. Where the file is none of ours that is what is wrong, not its name. */
+static int refuse_name(const char *path, fault *f)
+{
+    input in;
+    int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
+    if (!failed && !file_is_bsnap(input_bytes(&in), input_available(&in))) failed = foreign_refuse(&in, WANT_BSNAP, f);
+    input_close(&in);
+    return failed || fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+}
+
 static int restore(job *j, codec *c, const base *b, const char *path, const char *target)
 {
     if (begin(j, c, b, path)) return 1;
@@ -123,7 +134,7 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
     if (!target && !strcmp(path, "-")) target = "-";
     if (!target) {
         target = named = target_of(path);
-        if (!named) return fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+        if (!named) return refuse_name(path, f);
     }
     failed = restore(&j, c, b, path, target);
     progress_end(&j.progress);

@@ -15,7 +15,7 @@ static int not_one(input *in, const char *what, fault *f)
 {
     const char *dot = strrchr(in->name, '.');
     if (foreign_refuse(in, WANT_SAFETENSORS, f)) return 1;
-    if (dot && !strcmp(dot, ".safetensors")) return fault_set(f, "bad .safetensors file: %s", what);
+    if (dot && !strcmp(dot, ".safetensors")) return fault_set(f, "bad .safetensors file: %s; take another copy of it", what);
     return fault_set(f, "is no .safetensors file (%s); if it holds raw elements, say which with --dtype", what);
 }
 
