@@ -75,7 +75,7 @@ int base_map(base *b, const char *path, fault *f)
     memset(b, 0, sizeof *b);
     b->in.fd = -1;
     if (!input_open(&b->in, path, f)) {
-        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "is no file, but something that can be read once only");
+        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "can be read once only; what can be changed in place is a .safetensors file");
         else if (!input_fill(&b->in, 10, f)) {
             if (file_is_delta(input_bytes(&b->in), input_available(&b->in)))
                 (void)fault_set(f, "is a delta; apply takes it first, and then the .safetensors file that it is to change");

@@ -150,7 +150,7 @@ static int go_to(side *s, uint64_t at, fault *f)
         const uint64_t left = at - s->at;
         size_t got;
         if (read_data(s, s->window, left < WINDOW ? (size_t)left : WINDOW, &got, f)) return 1;
-        if (!got) return fault_set(f, "ends before the data that its header describes");
+        if (!got) return fault_set(f, "ends before the data that its header describes; take another copy of it");
     }
     return 0;
 }
@@ -160,7 +160,7 @@ static int need_data(side *s, size_t n, fault *f)
 {
     size_t got;
     if (read_data(s, s->window, n, &got, f)) return 1;
-    return got < n ? fault_set(f, "ends before the data that its header describes") : 0;
+    return got < n ? fault_set(f, "ends before the data that its header describes; take another copy of it") : 0;
 }
 
 /* To the end, so that everything has been checked: nothing may follow, and .bsnap files have an end record. */
@@ -414,7 +414,7 @@ static int compare_raw(job *j)
             difference_begin(&d, type);
         }
         both = n < m ? n : m;
-        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements", type->name);
+        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements; choose another --dtype", type->name);
         difference_add(&d, j->a.window, j->b.window, both - both % d.width);
         progress_show(&j->progress, j->a.at);
         if (n != m) {

@@ -44,7 +44,7 @@ typedef struct job {
 
 static int ended_early(const job *j)
 {
-    return fault_set(j->f, "ended at byte %llu, before all elements were there", (unsigned long long)j->in.offset);
+    return fault_set(j->f, "ended at byte %llu, before all elements were there; take it from its source again", (unsigned long long)j->in.offset);
 }
 
 static int not_whole(const job *j, uint64_t bytes)
