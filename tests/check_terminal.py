@@ -31,10 +31,11 @@ def width_of(text):
 class Screen:
     """Lines as they stand when all is written; and those that were wiped, which are progress, with the columns that there were."""
 
-    def __init__(self):
-        self.lines, self.line, self.at, self.progress, self.odd, self.columns = [], "", 0, [], "", 0
+    def __init__(self, columns):
+        self.lines, self.line, self.at, self.progress, self.odd, self.columns = [], "", 0, [], "", columns
+        self.sizes, self.since = [columns], 0 # of the window; and how many lines have been begun since the last change
 
-    def feed(self, text, columns):
+    def feed(self, text):
         i = 0
         while i < len(text):
             c = text[i]
@@ -48,25 +49,25 @@ class Screen:
             elif text.startswith("\x1b[K", i):
                 self.line = self.line[:self.at]
                 i += 2
+                self.since += 1
             elif c < " ":
                 self.odd += repr(c)
             else:
                 self.line = self.line[:self.at] + c + self.line[self.at + 1:]
                 self.at += 1
-                self.columns = columns
+                self.columns = max(self.sizes[-2:]) if self.since < 2 else self.sizes[-1] # the first may have been on its way
             i += 1
 
 
 def watch(arguments, columns, cwd, feeds=(), resize=()):
-    """Runs the tool in a window of so many columns (0: not known); `resize`: columns, one after the other, every 0.25 s."""
+    """Runs the tool in a window of so many columns (0: not known); `resize`: columns, each when some lines of the last were seen."""
     master, slave = pty.openpty()
-    now = [columns]
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     child = subprocess.Popen([tool, *arguments], cwd=cwd, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
     os.close(slave)
     for feed in feeds:
         feed.start()
-    screen, sizes, last, rest = Screen(), list(resize), time.monotonic(), b""
+    screen, sizes, rest = Screen(columns), list(resize), b""
     while True:
         ready = select.select([master], [], [], 0.02)[0]
         if ready:
@@ -80,11 +81,11 @@ def watch(arguments, columns, cwd, feeds=(), resize=()):
             text = rest.decode(errors="ignore")
             if text.encode() == rest and not text.endswith("\r"): # whole characters, and no newline cut in two
                 rest = b""
-                screen.feed(text, max(now[-2:]) if time.monotonic() - last < 0.15 else now[-1]) # a line may be older than the size
-        if sizes and time.monotonic() - last > 0.25:
-            last = time.monotonic()
-            now.append(sizes.pop(0))
-            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, now[-1], 0, 0))
+                screen.feed(text)
+        elif sizes and screen.since > 2:
+            screen.sizes.append(sizes.pop(0))
+            screen.since = 0
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, screen.sizes[-1], 0, 0))
     os.close(master)
     status = child.wait()
     for feed in feeds:
