@@ -38,6 +38,7 @@ static const signature signatures[] = {
     { 0, 8, "\x89HDF\r\n\x1A\n", MODEL, "an HDF5 file",
       "convert it in Python: read its arrays with h5py, write them with safetensors.numpy.save_file" },
     { 4, 4, "TFL3", MODEL, "a TensorFlow Lite model", "give the .safetensors files that it was made from" },
+    { 0, 8, "\xB5SNPFILE", STRAY, "a .bsnap file", "bitsnap decompress restores what it holds" },
     { 0, 5, "\xB5SNP\0", STRAY, "a bare bitsnap frame", "bitsnap_decode of bitsnap.h restores it" },
     { 0, 3, "\x1F\x8B\x08", PACKED, "a gzip file", "unpack it first: gunzip FILE" },
     { 0, 4, "\x28\xB5\x2F\xFD", PACKED, "a zstd file", "unpack it first: zstd -d FILE" },

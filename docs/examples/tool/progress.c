@@ -75,7 +75,7 @@ void progress_show(progress *p, uint64_t done)
     const double now = p->on ? seconds_now() : 0, passed = now - p->begun;
     const double speed = passed > 0 ? (double)done / passed : 0;
     size_t columns, name;
-    char text[160] = "", part[64];
+    char text[256] = "", part[64]; /* four parts */
     if (!p->on || now - p->shown < 0.1) return;
     p->shown = now;
     columns = terminal_columns();
