@@ -16,7 +16,8 @@
 enum kind {
     MODEL,  /* tensors in another format: nothing that bitsnap has made */
     PACKED, /* something is in it, and has to be taken out */
-    STRAY   /* no tensors at all */
+    STRAY,  /* no tensors at all */
+    INDEX   /* the names of files with tensors */
 };
 
 typedef struct signature {
@@ -100,7 +101,7 @@ static const signature *by_look(const uint8_t *p, const uint8_t *end)
                  "convert it in Python: onnx.numpy_helper.to_array of its initializers, and safetensors.numpy.save_file" },
         html = { 0, 0, "", STRAY, "an HTML page", "it may say why it came instead of the file: " DOWNLOAD },
         xml = { 0, 0, "", STRAY, "an XML text", "it may say why it came instead of the file: " DOWNLOAD },
-        index = { 0, 0, "", STRAY, "the index of a model in several files", "give the .safetensors files that it names" },
+        index = { 0, 0, "", INDEX, "the index of a model in several files", "give the .safetensors files that it names" },
         json = { 0, 0, "", STRAY, "a JSON text", "give the .safetensors file that it belongs to" },
         text = { 0, 0, "", STRAY, "a text", "it may say why it came instead of the file: " DOWNLOAD },
         zeros = { 0, 0, "", STRAY, "nothing but zeros at its start", "what wrote or downloaded it did not end well: take another copy of it" };
@@ -143,7 +144,15 @@ int foreign_refuse(input *in, int wanted, fault *f)
     if (!s) return 0;
     if (s->kind == MODEL && wanted == WANT_BSNAP)
         return fault_set(f, "is %s, %s; what bitsnap compress has written can be restored and looked at", s->what, names[wanted]);
-    return fault_set(f, "is %s, %s; %s", s->what, names[wanted], s->advice);
+    (void)fault_set(f, "is %s, %s; %s", s->what, names[wanted], s->advice);
+    if (s->kind == INDEX && (end = find(p, end, ".safetensors\"")) != NULL) {
+        const uint8_t *name = end;
+        char such[160];
+        while (name > p && name[-1] != '"') name--;
+        (void)snprintf(such, sizeof such, ", such as %.*s.safetensors", (int)(end - name), (const char *)name);
+        (void)fault_add(f, such);
+    }
+    return 1;
 }
 
 const char *foreign_name(input *in, fault *f)
