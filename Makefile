@@ -47,7 +47,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_race.sh tests
          tests/check_avx512.sh tests/check_safety.py tests/check_kill.py \
          tests/check_embed.sh tests/check_symbols.sh tests/check_replay.sh tests/check_docs.py tests/check_stack.py \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
-         tests/check_study.sh tests/check_convergence.sh
+         tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 

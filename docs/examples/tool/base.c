@@ -7,6 +7,7 @@
 #include "base.h"
 
 #include "bytes.h"
+#include "foreign.h"
 #include "restore.h"
 
 #include <string.h>
@@ -17,20 +18,23 @@ static int look(base *b, fault *f)
 {
     const uint8_t *p;
     uint64_t size;
-    if (b->in.size < 10) return fault_set(f, "is no .safetensors file, nor a .bsnap file of one: it has only %llu bytes",
+    if (b->in.size < 10) return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one: it has only %llu bytes",
                                           (unsigned long long)b->in.size);
     if (input_map(&b->in, f)) return 1;
     p = b->in.map;
     size = load64(p);
+    if (size <= SAFETENSORS_HEADER_MAX && size > b->in.size - 8 && p[8] == '{')
+        return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
+                         (unsigned long long)b->in.size, (unsigned long long)size);
     if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || p[8] != '{')
-        return fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
+        return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
     b->file.text = (const char *)p + 8;
     b->file.text_size = (size_t)size;
     b->file.data = b->in.map + 8 + size;
     b->file.data_size = b->in.size - 8 - size;
     if (safetensors_parse(&b->model, b->file.text, b->file.text_size, f)) return 1;
     if (b->model.data_size != b->file.data_size)
-        return fault_set(f, "has %llu bytes of data, its header describes %llu", (unsigned long long)b->file.data_size,
+        return fault_set(f, "has %llu bytes of data, its header describes %llu; take another copy of it", (unsigned long long)b->file.data_size,
                          (unsigned long long)b->model.data_size);
     return 0;
 }
@@ -43,6 +47,8 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
     if (input_fill(in, 10, f)) return 1;
     if (before && !file_is_delta(input_bytes(in), input_available(in))) 
         return fault_set(f, "is no delta, but should follow what stands before it");
+    if (!before && file_is_delta(input_bytes(in), input_available(in)))
+        return fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");
     if (!file_is_bsnap(input_bytes(in), input_available(in)) && in->regular && in->fd != STDIN_FILENO) {
         if (input_again(in, &b->in, f)) return 1;
         return look(b, f);
@@ -69,9 +75,11 @@ int base_map(base *b, const char *path, fault *f)
     memset(b, 0, sizeof *b);
     b->in.fd = -1;
     if (!input_open(&b->in, path, f)) {
-        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "is no file, but something that can be read once only");
-        else if (!input_fill(&b->in, 8, f)) {
-            if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
+        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "can be read once only; what can be changed in place is a .safetensors file");
+        else if (!input_fill(&b->in, 10, f)) {
+            if (file_is_delta(input_bytes(&b->in), input_available(&b->in)))
+                (void)fault_set(f, "is a delta; apply takes it first, and then the .safetensors file that it is to change");
+            else if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
                 (void)fault_set(f, "is a .bsnap file; what can be changed in place is a .safetensors file");
             else if (!look(b, f)) return 0;
         }

@@ -20,7 +20,7 @@ int command_merge(const options *o, codec *c, const base *b, fault *f);
 int command_invert(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
-int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f);
+int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);
@@ -37,6 +37,10 @@ typedef struct summary {
 } summary;
 
 void print_summary(const options *o, const summary *s);
+
+/* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
+void summary_add(const summary *s);
+void print_sum(const options *o);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);

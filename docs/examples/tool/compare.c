@@ -24,6 +24,8 @@ typedef struct side {
     int packed;            /* a .bsnap file */
     int raw;               /* raw elements, else .safetensors */
     file_reader reader;    /* of a .bsnap file */
+    codec *codec;
+    bitsnap_base held;     /* of a delta: the range of the base that its frame takes, while the codec reads the other side */
     const uint8_t *bytes;  /* what is left of its last window */
     size_t left;
     char *text;            /* header text, also where it belongs to `reader` or `header` */
@@ -65,14 +67,15 @@ static int open_raw(side *s)
 
 static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
 
-static int open_side(job *j, side *s, const char *path)
+static int open_side(job *j, side *s, const base *b, const char *path)
 {
+    s->codec = j->codec;
     if (input_open(&s->in, path, j->f) || input_fill(&s->in, 8, j->f)) return 1;
     s->packed = file_is_bsnap(input_bytes(&s->in), input_available(&s->in));
     s->window = (uint8_t *)malloc(WINDOW);
     if (!s->window) return fault_memory(j->f);
     if (s->packed) {
-        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, NULL, j->f)) return 1;
+        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
         s->quantized = s->reader.quantized;
         s->reader.frame_observer.note = note_frame;
         s->reader.frame_observer.context = &s->lossy;
@@ -116,7 +119,11 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
     }
     while (*got < n) {
         size_t some;
-        if (!s->left && file_read(&s->reader, &s->bytes, &s->left, f)) return 1;
+        if (!s->left) {
+            s->codec->b.base = s->held;
+            if (file_read(&s->reader, &s->bytes, &s->left, f)) return 1;
+            s->held = s->codec->b.base;
+        }
         if (!s->left) break;
         some = n - *got < s->left ? n - *got : s->left;
         memcpy(to + *got, s->bytes, some);
@@ -127,6 +134,8 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
     s->at += *got;
     return 0;
 }
+
+static int is_delta(const side *s) { return s->packed && s->reader.kind == SOURCE_DELTA; }
 
 static int can_seek(const side *s) { return !s->packed && s->in.regular; }
 
@@ -141,7 +150,7 @@ static int go_to(side *s, uint64_t at, fault *f)
         const uint64_t left = at - s->at;
         size_t got;
         if (read_data(s, s->window, left < WINDOW ? (size_t)left : WINDOW, &got, f)) return 1;
-        if (!got) return fault_set(f, "ends before the data that its header describes");
+        if (!got) return fault_set(f, "ends before the data that its header describes; take another copy of it");
     }
     return 0;
 }
@@ -151,7 +160,7 @@ static int need_data(side *s, size_t n, fault *f)
 {
     size_t got;
     if (read_data(s, s->window, n, &got, f)) return 1;
-    return got < n ? fault_set(f, "ends before the data that its header describes") : 0;
+    return got < n ? fault_set(f, "ends before the data that its header describes; take another copy of it") : 0;
 }
 
 /* To the end, so that everything has been checked: nothing may follow, and .bsnap files have an end record. */
@@ -214,13 +223,15 @@ static void note_different(job *j) { j->equal = j->within = 0; }
 static void report_state(job *j, text_slice name, const char *status, const char *words)
 {
     note_different(j);
-    progress_wipe(&j->progress);
+    line_wipe();
     if (j->o->json) {
         json_tensor_begin(j, name, status);
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
         print_name(name);
-        (void)printf(": %s\n", words);
+        (void)fputs(": ", stdout);
+        (void)print_text(stdout, words, strlen(words)); /* dtypes are the file's own */
+        (void)putchar('\n');
     }
 }
 
@@ -253,7 +264,7 @@ static void report_difference(job *j, text_slice name, const difference *d, doub
         return;
     }
     if (j->o->quiet || (!d->differing && !j->o->verbose)) return;
-    progress_wipe(&j->progress);
+    line_wipe();
     print_name(name);
     if (!d->differing) {
         (void)printf(": equal, %llu elements\n", (unsigned long long)d->count);
@@ -403,7 +414,7 @@ static int compare_raw(job *j)
             difference_begin(&d, type);
         }
         both = n < m ? n : m;
-        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements", type->name);
+        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements; choose another --dtype", type->name);
         difference_add(&d, j->a.window, j->b.window, both - both % d.width);
         progress_show(&j->progress, j->a.at);
         if (n != m) {
@@ -434,6 +445,7 @@ static void compare_texts(job *j)
         json_member_truth(&j->out, "header_texts_equal", 0);
         json_member_whole(&j->out, "header_texts_differ_at", 8 + i);
     } else if (!j->o->quiet) {
+        line_wipe();
         (void)printf("header texts differ from byte %zu of the files on\n", 8 + i);
     }
 }
@@ -449,7 +461,10 @@ static int compare_sides(job *j)
         json_member_string(&j->out, "command", "compare");
         json_member_string(&j->out, "first", j->a.in.name);
         json_member_string(&j->out, "second", j->b.in.name);
+        json_bases(&j->out, j->o);
     }
+    /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
+    if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     if (!j->a.raw) compare_texts(j);
     if (j->o->json) {
         json_name(&j->out, "tensors");
@@ -476,6 +491,7 @@ static int compare_sides(job *j)
         json_member_truth(&j->out, "within_bound", j->within);
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
+        progress_end(&j->progress);
         if (j->a.quantized) report_certificates(&j->a);
         if (j->b.quantized) report_certificates(&j->b);
         (void)puts(j->equal ? "equal" : j->within ? "not identical, within the certified bound" : "different");
@@ -483,7 +499,7 @@ static int compare_sides(job *j)
     return 0;
 }
 
-int command_compare(const options *o, codec *c, const char *path_a, const char *path_b, fault *f)
+int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)
 {
     job j;
     char *document = NULL; /* JSON: printed when it is whole */
@@ -498,7 +514,7 @@ int command_compare(const options *o, codec *c, const char *path_a, const char *
     j.out.to = open_memstream(&document, &document_size);
     if (!j.out.to) return fault_memory(f);
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path_a, SIZE_UNKNOWN);
-    failed = open_side(&j, &j.a, path_a) ? fault_in(f, path_a) : open_side(&j, &j.b, path_b) ? fault_in(f, path_b) : 0;
+    failed = open_side(&j, &j.a, b, path_a) ? fault_in(f, path_a) : open_side(&j, &j.b, b, path_b) ? fault_in(f, path_b) : 0;
     if (!failed) {
         progress_set_total(&j.progress, j.a.data_size);
         failed = compare_sides(&j);

@@ -5,6 +5,7 @@
 #include "base.h"
 #include "commands.h"
 #include "file.h"
+#include "foreign.h"
 #include "header.h"
 #include "lossy.h"
 #include "plan.h"
@@ -43,7 +44,7 @@ typedef struct job {
 
 static int ended_early(const job *j)
 {
-    return fault_set(j->f, "ended at byte %llu, before all elements were there", (unsigned long long)j->in.offset);
+    return fault_set(j->f, "ended at byte %llu, before all elements were there; take it from its source again", (unsigned long long)j->in.offset);
 }
 
 static int not_whole(const job *j, uint64_t bytes)
@@ -218,12 +219,17 @@ static int check_removable(const job *j, const char *path)
 /* Looks at the input, and at the output's place, before anything is written. */
 static int prepare(job *j, const char *path, const char *target)
 {
+    const char *foreign;
     if (input_note(&j->in, path, &j->codec->used, j->f)) return 1;
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f) || choose(j, path)) return 1;
         if (j->o->dry_run) return 0;
     } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
         return not_whole(j, j->in.size);
+    } else if (j->o->verbose && (foreign = foreign_name(&j->in, j->f)) != NULL) {
+        line_wipe();
+        (void)print_text(stderr, path, strlen(path));
+        (void)fprintf(stderr, ": looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
     }
     if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
         return fault_set(j->f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");

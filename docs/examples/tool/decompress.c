@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "file.h"
+#include "foreign.h"
 #include "lossy.h"
 #include "progress.h"
 #include "restore.h"
@@ -96,6 +97,16 @@ char *decompress_target(const char *path)
     return target;
 }
 
+/* There is no name for the output. Where the file is none of ours that is what is wrong, not its name. */
+static int refuse_name(const char *path, fault *f)
+{
+    input in;
+    int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
+    if (!failed && !file_is_bsnap(input_bytes(&in), input_available(&in))) failed = foreign_refuse(&in, WANT_BSNAP, f);
+    input_close(&in);
+    return failed || fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+}
+
 static int restore(job *j, codec *c, const base *b, const char *path, const char *target)
 {
     if (begin(j, c, b, path)) return 1;
@@ -123,7 +134,7 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
     if (!target && !strcmp(path, "-")) target = "-";
     if (!target) {
         target = named = decompress_target(path);
-        if (!named) return fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+        if (!named) return refuse_name(path, f);
     }
     failed = restore(&j, c, b, path, target);
     progress_end(&j.progress);
@@ -167,6 +178,7 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
+    summary s;
     job j;
     int failed;
     memset(&j, 0, sizeof j);
@@ -175,14 +187,14 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.in.fd = -1;
     failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
+    s.input = path;
+    s.output = NULL;
+    s.bytes_in = j.in.offset;
+    s.bytes_out = j.reader.done;
+    s.seconds = seconds_now() - begun;
+    if (!failed) summary_add(&s);
     if (!failed && o->json) {
-        summary s;
         json out = { NULL, 0 };
-        s.input = path;
-        s.output = NULL;
-        s.bytes_in = j.in.offset;
-        s.bytes_out = j.reader.done;
-        s.seconds = seconds_now() - begun;
         out.to = stdout;
         json_begin(&out, '{');
         json_summary(&out, o, &s);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define GIVE_BASE "give the base with -b"
+#define IN_ORDER "; give deltas in the order in which they were made"
 
 static int note_frame(void *context, const file_frame *about, fault *f)
 {
@@ -32,7 +33,7 @@ static int open_file(delta *d, codec *c, const char *path, fault *f)
     int failed;
     if (input_open(&d->in, path, f) || input_note(&d->in, path, &c->used, f) || input_settle(&d->in, f)) return 1;
     failed = file_look_begin(&r, c, &d->in, NULL, f);
-    if (!failed && r.kind != SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file");
+    if (!failed && r.kind != SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file; bitsnap compress -b makes deltas");
     r.frame_observer.note = note_frame;
     r.frame_observer.context = d;
     failed = failed || file_look(&r, f) || input_map(&d->in, f);
@@ -184,7 +185,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
     size_t i;
     memset(d, 0, sizeof *d);
     d->in.fd = -1;
-    if (!link_ends_agree(&a->link.own, &b->link.base)) return fault_set(f, "does not follow the delta before it: it was made against another header");
+    if (!link_ends_agree(&a->link.own, &b->link.base)) return fault_set(f, "does not follow the delta before it: it was made against another header" IN_ORDER);
     if (link_join(&d->link, &a->link, &b->link, f)) return 1;
     for (i = 0; i < b->count; i++) {
         const delta_frame *y = &b->frames[i], *x = NULL;
@@ -193,7 +194,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
             if (!x || (y->about.role == 2 && x->about.role))
                 return fault_set(f, "frame %zu does not go together with one of the delta before: " GIVE_BASE, i);
             if (x->about.has_id && y->about.base_id != x->about.id)
-                return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements", i);
+                return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements" IN_ORDER, i);
         }
         if (join_frames(d, c, x, y, limit, i, f)) return 1;
     }

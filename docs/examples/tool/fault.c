@@ -4,6 +4,8 @@
 
 #include "fault.h"
 
+#include "utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -51,18 +53,47 @@ int fault_add(fault *f, const char *more)
     return 1;
 }
 
+size_t text_step(const char *text, const char *end, size_t *columns)
+{
+    const size_t n = utf8_size((const unsigned char *)text, (const unsigned char *)end);
+    const unsigned long c = n ? utf8_code((const unsigned char *)text, n) : 0;
+    if (!n) *columns = 4;                   /* \x9b */
+    else if (utf8_is_control(c)) *columns = 6; /* \u202e */
+    else *columns = c >= 0x2600 || (c >= 0x1100 && c < 0x1160) ? 2 : 1;
+    return n ? n : 1;
+}
+
+size_t text_columns(const char *text, size_t size)
+{
+    const char *end = text + size;
+    size_t columns, sum = 0;
+    for (; text < end; sum += columns) text += text_step(text, end, &columns);
+    return sum;
+}
+
 size_t print_text(FILE *to, const char *text, size_t size)
 {
-    size_t i, columns = 0;
-    for (i = 0; i < size; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        /* C2 80 .. C2 9F are the control characters above ASCII */
-        const int control = c < 32 || c == 127 || (c == 0xC2 && i + 1 < size && (unsigned char)text[i + 1] < 0xA0);
-        if (c == 0xC2 && control) i++;
-        columns += control || (c & 0xC0) != 0x80;
-        (void)putc(control ? '?' : (int)c, to);
+    const char *end = text + size;
+    size_t n, columns, sum = 0;
+    for (; text < end; text += n, sum += columns) {
+        n = text_step(text, end, &columns);
+        if (columns == 4) (void)fprintf(to, "\\x%02x", (unsigned char)*text);
+        else if (columns == 6) (void)fprintf(to, "\\u%04lx", utf8_code((const unsigned char *)text, n));
+        else (void)fwrite(text, 1, n, to);
     }
-    return columns;
+    return sum;
+}
+
+static int line_stands;
+
+void line_mark(void) { line_stands = 1; }
+
+void line_wipe(void)
+{
+    if (!line_stands) return;
+    line_stands = 0;
+    (void)fputs("\r\033[K", stderr);
+    (void)fflush(stderr);
 }
 
 int fault_in(fault *f, const char *file)
@@ -73,6 +104,7 @@ int fault_in(fault *f, const char *file)
 
 void fault_print(const fault *f)
 {
+    line_wipe();
     (void)fputs("bitsnap: ", stderr);
     if (*f->file) {
         (void)print_text(stderr, f->file, strlen(f->file));

@@ -41,8 +41,18 @@ int fault_in(fault *f, const char *file);
 /* "bitsnap: FILE: message" on standard error: one line, whatever the file is called. */
 void fault_print(const fault *f);
 
-/* Writes text that comes from a file to a terminal: control characters, which could be commands to it, as '?'.
- * Returns how many columns it took, if every character of UTF-8 takes one. */
+/* Writes text that comes from a file to a terminal: characters that would be commands to it, and those that make a name look
+ * like another (utf8_is_control), as \u202e, bytes that are no UTF-8 as \x9b. Returns how many columns it took, which
+ * text_columns tells without writing: two for a character of East Asia or a picture. */
 size_t print_text(FILE *to, const char *text, size_t size);
+size_t text_columns(const char *text, size_t size);
+
+/* The bytes of the character at `text`, and the columns that print_text makes of it. text < end. */
+size_t text_step(const char *text, const char *end, size_t *columns);
+
+/* A line on the terminal that does not end, as that of progress: line_mark when it has been written. Whoever writes something
+ * else there, on either stream, calls line_wipe before. */
+void line_mark(void);
+void line_wipe(void);
 
 #endif

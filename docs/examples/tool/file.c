@@ -5,6 +5,7 @@
 #include "file.h"
 
 #include "bytes.h"
+#include "foreign.h"
 #include "record.h"
 #include "text.h"
 
@@ -250,8 +251,8 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     r->limit = limit;
     if (input_fill(in, HEADER_SIZE, f)) return 1;
     p = input_bytes(in);
-    if (input_available(in) >= 4 && !memcmp(p, frame_magic, 4) && !file_is_bsnap(p, input_available(in)))
-        return fault_set(f, "is a bare bitsnap frame, not a .bsnap file");
+    if (input_available(in) && input_available(in) < 8 && !memcmp(p, file_magic, input_available(in))) return fail_truncated(r, f);
+    if (!file_is_bsnap(p, input_available(in)) && foreign_refuse(in, WANT_BSNAP, f)) return 1;
     if (!file_is_bsnap(p, input_available(in)))
         return fault_set(f, "is not a .bsnap file: it does not begin with B5 53 4E 50 46 49 4C 45");
     if (want(r, HEADER_SIZE, f)) return 1;

@@ -4,15 +4,18 @@
 
 #include "bytes.h"
 #include "file.h"
+#include "foreign.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A file that is called .safetensors should be one; of others it is asked what they are. */
-static int not_one(const input *in, const char *what, fault *f)
+/* Files that are known for something else are named so. A file that is called .safetensors should be one; of others it is asked
+ * what they are. */
+static int not_one(input *in, const char *what, fault *f)
 {
     const char *dot = strrchr(in->name, '.');
-    if (dot && !strcmp(dot, ".safetensors")) return fault_set(f, "bad .safetensors file: %s", what);
+    if (foreign_refuse(in, WANT_SAFETENSORS, f)) return 1;
+    if (dot && !strcmp(dot, ".safetensors")) return fault_set(f, "bad .safetensors file: %s; take another copy of it", what);
     return fault_set(f, "is no .safetensors file (%s); if it holds raw elements, say which with --dtype", what);
 }
 
@@ -36,14 +39,12 @@ int header_read(header *h, input *in, fault *f)
         return not_one(in, what, f);
     }
     if (p[8] != '{') return not_one(in, "byte 8: its header does not begin with '{'", f);
-    if (in->size != SIZE_UNKNOWN && size > in->size - 8) {
-        (void)snprintf(what, sizeof what, "byte 0: a header of %llu bytes in a file of %llu", (unsigned long long)size,
-                       (unsigned long long)in->size);
-        return not_one(in, what, f);
-    }
+    if (in->size != SIZE_UNKNOWN && size > in->size - 8)
+        return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
+                         (unsigned long long)in->size, (unsigned long long)size);
     if (input_fill(in, 8 + (size_t)size, f)) return 1;
     if (input_available(in) < 8 + size)
-        return fault_set(f, "bad .safetensors file: it ends at byte %zu, inside its header", input_available(in));
+        return fault_set(f, "is incomplete: it ends at byte %zu, inside its header; take another copy of it", input_available(in));
     h->size = (size_t)size;
     h->text = (char *)malloc(h->size ? h->size : 1);
     if (!h->text) return fault_memory(f);

@@ -26,15 +26,16 @@ static const char general[] =
     "\n"
     "Examples\n"
     "  bitsnap compress model.safetensors            writes model.safetensors.bsnap\n"
-    "  bitsnap compress -l best --rm *.safetensors   smaller, slower; removes what\n"
-    "                                                has been compressed\n"
-    "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors\n"
-    "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
     "  bitsnap info model.safetensors.bsnap\n"
+    "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
+    "  bitsnap compress -f -l best --rm model.safetensors   smaller, slower; replaces\n"
+    "                                                it, and removes what is in it\n"
+    "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors again\n"
     "\n"
     "A delta stores only what differs from another file, its base (-b)\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
-    "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
+    "  bitsnap decompress -b step1.safetensors -o copy.safetensors step2.delta\n"
+    "  cp step1.safetensors live.safetensors\n"
     "  bitsnap apply step2.delta live.safetensors    step 1 becomes step 2 in place,\n"
     "                                                as a whole or not at all\n"
     "\n"
@@ -56,10 +57,16 @@ static const char common_options[] =
     "  -V, --version        the version\n"
     "      --               what follows are files, even if they begin with -\n";
 
+static const char temp_text[] =
+    "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
+    "                       to, or what comes from a pipe and is read more than once: they\n"
+    "                       need as much room; without it $TMPDIR, or else /tmp\n";
+
 static const char base_text[] =
     "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
-    "                       file of one. Given several times it is a chain: the first\n"
-    "                       is whole, every other a delta to what stands before it\n";
+    "                       file of one, which is expanded (see --temp). Given several\n"
+    "                       times it is a chain: the first is whole, every other a delta\n"
+    "                       to what stands before it\n";
 
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
@@ -120,12 +127,12 @@ static const char compress_examples[] =
     "  bitsnap compress model.safetensors\n"
     "  bitsnap compress --adam standard optimizer.safetensors\n"
     "  bitsnap compress --adam m=0.5%,v=1% --dry-run optimizer.safetensors\n"
-    "  bitsnap compress --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
-    "  bitsnap compress -l fast -o /backup/model.bsnap model.safetensors\n"
+    "  bitsnap compress -f --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
+    "  bitsnap compress -l fast -o backup/model.bsnap model.safetensors\n"
     "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
     "  bitsnap compress --dtype bf16 weights.bin\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
-    "  bitsnap compress -b step1.bsnap -b step2.delta -o step3.delta step3.safetensors\n"
+    "  bitsnap compress -b step1.safetensors -b step2.delta -o step3.delta step3.safetensors\n"
     "  bitsnap compress -b master.safetensors -o model.delta model.bf16.safetensors\n";
 
 static const char max_output_text[] =
@@ -153,8 +160,8 @@ static const char decompress_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap decompress model.safetensors.bsnap\n"
-    "  bitsnap decompress -o /tmp/model.safetensors model.safetensors.bsnap\n"
-    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >model.safetensors\n"
+    "  bitsnap decompress -o copy.safetensors model.safetensors.bsnap\n"
+    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >remote.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
     "  bitsnap decompress -b step1.bsnap -b step2.delta -o step3.safetensors step3.delta\n";
 
@@ -217,9 +224,10 @@ static const char compare_text[] =
     "bitsnap compare FILE FILE - two files, tensor by tensor\n"
     "\n"
     "Each FILE is a .safetensors or a .bsnap file, or with --dtype raw elements.\n"
-    "Tensors are matched by name, wherever they stand. The exit status is 0 if the\n"
-    "files hold the same bytes, header texts included, 1 if not, and 2 where an error\n"
-    "kept that from being found out. Equal tensors are listed with -v only.\n"
+    "Tensors are matched by name, wherever they stand. With -b a FILE may be a delta\n"
+    "to BASE, or both. The exit status is 0 if the files hold the same bytes, header\n"
+    "texts included, 1 if not, and 2 where an error kept that from being found out.\n"
+    "Equal tensors are listed with -v only.\n"
     "\n"
     "For tensors of floats (F8_E4M3 F8_E5M2 F16 BF16 F32 F64) that differ, in double\n"
     "precision, over all elements a of the first and b of the second file:\n"
@@ -244,6 +252,7 @@ static const char compare_examples[] =
     "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
     "  bitsnap compare -q a.safetensors b.safetensors && echo they are equal\n"
+    "  bitsnap compare -b step1.safetensors step2.safetensors step2.delta\n"
     "  bitsnap compare --adam standard states.safetensors restored.safetensors\n";
 
 static const char apply_text[] =
@@ -290,7 +299,7 @@ static const char invert_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap invert step2.delta -o back.delta && bitsnap apply back.delta live.safetensors\n"
-    "  bitsnap invert -b step1.safetensors step2.delta -o back.delta\n";
+    "  bitsnap invert -b step1.safetensors step2.delta -o other.delta\n";
 
 static const char algebra_options[] =
     "  -o, --output FILE    the output's name; - is standard output\n"
@@ -320,11 +329,12 @@ static const char benchmark_examples[] =
     "  bitsnap benchmark *.safetensors\n"
     "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
 
-static void put(const char *first, const char *second, const char *third, const char *examples)
+static void put(const char *first, const char *second, const char *third, const char *fourth, const char *examples)
 {
     (void)fputs(first, stdout);
     (void)fputs(second, stdout);
     (void)fputs(third, stdout);
+    (void)fputs(fourth, stdout);
     (void)fputs(common_options, stdout);
     (void)fputs(examples, stdout);
 }
@@ -332,15 +342,15 @@ static void put(const char *first, const char *second, const char *third, const 
 void print_help(command c)
 {
     switch (c) {
-    case COMPRESS: put(compress_text, adam_text, base_text, compress_examples); break;
-    case DECOMPRESS: put(decompress_text, base_text, max_output_text, decompress_examples); break;
-    case TEST: put(test_text, base_text, max_output_text, test_examples); break;
-    case INFO: put(info_text, base_text, max_output_text, info_examples); break;
-    case BENCHMARK: put(benchmark_text, "", "", benchmark_examples); break;
-    case COMPARE: put(compare_text, "", max_output_text, compare_examples); break;
-    case APPLY: put(apply_text, "", max_output_text, apply_examples); break;
-    case MERGE: put(merge_text, algebra_options, base_text, merge_examples); break;
-    case INVERT: put(invert_text, algebra_options, base_text, invert_examples); break;
+    case COMPRESS: put(compress_text, adam_text, base_text, temp_text, compress_examples); break;
+    case DECOMPRESS: put(decompress_text, base_text, temp_text, max_output_text, decompress_examples); break;
+    case TEST: put(test_text, base_text, temp_text, max_output_text, test_examples); break;
+    case INFO: put(info_text, base_text, temp_text, max_output_text, info_examples); break;
+    case BENCHMARK: put(benchmark_text, "", "", "", benchmark_examples); break;
+    case COMPARE: put(compare_text, base_text, temp_text, max_output_text, compare_examples); break;
+    case APPLY: put(apply_text, "", temp_text, max_output_text, apply_examples); break;
+    case MERGE: put(merge_text, algebra_options, base_text, temp_text, merge_examples); break;
+    case INVERT: put(invert_text, algebra_options, base_text, temp_text, invert_examples); break;
     default: (void)fputs(general, stdout); break;
     }
 }

@@ -134,13 +134,6 @@ static int check_chain(job *j, const char *path)
 
 /* ================================================================================= OUTPUT */
 
-static size_t columns_of(text_slice s)
-{
-    size_t i, n = 0;
-    for (i = 0; i < s.size; i++) n += ((unsigned char)s.at[i] & 0xC0) != 0x80;
-    return n;
-}
-
 static void shape_text(const tensor *t, char *text, size_t size)
 {
     uint64_t dimension;
@@ -176,7 +169,7 @@ static void print_table(const job *j)
     char shape[256];
     size_t i, name_width = 5, shape_width = 5;
     for (i = 0; i < m->count; i++) {
-        const size_t columns = columns_of(m->tensors[i].name);
+        const size_t columns = text_columns(m->tensors[i].name.at, m->tensors[i].name.size);
         shape_text(&m->tensors[i], shape, sizeof shape);
         if (columns > name_width) name_width = columns < widest_name ? columns : widest_name;
         if (strlen(shape) > shape_width) shape_width = strlen(shape) < widest_shape ? strlen(shape) : widest_shape;
@@ -301,6 +294,7 @@ static void print_json(const job *j, const sums *s, const char *path)
 
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
+    const double begun = seconds_now();
     job j;
     int failed;
     memset(&j, 0, sizeof j);
@@ -317,6 +311,12 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     progress_end(&j.progress);
     if (!failed) {
         const sums s = add_up(&j);
+        summary whole;
+        memset(&whole, 0, sizeof whole);
+        whole.bytes_in = s.bytes_out; /* those of the file that was read */
+        whole.bytes_out = s.bytes_in;
+        whole.seconds = seconds_now() - begun;
+        summary_add(&whole);
         if (o->json) {
             print_json(&j, &s, path);
         } else {

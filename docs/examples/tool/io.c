@@ -299,6 +299,9 @@ int output_open(output *out, const char *path, int replace, const input *like, u
     return standard ? open_standard(out, f) : open_path(out, path, replace, f);
 }
 
+/* .bsnap files that are a base, and what comes from a pipe but is read more than once */
+#define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all that a base or a pipe holds"
+
 int output_write(output *out, const void *bytes, size_t n, fault *f)
 {
     const uint8_t *p = (const uint8_t *)bytes;
@@ -310,6 +313,7 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
             out->size += (uint64_t)some;
         } else if (some < 0 && !is_to_retry(out->fd, POLLOUT)) {
             (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)out->size);
+            if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
             return fault_in(f, out->name);
         }
     }
@@ -432,15 +436,22 @@ int output_remove_source(const output *out, const input *in, const char *path, f
 
 /* ================================================================================= SPOOL */
 
+static const char *spool_directory; /* --temp */
+
+void spool_in(const char *directory) { spool_directory = directory; }
+
 int spool_open(output *out, fault *f)
 {
-    const char *directory = getenv("TMPDIR");
+    const char *directory = spool_directory ? spool_directory : getenv("TMPDIR");
     static const char suffix[] = "/bitsnap-XXXXXX";
+    static char name[1024]; /* as in messages */
     char *path;
     sigset_t before;
-    memset(out, 0, sizeof *out);
-    out->name = "(temporary file)";
     if (!directory || !*directory) directory = "/tmp";
+    (void)snprintf(name, sizeof name, "temporary file in %s", directory);
+    memset(out, 0, sizeof *out);
+    out->name = name;
+    out->spool = 1;
     path = (char *)malloc(strlen(directory) + sizeof suffix);
     if (!path) return fault_memory(f);
     memcpy(path, directory, strlen(directory));
@@ -449,7 +460,10 @@ int spool_open(output *out, fault *f)
     out->fd = mkstemp(path);
     if (out->fd >= 0) (void)unlink(path);
     release_signals(&before);
-    if (out->fd < 0) (void)fault_errno(f, "no temporary file can be made in %s (set TMPDIR)", directory);
+    if (out->fd < 0) {
+        (void)fault_errno(f, "cannot be made");
+        (void)fault_add(f, SPOOL_ELSEWHERE);
+    }
     free(path);
     return out->fd < 0 ? fault_in(f, out->name) : 0;
 }

@@ -84,6 +84,7 @@ typedef struct output {
     file_stamp own;        /* the output itself, when it has its name */
     const input *like;     /* whose permissions, owner and time it is to have; null: those of any new file */
     int over;              /* it takes the place of that, also with its extended attributes */
+    int spool;             /* a temporary file that this program alone reads */
     int timed;
     uint64_t size;         /* bytes written */
 } output;
@@ -121,7 +122,9 @@ int output_check_removable(const output *out, const input *in, const char *path,
 /* Whether there is something at this path that output_open would refuse to replace. */
 int output_exists(const char *path);
 
-/* A file without a name, to be read and written by this program. */
+/* A file without a name, to be read and written by this program: in the directory that spool_in has set, in $TMPDIR, or
+ * in /tmp. The directory's name must stay. */
+void spool_in(const char *directory);
 int spool_open(output *out, fault *f);
 int spool_copy(output *out, input *in, fault *f); /* all that is left of an input */
 int spool_to_input(output *out, input *in, const char *name, fault *f);

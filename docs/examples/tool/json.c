@@ -48,10 +48,9 @@ void json_text(json *j, const char *text, size_t size)
             p++;
         } else if (*p == '"' || *p == '\\') {
             (void)fprintf(j->to, "\\%c", *p++);
-        } else if (*p < 32 || *p == 127) {
-            (void)fprintf(j->to, "\\u%04x", *p++);
         } else {
-            (void)fwrite(p, 1, n, j->to);
+            if (utf8_is_control(utf8_code(p, n))) (void)fprintf(j->to, "\\u%04lx", utf8_code(p, n));
+            else (void)fwrite(p, 1, n, j->to);
             p += n;
         }
     }

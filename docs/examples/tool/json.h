@@ -17,7 +17,7 @@ typedef struct json {
 void json_begin(json *j, char bracket); /* '{' or '[' */
 void json_end(json *j, char bracket);   /* '}' or ']' */
 void json_name(json *j, const char *name);
-void json_text(json *j, const char *text, size_t size); /* UTF-8; what is not becomes U+FFFD */
+void json_text(json *j, const char *text, size_t size); /* UTF-8; what is not becomes U+FFFD; controls as \u202e */
 void json_string(json *j, const char *text);
 void json_whole(json *j, uint64_t x);
 void json_real(json *j, double x); /* null where JSON has no such number */

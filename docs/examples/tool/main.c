@@ -7,7 +7,7 @@
  *     compress, decompress, info, compare, benchmark, apply, merge, summary
  *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
  *     file, header, plan, lossy      .bsnap and .safetensors files from the first byte to the last; what is quantized in them
- *     link, record, text, adam, safetensors, tally, bound, difference, json
+ *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json
  *     codec, parallel, progress, io, place, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
 #include "posix.h"
@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "help.h"
 #include "io.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,7 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
     case MERGE: return command_merge(o, c, b, f);
     case INVERT: return command_invert(o, c, b, o->files[i], f);
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
-    default: return command_compare(o, c, o->files[0], o->files[1], f);
+    default: return command_compare(o, c, b, o->files[0], o->files[1], f);
     }
 }
 
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
     }
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
     place_handle_signals();
+    spool_in(o.temp);
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);
         return failed;
@@ -146,12 +148,13 @@ int main(int argc, char **argv)
         fault_print(&f);
         base_close(&b);
         codec_close(&c);
-        return EXIT_ERROR;
+        return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
     runs = o.command & (COMPARE | APPLY | MERGE) ? 1 : o.file_count;
     for (i = 0; i < runs; i++) {
         memset(&f, 0, sizeof f);
+        progress_files(i + 1, runs);
         if (!run(&o, &c, o.base_count ? &b : NULL, i, &f)) continue;
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
@@ -159,6 +162,7 @@ int main(int argc, char **argv)
         (void)fflush(stdout);
         fault_print(&f);
     }
+    print_sum(&o);
     base_close(&b);
     codec_close(&c);
     return finish_output() ? failed : status;

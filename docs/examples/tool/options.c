@@ -31,7 +31,7 @@ enum {
     WRITE = COMPRESS | DECOMPRESS,
     ALGEBRA = MERGE | INVERT,
     READ = ALL & ~BENCHMARK,
-    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | ALGEBRA
+    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA
 };
 
 static const option_entry entries[] = {
@@ -56,7 +56,8 @@ static const option_entry entries[] = {
     { 'A', "adam", 1, COMPRESS | COMPARE },
     { 'N', "adam-min", 1, COMPRESS | COMPARE },
     { 'W', "weights", 1, COMPRESS },
-    { 'Y', "dry-run", 0, COMPRESS }
+    { 'Y', "dry-run", 0, COMPRESS },
+    { 'E', "temp", 1, READ }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -114,6 +115,10 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'C': o->chain = 1; break;
     case 'Y': o->dry_run = 1; break;
     case 'W': o->weights = argument; break;
+    case 'E':
+        if (!*argument) return fault_set(f, "--temp wants the name of a directory");
+        o->temp = argument;
+        break;
     case 'A': return adam_parse(&o->adam, argument, f);
     case 'N':
         if (parse_size(argument, &o->adam.least)) return fault_set(f, "--adam-min wants a number of elements, not '%s'", argument);

@@ -20,6 +20,7 @@ typedef struct options {
     size_t base_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
     const element_type *dtype; /* raw elements of this type */
+    const char *temp;       /* --temp: the directory of temporary files that only this program reads; null: $TMPDIR or /tmp */
     uint64_t max_output;    /* 0: the rule against bombs */
     unsigned threads;       /* 0: all */
     int level;

@@ -15,13 +15,15 @@ typedef struct progress {
 
 double seconds_now(void);
 
-/* Shows nothing where `wanted` is 0 or standard error is no terminal. */
+/* Shows nothing where `wanted` is 0 or standard error is no terminal. The line is as wide as the terminal at most. */
 void progress_begin(progress *p, int wanted, const char *name, uint64_t total);
 void progress_set_total(progress *p, uint64_t total);
 void progress_show(progress *p, uint64_t done);
 
-/* Wipes the line, so that something else can be written to the terminal; for good, or until it is shown again. */
-void progress_wipe(progress *p);
+/* Wipes the line for good; line_wipe until it is shown again. */
 void progress_end(progress *p);
+
+/* The file whose line comes next, from 1, and how many there are. */
+void progress_files(size_t number, size_t count);
 
 #endif
