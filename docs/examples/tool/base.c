@@ -22,7 +22,7 @@ static int look(base *b, fault *f)
     if (input_map(&b->in, f)) return 1;
     p = b->in.map;
     size = load64(p);
-    if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || p[8] != '{')
+    if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || !safetensors_begins(p[8]))
         return fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
     b->file.text = (const char *)p + 8;
     b->file.text_size = (size_t)size;

@@ -35,7 +35,7 @@ int header_read(header *h, input *in, fault *f)
                        SAFETENSORS_HEADER_MAX);
         return not_one(in, what, f);
     }
-    if (p[8] != '{') return not_one(in, "byte 8: its header does not begin with '{'", f);
+    if (!safetensors_begins(p[8])) return not_one(in, "byte 8: its header does not begin with '{'", f);
     if (in->size != SIZE_UNKNOWN && size > in->size - 8) {
         (void)snprintf(what, sizeof what, "byte 0: a header of %llu bytes in a file of %llu", (unsigned long long)size,
                        (unsigned long long)in->size);
