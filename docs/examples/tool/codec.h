@@ -14,7 +14,7 @@ typedef struct codec {
                         of blocks whatever their size and dtype */
 } codec;
 
-/* 0 threads: one for each processor. */
+/* 0 threads: one for each processor that this process may use. */
 int codec_open(codec *c, unsigned threads, int level, fault *f);
 void codec_close(codec *c);
 

@@ -44,8 +44,8 @@ static const char general[] =
     "says which), 2 where the command line is wrong; compare has its own.\n";
 
 static const char common_options[] =
-    "  -T, --threads N      threads; 0 for one on each processor, which is the default\n"
-    "                       but for benchmark, where it is 1\n"
+    "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
+    "                       use, which is the default but for benchmark, where it is 1\n"
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
