@@ -41,7 +41,7 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
     output spool;
     int failed;
     if (input_fill(in, 10, f)) return 1;
-    if (before && !file_is_delta(input_bytes(in), input_available(in))) 
+    if (before && !file_is_bsnap(input_bytes(in), input_available(in))) /* whole files may follow: compress made one of a delta */
         return fault_set(f, "is no delta, but should follow what stands before it");
     if (!file_is_bsnap(input_bytes(in), input_available(in)) && in->regular && in->fd != STDIN_FILENO) {
         if (input_again(in, &b->in, f)) return 1;
