@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define COUNT_MAX ((uint64_t)1 << 48)   /* elements of a frame */
+#define WARNED_LEAST 65536              /* bytes: what is said of sizes is for files that have some */
 #define PIPE_FRAME ((size_t)64 << 20)   /* bytes of a frame, where the number of elements to come is not known */
 
 typedef struct job {
@@ -416,9 +417,9 @@ static void warn_of_base(const job *j, const char *path)
         what = "no tensor has a partner in the base (-v says why); compressed without, so it needs none to be restored";
     else if (!j->base)
         what = "the base does not make it smaller; compressed without, so it needs none to be restored";
-    else if (!j->against)
-        what = "the base does not make it smaller, but is needed to restore it; better compress it without -b";
-    else if (alone && j->paired_stored >= alone)
+    else if (j->against <= p->used_bytes / 1000)
+        what = "the base hardly makes it smaller, but is needed to restore it; better compress it without -b";
+    else if (alone && j->paired_stored >= alone && p->used_bytes >= WARNED_LEAST)
         what = "with the base it is about as large as without, but needs it to be restored; better compress it without -b";
     else
         return;

@@ -131,9 +131,10 @@ void pairs_free(pairs *p)
 
 /* ================================================================================= SAMPLES */
 
-/* Of so many elements a delta comes out as small as of many, to 2 %; so many samples of a tensor, or all of it, tell what it
- * gains, where it is no smaller than what a frame of its own costs. */
-enum { SAMPLE = 16384, SAMPLES_LEAST = 32, SAMPLES_MOST = 4096, ENOUGH = 4, JUDGED_LEAST = 65536 };
+/* Of so many elements a delta comes out as small as of many, to 2 %. So many samples of a tensor, or all of it, tell what it
+ * gains, if a frame of its own costs nothing beside it. A base that saves less than one part in LITTLE of a file is not worth that
+ * it has to be kept: buffers and biases that are the same in every model save as much. */
+enum { SAMPLE = 16384, SAMPLES_LEAST = 32, SAMPLES_MOST = 4096, ENOUGH = 4, JUDGED_LEAST = 65536, LITTLE = 1000 };
 
 typedef struct sample {
     size_t tensor;
@@ -201,7 +202,7 @@ typedef struct verdict {
 
 static void note_batch(const batch *b, size_t count, verdict *verdicts)
 {
-    enum { PLACE = 20 }; /* bytes of a place record, which a frame with a base has before it */
+    enum { MORE = 30 }; /* bytes of a frame with a base in which nothing is coded against it: an extension, two hashes */
     size_t i;
     for (i = 0; i < count; i++) {
         const sample *s = &b->list[i];
@@ -209,7 +210,7 @@ static void note_batch(const batch *b, size_t count, verdict *verdicts)
         if (!s->against) continue;
         v->sampled += s->count * bitsnap_width(s->dtype);
         v->alone += s->alone;
-        v->against += s->against + PLACE;
+        v->against += s->against > MORE ? s->against - MORE : 0;
         v->samples++;
     }
 }
@@ -261,21 +262,20 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
 
 static void judge(pairs *p, const safetensors *model, const verdict *verdicts)
 {
+    uint64_t saved = 0;
     size_t i;
-    int gains = 0;
     for (i = 0; i < p->count; i++) {
         const verdict *v = &verdicts[i];
         p->sampled += v->sampled;
         p->alone += v->alone;
-        p->against += v->against;
-        gains |= v->against < v->alone;
+        if (v->against < v->alone) saved += v->alone - v->against;
     }
     for (i = 0; i < p->count && p->sampled; i++) {
         const uint64_t bytes = model->tensors[i].end - model->tensors[i].begin;
         const verdict *v = &verdicts[i];
         const int enough = v->samples >= ENOUGH || v->sampled == bytes;
         if (p->list[i].kind != PAIR_FOUND) continue;
-        if (!gains || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone)) p->list[i].kind = PAIR_NO_GAIN;
+        if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone)) p->list[i].kind = PAIR_NO_GAIN;
     }
     add_up(p, model);
 }

@@ -26,14 +26,14 @@ typedef struct pairs {
     size_t count;
     size_t found, used;    /* tensors that have a partner, and of these the ones that are to be coded against it */
     uint64_t found_bytes, used_bytes;
-    uint64_t sampled, alone, against; /* bytes of samples: as they are, coded for themselves, and against the base */
+    uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
 } pairs;
 
 /* A partner has the tensor's name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. */
 int pairs_find(pairs *p, const safetensors *model, const safetensors *base, fault *f);
 
-/* Codes samples both ways, at most 1/256 of large files: what gains nothing is not to be coded against the base. Tensors are
- * judged where there are enough samples of them, else all together. The input stands behind the header of a .safetensors file,
+/* Codes samples both ways, at most 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors are
+ * judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input stands behind the header of a .safetensors file,
  * as it does afterwards; of what is no regular file nothing can be sampled. */
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f);
 
