@@ -221,8 +221,15 @@ static uint64_t samples_of(uint64_t begin, uint64_t end, uint64_t step, uint64_t
     return step <= window ? (end - begin + window - 1) / window : end / step - begin / step;
 }
 
+/* Whether the samples of a tensor say that it gains nothing, but are too few for that. */
+static int is_open(const verdict *v, uint64_t bytes)
+{
+    return v->samples && v->samples < ENOUGH && v->against >= v->alone && v->sampled < bytes && bytes >= JUDGED_LEAST;
+}
+
+/* Samples of all tensors; `more`: of those that have too few. */
 static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetensors *model, const file_base *base, verdict *verdicts,
-                      fault *f)
+                      int more, fault *f)
 {
     const uint64_t data_begin = in->offset;
     uint64_t at = 0, all;
@@ -236,12 +243,12 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
         if (p->list[i].kind != PAIR_FOUND || !bytes) continue;
         if (step > 256 * window) step = 256 * window;
         if (step < p->used_bytes / SAMPLES_MOST) step = p->used_bytes / SAMPLES_MOST;
-        all = samples_of(at, at + bytes, step, window);
+        all = !more ? samples_of(at, at + bytes, step, window) : is_open(&verdicts[i], bytes) ? ENOUGH : 0;
         at += bytes;
         for (k = 0; k < all; k++) {
             sample *s = &b->list[n];
             const uint64_t size = bytes < window ? bytes : window;
-            const uint64_t begin = step <= window ? k * window : (bytes - size) / all * k + (bytes - size) / all / 2;
+            const uint64_t begin = step <= window && !more ? k * window : (bytes - size) / all * k + (bytes - size) / all / 2;
             memset(s, 0, sizeof *s);
             s->tensor = i;
             s->dtype = dtype;
@@ -298,7 +305,7 @@ int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const 
     b.frames = (uint8_t *)malloc(workers * (b.bound + b.workspace));
     verdicts = (verdict *)calloc(p->count, sizeof *verdicts);
     failed = !b.list || !b.elements || !b.frames || !verdicts ? fault_memory(f)
-                                                              : sample_all(p, &b, most, in, model, base, verdicts, f);
+             : sample_all(p, &b, most, in, model, base, verdicts, 0, f) || sample_all(p, &b, most, in, model, base, verdicts, 1, f);
     if (!failed) judge(p, model, verdicts);
     free(b.list);
     free(b.elements);
