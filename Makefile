@@ -39,7 +39,7 @@ $(B)/tests/%: tests/%.c tests/test.h tests/data.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
 
-$(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
+$(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
 
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
@@ -112,7 +112,7 @@ bench-build:
 	@mkdir -p $(B)
 	@$(FIND_PEERS); \
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
-	    $(wildcard bench/*.c) docs/examples/tool/parallel.c -o $(B)/bench $$peers -lpthread
+	    $(wildcard bench/*.c) docs/examples/tool/parallel.c docs/examples/tool/processors.c -o $(B)/bench $$peers -lpthread
 
 #: make bench-plots DATA=dir [BENCH=--quick]   every mode of bench, into bench/results: JSON and pictures (needs gnuplot, python3)
 bench-plots: bench-build

@@ -4,6 +4,7 @@
 
 #include "bitsnap.h"
 #include "docs/examples/tool/parallel.h"
+#include "docs/examples/tool/processors.h"
 #include "measure.h"
 #include "peers.h"
 #include "tensors.h"

@@ -4,6 +4,8 @@
 
 #include "adam.h"
 
+#include "bytes.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +171,37 @@ void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *ch
         else if (!cells) c->why = "so the policy says";
         else c->cells = cells;
     }
+}
+
+/* Numbers below 0 are the patterns behind that of -0, up to that of the negative infinity. */
+#define FIND_NEGATIVE(type, width, infinity)                                                                  \
+    for (; p < end; p += (width)) {                                                                           \
+        const type x = (type)bytes_load(p, width), minus = (type)((type)1 << (8 * (width) - 1));              \
+        found |= (type)(x - minus - 1) < (type)(infinity);                                                    \
+    }
+
+int adam_has_negative(bitsnap_dtype dtype, const uint8_t *elements, size_t bytes)
+{
+    const uint8_t *p = elements, *const end = p + bytes;
+    int found = 0;
+    switch (dtype) {
+    case BITSNAP_F16: FIND_NEGATIVE(uint16_t, 2, 0x7C00) break;
+    case BITSNAP_BF16: FIND_NEGATIVE(uint16_t, 2, 0x7F80) break;
+    case BITSNAP_F32: FIND_NEGATIVE(uint32_t, 4, 0x7F800000) break;
+    case BITSNAP_F64: FIND_NEGATIVE(uint64_t, 8, 0x7FF0000000000000) break;
+    default: break;
+    }
+    return found;
+}
+
+void adam_refuse(adam_choice *choices, const safetensors *model, size_t i)
+{
+    adam_choice *v = &choices[i], *m = v->partner ? &choices[v->partner - model->tensors] : NULL;
+    v->cells = 0;
+    v->why = "it has negative elements, which no second moment has";
+    if (!m || !m->cells) return;
+    m->cells = 0;
+    m->why = "the second moment beside it has negative elements";
 }
 
 /* ================================================================================= POLICIES */

@@ -38,6 +38,12 @@ adam_choice *adam_roles(const safetensors *model, const char *path);
 /* The cells that the policy, if its name is not null, has for them. */
 void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices);
 
+/* Whether a negative number is among little-endian elements of a dtype that has octaves. No second moment has one. */
+int adam_has_negative(bitsnap_dtype dtype, const uint8_t *elements, size_t bytes);
+
+/* This tensor is called a second moment, but has negative elements: it stays exact, and the first moment that goes with it. */
+void adam_refuse(adam_choice *choices, const safetensors *model, size_t tensor);
+
 /* The name that the tensor of the other moment, or with `other` null the weight, would have if this is its name: in memory
  * that the caller frees; null: no memory, or no moment. */
 char *adam_name_with(text_slice name, const char *other, size_t *size);

@@ -23,10 +23,10 @@ static int look(base *b, fault *f)
     if (input_map(&b->in, f)) return 1;
     p = b->in.map;
     size = load64(p);
-    if (size <= SAFETENSORS_HEADER_MAX && size > b->in.size - 8 && p[8] == '{')
+    if (size <= SAFETENSORS_HEADER_MAX && size > b->in.size - 8 && safetensors_begins(p[8]))
         return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
                          (unsigned long long)b->in.size, (unsigned long long)size);
-    if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || p[8] != '{')
+    if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || !safetensors_begins(p[8]))
         return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
     b->file.text = (const char *)p + 8;
     b->file.text_size = (size_t)size;
@@ -45,7 +45,7 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
     output spool;
     int failed;
     if (input_fill(in, 10, f)) return 1;
-    if (before && !file_is_delta(input_bytes(in), input_available(in))) 
+    if (before && !file_is_bsnap(input_bytes(in), input_available(in))) /* whole files may follow: compress made one of a delta */
         return fault_set(f, "is no delta, but should follow what stands before it");
     if (!before && file_is_delta(input_bytes(in), input_available(in)))
         return fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");

@@ -12,7 +12,7 @@ typedef struct base {
     safetensors model;
 } base;
 
-/* Opens a chain: the first file is whole, every other a delta to what stands before it. `limit` as in file_read_begin.
+/* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. `limit` as in file_read_begin.
  * base_close is to be called after failures, too. */
 int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_t limit, fault *f);
 

@@ -4,6 +4,8 @@
 
 #include "codec.h"
 
+#include "processors.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,7 @@ typedef struct codec {
     used_files used; /* what the run reads and writes */
 } codec;
 
-/* 0 threads: one for each processor. */
+/* 0 threads: one for each processor that this process may use. */
 int codec_open(codec *c, unsigned threads, int level, fault *f);
 void codec_close(codec *c);
 

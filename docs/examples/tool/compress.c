@@ -8,8 +8,10 @@
 #include "foreign.h"
 #include "header.h"
 #include "lossy.h"
+#include "pairs.h"
 #include "plan.h"
 #include "progress.h"
+#include "record.h"
 #include "stage.h"
 #include "tally.h"
 
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #define COUNT_MAX ((uint64_t)1 << 48)   /* elements of a frame */
+#define WARNED_LEAST 65536              /* bytes: what is said of sizes is for files that have some */
 #define PIPE_FRAME ((size_t)64 << 20)   /* bytes of a frame, where the number of elements to come is not known */
 
 typedef struct job {
@@ -27,13 +30,19 @@ typedef struct job {
     input in;
     output out;
     header header;         /* of a .safetensors file */
-    const base *base;      /* null: what is written is no delta */
+    const base *given;     /* what -b says */
+    const base *base;      /* the same; null: what is written is no delta */
+    pairs pairs;           /* of its tensors with ours */
+    uint64_t against;      /* bytes of elements that are coded against it */
+    uint64_t paired_stored; /* bytes of the frames that have elements of it */
     file_link link;
     adam_policy adam;
     stage stage;
     adam_choice *choices;  /* of each tensor */
     plan plan;
     lossy lossy;           /* what has been quantized */
+    const tensor *refused; /* a second moment with negative elements, so that it stays exact */
+    size_t refused_count;
     file_writer writer;
     tally tally;
     progress progress;
@@ -71,9 +80,19 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     return lossy_note(&j->lossy, &frame, j->f);
 }
 
-/* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
-static int put_frame(job *j, const file_form *form, uint64_t begin, uint64_t count, const file_range *range)
+static int not_second(const job *j, const piece *p)
 {
+    const safetensors *m = &j->header.model;
+    size_t i = 0;
+    while (i + 1 < m->count && m->tensors[i].end <= p->begin) i++;
+    return fault_set(j->f, "second moment \"%.*s\" has negative elements, so it is none; compress this from a file, or with v=lossless",
+                     (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
+}
+
+/* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
+static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, const file_range *range)
+{
+    const file_form *form = &p->form;
     uint64_t left = count * bitsnap_width(form->dtype);
     if (file_write_frame(&j->writer, form, count, range, j->f)) return 1;
     while (left) {
@@ -81,12 +100,15 @@ static int put_frame(job *j, const file_form *form, uint64_t begin, uint64_t cou
         size_t got;
         if (input_read(&j->in, j->window, n, &got, j->f)) return 1;
         if (got < n) return ended_early(j);
+        if (p->second && !j->in.regular && adam_has_negative(form->dtype, j->window, n)) return not_second(j, p);
         if (file_write_window(&j->writer, j->window, n, j->f)) return 1;
         left -= n;
         progress_show(&j->progress, j->in.offset);
     }
     j->frames++;
-    return file_write_frame_end(&j->writer, j->f) || note_frame(j, form, begin, count);
+    if (file_write_frame_end(&j->writer, j->f)) return 1;
+    if (range) j->paired_stored += PLACE_SIZE + j->writer.frames.sizes[j->writer.frames.count - 1];
+    return note_frame(j, form, begin, count);
 }
 
 /* One frame, as long as a frame can hold so many elements. */
@@ -97,7 +119,7 @@ static int put_piece(job *j, const piece *p)
     file_range range = p->range;
     while (left) {
         const uint64_t count = left < COUNT_MAX ? left : COUNT_MAX;
-        if (put_frame(j, &p->form, p->begin + p->bytes - left * width, count, p->paired ? &range : NULL)) return 1;
+        if (put_frame(j, p, p->begin + p->bytes - left * width, count, p->paired ? &range : NULL)) return 1;
         range.begin += count * bitsnap_width(range.dtype);
         left -= count;
     }
@@ -190,10 +212,53 @@ static int put_file(job *j)
         return 1;
     j->writer.observer.note = tally_note;
     j->writer.observer.context = &j->tally;
+    j->writer.observer.against = &j->against;
     progress_set_total(&j->progress, size);
     return (raw ? put_raw(j) : put_tensors(j)) || file_write_end(&j->writer, j->f) ||
            input_check_unchanged(&j->in, j->f) ||
            (j->base && (base_check_unchanged(j->base, j->f) || used_check_bases(&j->codec->used, j->f))) || output_commit(&j->out, j->f);
+}
+
+/* Second moments that have negative elements are none. */
+static int check_moments(job *j)
+{
+    const safetensors *model = &j->header.model;
+    const uint64_t begin = j->in.offset;
+    uint8_t *window;
+    size_t i, got;
+    int failed = 0;
+    if (!j->adam.name || !j->in.regular) return 0;
+    window = (uint8_t *)malloc(j->codec->window);
+    if (!window) return fault_memory(j->f);
+    for (i = 0; i < model->count && !failed; i++) {
+        const tensor *t = &model->tensors[i];
+        uint64_t at;
+        if (j->choices[i].role != ADAM_V || !j->choices[i].cells) continue;
+        failed = input_seek(&j->in, begin + t->begin, j->f);
+        for (at = t->begin; at < t->end && !failed; at += got) {
+            failed = input_read(&j->in, window, t->end - at < j->codec->window ? (size_t)(t->end - at) : j->codec->window, &got, j->f);
+            if (!failed && !got) failed = ended_early(j);
+            if (failed || !adam_has_negative(tensor_codec(t), window, got)) continue;
+            adam_refuse(j->choices, model, i);
+            j->refused = t;
+            j->refused_count++;
+            break;
+        }
+    }
+    free(window);
+    return failed || input_seek(&j->in, begin, j->f);
+}
+
+/* What the base is good for. Where that is nothing, there is none; but merge and invert make deltas in any case. */
+static int pair_tensors(job *j)
+{
+    const safetensors *model = &j->header.model;
+    if (!j->given) return 0;
+    if (pairs_find(&j->pairs, model, &j->given->model, j->f)) return 1;
+    if (j->o->command != COMPRESS) return 0;
+    if (pairs_sample(&j->pairs, j->codec, &j->in, model, &j->given->file, j->f)) return 1;
+    if (!j->pairs.used_bytes) j->base = NULL;
+    return 0;
 }
 
 /* What becomes of each tensor. */
@@ -205,7 +270,7 @@ static int choose(job *j, const char *path)
     j->choices = adam_roles(model, path);
     if (!j->choices) return fault_memory(j->f);
     adam_choose(&j->adam, model, j->choices);
-    return plan_make(&j->plan, model, j->base ? &j->base->model : NULL, j->choices, j->o->level, j->f);
+    return check_moments(j) || pair_tensors(j) || plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f);
 }
 
 /* What is removed must be there still, in the output and its base. */
@@ -332,6 +397,59 @@ static void report_plan_json(const job *j, const char *path)
     (void)putc('\n', stdout);
 }
 
+static void warn(const char *path, const char *what)
+{
+    line_wipe();
+    (void)fputs("bitsnap: ", stderr);
+    (void)print_text(stderr, path, strlen(path));
+    (void)fprintf(stderr, ": warning: %s", what);
+}
+
+/* One line, unless -q: what is called a second moment is none. */
+static void warn_of_moments(const job *j, const char *path)
+{
+    const text_slice name = j->refused->name;
+    warn(path, "second moments never have negative elements, as has ");
+    (void)print_text(stderr, name.at, name.size);
+    if (j->refused_count > 1) (void)fprintf(stderr, " and %zu more", j->refused_count - 1);
+    (void)fputs("; these stay exact, and their first moments\n", stderr);
+}
+
+/* One line, unless -q: the base that was given is not as good as it should be. */
+static void warn_of_base(const job *j, const char *path)
+{
+    const pairs *p = &j->pairs;
+    const uint64_t alone = pairs_alone(p);
+    const char *what;
+    if (!j->base && !p->found)
+        what = "no tensor has a partner in the base (-v says why); compressed without, so it needs none to be restored";
+    else if (!j->base)
+        what = "the base does not make it smaller; compressed without, so it needs none to be restored";
+    else if (j->against <= p->used_bytes / 1000)
+        what = "the base hardly makes it smaller, but is needed to restore it; better compress it without -b";
+    else if (alone && j->paired_stored >= alone && p->used_bytes >= WARNED_LEAST)
+        what = "with the base it is about as large as without, but needs it to be restored; better compress it without -b";
+    else
+        return;
+    warn(path, what);
+    (void)putc('\n', stderr);
+}
+
+/* What the base was good for. */
+static void report_base(const job *j, const char *path)
+{
+    const pairs *p = &j->pairs;
+    char found[32], used[32], all[32];
+    if (j->o->verbose && !j->o->quiet) {
+        line_wipe();
+        (void)print_text(stderr, path, strlen(path));
+        (void)fprintf(stderr, ": %zu of %zu tensors have a partner in the base, %s of %s; %s are coded against it\n", p->found, p->count,
+                      size_text(found, p->found_bytes), size_text(all, j->header.model.data_size), size_text(used, j->against));
+        pairs_print(p, stderr, path, &j->header.model);
+    }
+    if (!j->o->quiet) warn_of_base(j, path);
+}
+
 static void report(const job *j, const char *path, const char *target, double begun)
 {
     summary s;
@@ -355,6 +473,10 @@ static void report(const job *j, const char *path, const char *target, double be
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
         json_bases(&out, j->o);
+        if (j->given) {
+            json_member_truth(&out, "needs_base", j->base != NULL);
+            pairs_json(&j->pairs, &out, &j->header.model, j->against);
+        }
         if (j->adam.name) {
             const lossy_names names = { &j->header.model, j->choices };
             json_member_string(&out, "adam", j->adam.name);
@@ -367,6 +489,8 @@ static void report(const job *j, const char *path, const char *target, double be
         print_summary(j->o, &s);
         if (j->adam.name && !j->o->quiet) report_adam(j, path);
     }
+    if (j->given) report_base(j, path);
+    if (j->refused && !j->o->quiet) warn_of_moments(j, path);
 }
 
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
@@ -377,7 +501,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     memset(&j, 0, sizeof j);
     j.o = o;
     j.codec = c;
-    j.base = b;
+    j.given = j.base = b;
     j.f = f;
     j.in = *in;
     j.out.fd = -1;
@@ -396,6 +520,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     tally_close(&j.tally);
     lossy_free(&j.lossy);
     plan_free(&j.plan);
+    pairs_free(&j.pairs);
     free(j.choices);
     link_free(&j.link);
     header_free(&j.header);

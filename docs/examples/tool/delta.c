@@ -91,7 +91,8 @@ static int codec_for(bitsnap *b, const codec *c, const delta_frame *x, const del
 
 static int frame_failed(const bitsnap *b, size_t number, fault *f)
 {
-    if (b->error.status == BITSNAP_E_UNSUPPORTED) return fault_set(f, "frame %zu takes elements of the base (unless made with --self-contained): " GIVE_BASE, number);
+    if (b->error.status == BITSNAP_E_UNSUPPORTED)
+        return fault_set(f, "frame %zu takes elements of the base, as it was not made with --self-contained: " GIVE_BASE, number);
     return fault_set(f, "frame %zu: %s", number, bitsnap_message(b));
 }
 
@@ -220,7 +221,14 @@ static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
     to = add_frame(d, &about, capacity, f);
     if (!to) return 1;
     if (codec_for(&b, c, x, NULL, f)) return 1;
-    if (bitsnap_invert(&b, to->owned, capacity, &to->size, x->bytes, x->size)) failed = frame_failed(&b, number, f);
+    if (bitsnap_invert(&b, to->owned, capacity, &to->size, x->bytes, x->size)) {
+        bitsnap_info info;
+        /* what was smaller without the base, in a delta of whatever kind */
+        if (b.error.status == BITSNAP_E_UNSUPPORTED && !bitsnap_read_info(&info, x->bytes, x->size) && info.plain)
+            failed = fault_set(f, "frame %zu has %llu of %llu cells that are coded without the base, which alone tells what was there: "
+                               GIVE_BASE, number, (unsigned long long)info.plain, (unsigned long long)info.blocks);
+        else failed = frame_failed(&b, number, f);
+    }
     free(b.workspace);
     trim(to);
     return failed;

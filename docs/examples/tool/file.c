@@ -48,6 +48,7 @@ void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t
     while (size) {
         const block_size b = block_look(p, &kind, s->count - *noted);
         if (o->note) o->note(o->context, b.elements * s->width, b.whole);
+        if (o->against && (b.form == FORM_SAME || b.form == FORM_CLASSED || b.form == FORM_SPARSE)) *o->against += b.elements * s->width;
         *noted += b.elements;
         p += (size_t)b.whole;
         size -= (size_t)b.whole;

@@ -40,6 +40,7 @@ typedef struct file_form {
 typedef struct block_observer {
     void (*note)(void *context, uint64_t source_bytes, uint64_t stored_bytes);
     void *context;
+    uint64_t *against;     /* counts the bytes of elements that are coded as those of the base, or by how they differ; or null */
 } block_observer;
 
 void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size);

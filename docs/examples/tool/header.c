@@ -38,7 +38,7 @@ int header_read(header *h, input *in, fault *f)
                        SAFETENSORS_HEADER_MAX);
         return not_one(in, what, f);
     }
-    if (p[8] != '{') return not_one(in, "byte 8: its header does not begin with '{'", f);
+    if (!safetensors_begins(p[8])) return not_one(in, "byte 8: its header does not begin with '{'", f);
     if (in->size != SIZE_UNKNOWN && size > in->size - 8)
         return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
                          (unsigned long long)in->size, (unsigned long long)size);

@@ -45,8 +45,8 @@ static const char general[] =
     "says which), 2 where the command line is wrong; compare has its own.\n";
 
 static const char common_options[] =
-    "  -T, --threads N      threads; 0 for one on each processor, which is the default\n"
-    "                       but for benchmark, where it is 1\n"
+    "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
+    "                       use, which is the default but for benchmark, where it is 1\n"
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
@@ -66,7 +66,7 @@ static const char base_text[] =
     "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
     "                       file of one, which is expanded (see --temp). Given several\n"
     "                       times it is a chain: the first is whole, every other a delta\n"
-    "                       to what stands before it\n";
+    "                       to what stands before it, or whole again\n";
 
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
@@ -85,8 +85,9 @@ static const char compress_text[] =
     "                       are the same as i8 to i64)\n"
     "      --rm             removes FILE when its output, which must be a file, is whole\n"
     "                       and on the disk, if FILE is still what was read\n"
-    "      --self-contained with -b: a delta that can be merged and inverted without\n"
-    "                       its base; larger by a tenth to a third\n"
+    "      --self-contained with -b: a delta that can be merged without its base, and\n"
+    "                       inverted where no part of it is smaller without the base;\n"
+    "                       larger by a tenth to a third\n"
     "      --max-output SIZE\n"
     "                       with -b: the largest size that a .bsnap BASE may expand to,\n"
     "                       such as 500M (of 2^20 bytes) or 2T\n"
@@ -94,7 +95,10 @@ static const char compress_text[] =
     "With -b the output is a delta: it stores the differences between FILE and BASE,\n"
     "and restoring needs BASE. Tensors are paired by name, dtype and shape, wherever\n"
     "they stand; F16 and BF16 tensors also with F32 tensors, their master copies.\n"
-    "Tensors without a partner are compressed for themselves.\n"
+    "Tensors without a partner, or with one that samples say does not help, are\n"
+    "compressed for themselves; -v names them. If no tensor gains, that is said, and\n"
+    "the output is as without -b, and needs no BASE. (Of FILE from a pipe no samples\n"
+    "can be taken.)\n"
     "\n";
 
 static const char adam_text[] =
@@ -112,6 +116,9 @@ static const char adam_text[] =
     "zeros, infinities and NaNs stay what they are. Moments are known by the name of\n"
     "the tensor (exp_avg, adam_m, first_moment, moment1, mu where there is a nu, and\n"
     "their counterparts), else by that of the file; the longest of these words counts.\n"
+    "A v with negative elements is none: it stays exact, and its m with it, and that is\n"
+    "said. (Files are looked through before. Of a pipe that cannot be done: there such\n"
+    "a v is an error, when it comes.)\n"
     "\n"
     "      --adam POLICY    quantizes moments; says what it did on standard error\n"
     "      --adam-min N     tensors of fewer elements stay exact; 4096 by default\n"
@@ -291,8 +298,9 @@ static const char merge_examples[] =
 static const char invert_text[] =
     "bitsnap invert DELTA -o FILE - the delta back, from the result to the base\n"
     "\n"
-    "Without the base that is possible where DELTA was made with --self-contained and\n"
-    "no tensors were taken away; with -b always.\n"
+    "Without the base that is possible where DELTA was made with --self-contained, no\n"
+    "part of it was smaller without the base, and no tensors were taken away; with -b\n"
+    "always.\n"
     "\n";
 
 static const char invert_examples[] =
@@ -306,7 +314,8 @@ static const char algebra_options[] =
     "  -c, --stdout         the same as -o -\n"
     "  -f, --force          replaces an output that is there\n"
     "  -l, --level LEVEL    with -b: fast, default or best\n"
-    "      --self-contained with -b: the output can be merged and inverted without it\n"
+    "      --self-contained with -b: the output can be merged without it, and inverted\n"
+    "                       where no part of it is smaller without the base\n"
     "      --max-output SIZE\n"
     "                       the largest size that a file, or a part of one that has to\n"
     "                       be decoded, may expand to (see bitsnap decompress --help)\n";

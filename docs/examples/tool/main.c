@@ -6,9 +6,10 @@
  *     main, options, help            the command line
  *     compress, decompress, info, compare, benchmark, apply, merge, summary
  *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
- *     file, header, plan, lossy      .bsnap and .safetensors files from the first byte to the last; what is quantized in them
+ *     file, header, plan, pairs      .bsnap and .safetensors files from the first byte to the last,
+ *     lossy                          what is quantized in them
  *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json
- *     codec, parallel, progress, io, place, fault
+ *     codec, parallel, processors, progress, io, place, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
 #include "posix.h"
 

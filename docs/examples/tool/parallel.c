@@ -12,7 +12,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 typedef struct member {
     struct pool *pool;
@@ -32,12 +31,6 @@ struct pool {
     unsigned workers;         /* written before the first task */
     member *members;          /* 1 .. workers - 1 are threads of ours */
 };
-
-unsigned processors(void)
-{
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > 1024 ? 1024 : (unsigned)n;
-}
 
 /* Takes tasks until there are none; with the lock held, before and after. Returns whether there were any. */
 static int work_on(pool *p, unsigned worker)

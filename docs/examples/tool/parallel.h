@@ -7,9 +7,6 @@
 
 typedef struct pool pool;
 
-/* Processors that this machine has now; at least 1. */
-unsigned processors(void);
-
 /* `workers` counts the calling thread: 1 makes no other. Where threads are not to be had, the pool has fewer.
  * Null: no memory. */
 pool *pool_new(unsigned workers);

@@ -11,24 +11,6 @@
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
-static int is_named(text_slice s, const char *name) { return s.size == strlen(name) && !memcmp(s.at, name, s.size); }
-
-/* Whether `old` is what `t` was before, or the master copy of it. */
-static int fits(const tensor *t, const tensor *old)
-{
-    const uint64_t bytes = t->end - t->begin;
-    if (!shape_same(t->shape, old->shape)) return 0;
-    if (!slice_compare(t->dtype, old->dtype)) return old->end - old->begin == bytes;
-    return (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32") &&
-           (old->end - old->begin) / 2 == bytes;
-}
-
-static const tensor *partner_of(const tensor *t, const tensor **names, size_t count)
-{
-    const tensor *old = tensor_find(names, count, t->name);
-    return old && fits(t, old) ? old : NULL;
-}
-
 /* The last dimension, where there is another. */
 static uint64_t columns_of(const tensor *t)
 {
@@ -70,26 +52,23 @@ static piece piece_of(const tensor *t, const tensor *old, int is_delta, unsigned
     return x;
 }
 
-int plan_make(plan *p, const safetensors *model, const safetensors *base, const adam_choice *choices, int level, fault *f)
+int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f)
 {
-    const tensor **names = base ? tensors_by_name(base) : NULL;
     size_t i;
     memset(p, 0, sizeof *p);
     p->pieces = (piece *)calloc(model->count + 1, sizeof *p->pieces);
-    if (!p->pieces || (base && !names)) {
-        free((void *)names);
-        return fault_memory(f);
-    }
+    if (!p->pieces) return fault_memory(f);
     for (i = 0; i < model->count; i++) {
         const tensor *t = &model->tensors[i];
         piece x;
         if (t->begin == t->end) continue; /* ends no run */
-        x = piece_of(t, base ? partner_of(t, names, base->count) : NULL, base != NULL, choices ? choices[i].cells : 0, level);
+        x = piece_of(t, with && with->list[i].kind == PAIR_FOUND ? with->list[i].other : NULL, with != NULL,
+                     choices ? choices[i].cells : 0, level);
+        x.second = x.form.cells && choices[i].role == ADAM_V;
         if (x.form.cells) p->quantizes = 1;
         if (p->count && continues(&p->pieces[p->count - 1], &x)) p->pieces[p->count - 1].bytes += x.bytes;
         else p->pieces[p->count++] = x;
     }
-    free((void *)names);
     return 0;
 }
 

@@ -5,11 +5,13 @@
 
 #include "adam.h"
 #include "file.h"
+#include "pairs.h"
 #include "safetensors.h"
 
 typedef struct piece {
     uint64_t begin, bytes;  /* of the data */
     file_form form;
+    int second;             /* is quantized as a second moment */
     int paired;             /* has elements of the base */
     file_range range;       /* which */
 } piece;
@@ -20,11 +22,10 @@ typedef struct plan {
     int quantizes;          /* some are */
 } plan;
 
-/* Neighbours that are coded as the same dtype are one frame. With a base: those whose partners there are neighbours, too;
- * a tensor's partner has its name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. Without one a frame
- * of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
+/* Neighbours that are coded as the same dtype are one frame. With a base (`with` is not null): those whose partners there are
+ * neighbours, too. Without one a frame of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
  * large enough to gain by its columns. */
-int plan_make(plan *p, const safetensors *model, const safetensors *base, const adam_choice *choices, int level, fault *f);
+int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f);
 void plan_free(plan *p);
 
 #endif

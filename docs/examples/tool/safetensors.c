@@ -1,9 +1,9 @@
 /* safetensors.c - reads the header text of a .safetensors file.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * The text is JSON of known shape: an object of objects of three members. So there is no parser for any JSON
- * here, no recursion, and no limit but that of the text's size. Duplicate names are found by sorting: no choice
- * of names makes that slow, as it could a hash table. */
+ * The text is JSON of known shape: an object of objects of three members. What else they have is looked at, but not kept: so
+ * there is no recursion, and no limit but that of the text's size and of the depth that the reference has. Names that stand
+ * twice are found by sorting: no choice of names makes that slow, as it could a hash table. */
 #include "posix.h"
 
 #include "safetensors.h"
@@ -20,6 +20,8 @@ static const element_type element_types[] = {
     { "F8_E5M2", 8, BITSNAP_F8_E5M2 },
     { "F8_E4M3", 8, BITSNAP_F8_E4M3 },
     { "F8_E8M0", 8, BITSNAP_I8 },
+    { "F8_E4M3FNUZ", 8, BITSNAP_I8 },
+    { "F8_E5M2FNUZ", 8, BITSNAP_I8 },
     { "I16", 16, BITSNAP_I16 },
     { "U16", 16, BITSNAP_I16 },
     { "F16", 16, BITSNAP_F16 },
@@ -222,63 +224,131 @@ static int parse_number(parser *p, uint64_t *x)
 
 static int slice_is(text_slice s, const char *word) { return s.size == strlen(word) && !memcmp(s.at, word, s.size); }
 
-/* ================================================================================= NAMES */
+/* ================================================================================= VALUES */
 
-typedef struct key {
-    text_slice name;
-    size_t place;
-} key;
-
-typedef struct keys {
-    key *list;
-    size_t count, capacity;
-} keys;
-
-static int keys_add(parser *p, keys *k, text_slice name, size_t place)
+/* "null", "true" or "false" */
+static int parse_word(parser *p, const char *word)
 {
-    key *list = (key *)grown(k->list, k->count, &k->capacity, sizeof *list, p->f);
-    if (!list) return 1;
-    k->list = list;
-    k->list[k->count].name = name;
-    k->list[k->count].place = place;
-    k->count++;
+    const size_t size = strlen(word);
+    if ((size_t)(p->end - p->at) < size || memcmp(p->at, word, size)) return fail_at(p, p->at, "a value expected");
+    p->at += size;
     return 0;
 }
 
-static int key_order(const void *a, const void *b)
+static size_t skip_digits(parser *p)
 {
-    const key *x = (const key *)a, *y = (const key *)b;
-    const int order = slice_compare(x->name, y->name);
-    return order ? order : (x->place > y->place) - (x->place < y->place);
+    const char *start = p->at;
+    while (p->at < p->end && *p->at >= '0' && *p->at <= '9') p->at++;
+    return (size_t)(p->at - start);
 }
 
-static int keys_unique(parser *p, keys *k)
+/* Steps over the character c, or the other one, if it comes next. */
+static int accept_here(parser *p, char c, char other)
 {
+    if (p->at == p->end || (*p->at != c && *p->at != other)) return 0;
+    p->at++;
+    return 1;
+}
+
+/* A number of JSON that nobody needs. It has to be one that a double can hold, at least as 0: the reference says so. */
+static int skip_number(parser *p)
+{
+    static const char most[] = "17976931348623157"; /* the digits of the largest double, which is below 10^309 */
+    const char *start = p->at, *whole, *dot, *end, *c;
+    int64_t exponent = 0, places = 0;
     size_t i;
-    if (k->count) qsort(k->list, k->count, sizeof *k->list, key_order);
-    for (i = 1; i < k->count; i++)
-        if (!slice_compare(k->list[i - 1].name, k->list[i].name))
-            return fail_at(p, p->text + k->list[i].place, "a name for the second time");
-    return 0;
+    int down = 0;
+    (void)accept_here(p, '-', '-');
+    whole = p->at;
+    if (!skip_digits(p)) return fail_at(p, start, "a value expected");
+    if (*whole == '0' && p->at - whole > 1) return fail_at(p, start, "a number with a leading 0");
+    dot = p->at;
+    if (accept_here(p, '.', '.') && !skip_digits(p)) return fail_at(p, start, "a number without digits behind its point");
+    end = p->at;
+    if (accept_here(p, 'e', 'E')) {
+        const char *digits;
+        down = p->at < p->end && *p->at == '-';
+        (void)accept_here(p, '-', '+');
+        digits = p->at;
+        if (!skip_digits(p)) return fail_at(p, start, "a number without digits in its exponent");
+        for (c = digits; c < p->at; c++)
+            if (exponent < (int64_t)1 << 40) exponent = 10 * exponent + (*c - '0');
+    }
+    for (c = whole; c < end && (*c == '0' || *c == '.'); c++) { }
+    if (c == end) return 0; /* 0, whatever the exponent */
+    places = c < dot ? dot - c - 1 : dot - c;
+    exponent = places + (down ? -exponent : exponent);
+    for (i = 0; exponent == 308 && i < sizeof most - 1 && c < end; c++) {
+        if (*c == '.') continue;
+        if (*c != most[i]) exponent += *c > most[i] ? 1 : -1;
+        i++;
+    }
+    return exponent > 308 ? fail_at(p, start, "a number that is too large for a double") : 0;
+}
+
+/* Arrays and objects in each other, those of the header itself with them: more the reference does not read. */
+#define DEPTH_MAX 127
+
+/* Any value, which nobody needs: of a member that is not known. It lies in two objects. */
+static int skip_value(parser *p)
+{
+    char closing[DEPTH_MAX - 2];
+    size_t depth = 0;
+    int first = 0; /* an array or object has just begun */
+    text_slice ignored;
+    for (;;) {
+        if (first && accept(p, closing[depth - 1])) {
+            depth--;
+        } else {
+            if (depth && closing[depth - 1] == '}' &&
+                (parse_string(p, &ignored, "a name expected") || expect(p, ':', "':' expected")))
+                return 1;
+            skip_space(p);
+            first = p->at < p->end && (*p->at == '[' || *p->at == '{');
+            if (first) {
+                if (depth == sizeof closing) return fail_at(p, p->at, "more than 127 arrays and objects in each other");
+                closing[depth++] = *p->at++ == '[' ? ']' : '}';
+                continue;
+            }
+            if (p->at == p->end) return fail_at(p, p->at, "a value expected");
+            if (*p->at == '"' ? parse_string(p, &ignored, "")
+                : *p->at == 'n' ? parse_word(p, "null")
+                : *p->at == 't' ? parse_word(p, "true")
+                : *p->at == 'f' ? parse_word(p, "false") : skip_number(p))
+                return 1;
+        }
+        first = 0;
+        while (depth && accept(p, closing[depth - 1])) depth--;
+        if (!depth) return 0;
+        if (expect(p, ',', closing[depth - 1] == ']' ? "',' or ']' expected" : "',' or '}' expected")) return 1;
+    }
 }
 
 /* ================================================================================= HEADER */
 
-/* The value of "__metadata__": strings by name. */
-static int parse_metadata(parser *p, keys *k)
+/* The value of "__metadata__": strings by name, or null. */
+static int parse_metadata(parser *p)
 {
-    text_slice name, value;
+    text_slice ignored;
+    skip_space(p);
+    if (p->at < p->end && *p->at == 'n') return parse_word(p, "null");
     if (expect(p, '{', "\"__metadata__\" must be an object")) return 1;
     if (accept(p, '}')) return 0;
     do {
-        skip_space(p);
-        {
-            const size_t place = place_of(p, p->at);
-            if (parse_string(p, &name, "a name expected") || keys_add(p, k, name, place)) return 1;
-        }
-        if (expect(p, ':', "':' expected") || parse_string(p, &value, "\"__metadata__\" holds strings only")) return 1;
+        if (parse_string(p, &ignored, "a name expected") || expect(p, ':', "':' expected") ||
+            parse_string(p, &ignored, "\"__metadata__\" holds strings only"))
+            return 1;
     } while (accept(p, ','));
-    return expect(p, '}', "',' or '}' expected") || keys_unique(p, k);
+    return expect(p, '}', "',' or '}' expected");
+}
+
+/* A name, or what the reference takes for the same: {"F32":null}. */
+static int parse_dtype(parser *p, tensor *t)
+{
+    if (!accept(p, '{')) return parse_string(p, &t->dtype, "a dtype must be a string");
+    if (parse_string(p, &t->dtype, "a dtype must be a string") || expect(p, ':', "':' expected")) return 1;
+    skip_space(p);
+    return parse_word(p, "null") || expect(p, '}', "a dtype must be a string");
 }
 
 static int parse_shape(parser *p, tensor *t)
@@ -286,14 +356,10 @@ static int parse_shape(parser *p, tensor *t)
     uint64_t dimension;
     skip_space(p);
     t->shape.at = p->at;
-    t->elements = 1;
     if (expect(p, '[', "a shape must be an array")) return 1;
     if (!accept(p, ']')) {
         do {
             if (parse_number(p, &dimension)) return 1;
-            if (dimension && t->elements > UINT64_MAX / dimension)
-                return fail_tensor(p, t, "a shape of 2^64 elements or more");
-            t->elements *= dimension;
         } while (accept(p, ','));
         if (expect(p, ']', "',' or ']' expected")) return 1;
     }
@@ -309,10 +375,13 @@ static int parse_offsets(parser *p, tensor *t)
 }
 
 /* Whether the shape and the dtype need the bytes that the tensor has. */
-static int check_size(parser *p, const tensor *t)
+static int check_size(parser *p, tensor *t)
 {
     const unsigned bits = t->type ? t->type->bits : 0;
-    uint64_t bytes;
+    uint64_t bytes, dimension;
+    size_t at = 0;
+    for (t->elements = 1; shape_next(t->shape, &at, &dimension); t->elements *= dimension)
+        if (dimension && t->elements > UINT64_MAX / dimension) return fail_tensor(p, t, "a shape of 2^64 elements or more");
     if (t->begin > t->end) return fail_tensor(p, t, "data_offsets that end before they begin");
     if (!bits) return 0; /* nobody knows */
     if (bits < 8) {
@@ -332,11 +401,29 @@ static int check_size(parser *p, const tensor *t)
     }
 }
 
-/* A tensor: exactly the members dtype, shape and data_offsets. */
+static int parse_member(parser *p, tensor *t, unsigned member)
+{
+    switch (member) {
+    case 0: return parse_dtype(p, t);
+    case 1: return parse_shape(p, t);
+    case 2: return parse_offsets(p, t);
+    default: return skip_value(p);
+    }
+}
+
+/* The members of a tensor without their names. */
+static int parse_list(parser *p, tensor *t)
+{
+    return parse_dtype(p, t) || expect(p, ',', "a tensor must have a shape") || parse_shape(p, t) ||
+           expect(p, ',', "a tensor must have data_offsets") || parse_offsets(p, t) || expect(p, ']', "']' expected");
+}
+
+/* A tensor: the members dtype, shape and data_offsets, each once. Others mean nothing. */
 static int parse_tensor(parser *p, tensor *t)
 {
     static const char *const names[3] = { "dtype", "shape", "data_offsets" };
     unsigned seen = 0;
+    if (accept(p, '[')) return parse_list(p, t); /* the reference does, too */
     if (expect(p, '{', "a tensor must be an object")) return 1;
     if (!accept(p, '}')) {
         do {
@@ -347,19 +434,13 @@ static int parse_tensor(parser *p, tensor *t)
             at = p->at;
             if (parse_string(p, &name, "a name expected")) return 1;
             while (member < 3 && !slice_is(name, names[member])) member++;
-            if (member == 3) return fail_at(p, at, "a member other than dtype, shape and data_offsets");
-            if (seen >> member & 1) return fail_at(p, at, "a name for the second time");
+            if (member < 3 && seen >> member & 1) return fail_at(p, at, "a name for the second time");
             seen |= 1u << member;
-            if (expect(p, ':', "':' expected")) return 1;
-            if (member == 0 ? parse_string(p, &t->dtype, "a dtype must be a string")
-                : member == 1 ? parse_shape(p, t) : parse_offsets(p, t))
-                return 1;
+            if (expect(p, ':', "':' expected") || parse_member(p, t, member)) return 1;
         } while (accept(p, ','));
         if (expect(p, '}', "',' or '}' expected")) return 1;
     }
-    if (seen != 7) return fail_tensor(p, t, seen & 1 ? seen & 2 ? "no data_offsets" : "no shape" : "no dtype");
-    t->type = element_type_find(t->dtype.at, t->dtype.size, 0);
-    return check_size(p, t);
+    return (seen & 7) == 7 ? 0 : fail_tensor(p, t, seen & 1 ? seen & 2 ? "no data_offsets" : "no shape" : "no dtype");
 }
 
 static tensor *add_tensor(parser *p, size_t *capacity)
@@ -370,6 +451,30 @@ static tensor *add_tensor(parser *p, size_t *capacity)
     s->tensors = tensors;
     memset(&s->tensors[s->count], 0, sizeof *s->tensors);
     return &s->tensors[s->count++];
+}
+
+static int order_of_names_and_places(const void *a, const void *b)
+{
+    const tensor *x = (const tensor *)a, *y = (const tensor *)b;
+    const int order = slice_compare(x->name, y->name);
+    return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+/* Of tensors of the same name the last one counts, as it does for the reference. Then all are of the size that they should. */
+static int check_tensors(parser *p)
+{
+    safetensors *s = p->s;
+    size_t i, n = 0;
+    if (s->count) qsort(s->tensors, s->count, sizeof *s->tensors, order_of_names_and_places);
+    for (i = 0; i < s->count; i++)
+        if (i + 1 == s->count || slice_compare(s->tensors[i].name, s->tensors[i + 1].name)) s->tensors[n++] = s->tensors[i];
+    s->count = n;
+    for (i = 0; i < n; i++) {
+        tensor *t = &s->tensors[i];
+        t->type = element_type_find(t->dtype.at, t->dtype.size, 0);
+        if (check_size(p, t)) return 1;
+    }
+    return 0;
 }
 
 static int tensor_order(const void *a, const void *b)
@@ -397,18 +502,17 @@ static int check_places(parser *p)
     return 0;
 }
 
-static int parse_header(parser *p, keys *names, keys *metadata)
+static int parse_header(parser *p)
 {
     size_t capacity = 0;
     int has_metadata = 0;
     const char *at;
-    if (p->at == p->end || *p->at != '{') return fail_at(p, p->at, "it must begin with '{'");
     for (at = p->text; at < p->end;) {
         const size_t n = utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
         if (!n) return fail_at(p, at, "not UTF-8");
         at += n;
     }
-    p->at++;
+    if (expect(p, '{', "it must begin with '{'")) return 1;
     if (!accept(p, '}')) {
         do {
             text_slice name;
@@ -418,37 +522,32 @@ static int parse_header(parser *p, keys *names, keys *metadata)
             if (parse_string(p, &name, "a name expected") || expect(p, ':', "':' expected")) return 1;
             if (slice_is(name, "__metadata__")) {
                 if (has_metadata++) return fail_at(p, at, "a name for the second time");
-                if (parse_metadata(p, metadata)) return 1;
+                if (parse_metadata(p)) return 1;
                 continue;
             }
             t = add_tensor(p, &capacity);
-            if (!t || keys_add(p, names, name, place_of(p, at))) return 1;
+            if (!t) return 1;
             t->name = name;
             t->place = place_of(p, at);
             if (parse_tensor(p, t)) return 1;
         } while (accept(p, ','));
         if (expect(p, '}', "',' or '}' expected")) return 1;
     }
-    for (; p->at < p->end; p->at++)
-        if (*p->at != ' ') return fail_at(p, p->at, "something other than spaces behind the last '}'");
-    return keys_unique(p, names) || check_places(p);
+    skip_space(p);
+    if (p->at < p->end) return fail_at(p, p->at, "something other than white space behind the last '}'");
+    return check_tensors(p) || check_places(p);
 }
 
 int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
 {
     parser p;
-    keys names = { NULL, 0, 0 }, metadata = { NULL, 0, 0 };
-    int failed;
     memset(s, 0, sizeof *s);
     memset(&p, 0, sizeof p);
     p.text = p.at = text;
     p.end = text + size;
     p.s = s;
     p.f = f;
-    failed = parse_header(&p, &names, &metadata);
-    free(names.list);
-    free(metadata.list);
-    return failed;
+    return parse_header(&p);
 }
 
 void safetensors_free(safetensors *s)

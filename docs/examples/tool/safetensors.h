@@ -1,8 +1,9 @@
 /* safetensors.h - reads the header text of a .safetensors file.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * A .safetensors file is a u64 (the size of the header text), the text (JSON), the data of the tensors. The
- * parser is strict: what it accepts has one meaning, and every byte of the data belongs to one tensor. */
+ * A .safetensors file is a u64 (the size of the header text), the text (JSON), the data of the tensors. What is accepted is
+ * what the reference implementation accepts (the Rust crate safetensors 0.8.0), odd forms with it: they come back bit for bit.
+ * So every byte of the data belongs to one tensor. Other are only dtypes that it does not know: they are carried as bytes. */
 #ifndef TOOL_SAFETENSORS_H
 #define TOOL_SAFETENSORS_H
 
@@ -13,6 +14,9 @@
 #include <stdint.h>
 
 #define SAFETENSORS_HEADER_MAX 100000000u
+
+/* Whether a header text can begin with this: a bracket, or white space of JSON. */
+static inline int safetensors_begins(int c) { return c == '{' || c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 /* A string of the header: UTF-8, unescaped, not terminated (it may hold any character, U+0000 too). */
 typedef struct text_slice {

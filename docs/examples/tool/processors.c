@@ -1,0 +1,162 @@
+/* processors.c - how many processors there are for this process.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A thread more than there is time for costs more than it brings: it waits for its processor while others wait for it. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE 1 /* cpu_set_t */
+#endif
+#include "posix.h"
+
+#include "processors.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __linux__
+
+static unsigned allowed(unsigned all)
+{
+    cpu_set_t set[16];
+    int n;
+    if (sched_getaffinity(0, sizeof set, set)) return all; /* more than 16384 processors */
+    n = CPU_COUNT_S(sizeof set, set);
+    return n > 0 && (unsigned)n < all ? (unsigned)n : all;
+}
+
+/* Whether a word is in a list of words with commas between them. */
+static int lists(const char *list, const char *word)
+{
+    const size_t size = strlen(word);
+    const char *at = list;
+    while ((at = strstr(at, word)) != NULL) {
+        if ((at == list || at[-1] == ',') && (at[size] == ',' || !at[size])) return 1;
+        at += size;
+    }
+    return 0;
+}
+
+/* The first line of a file; 1 where there is none. */
+static int read_line(char *line, int room, const char *directory, const char *name)
+{
+    char path[2 * PATH_MAX];
+    FILE *file;
+    int failed;
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    file = fopen(path, "r");
+    if (!file) return 1;
+    failed = !fgets(line, room, file);
+    (void)fclose(file);
+    return failed;
+}
+
+/* The limit of one group; UINT_MAX where it has none. */
+static unsigned limit_of_group(const char *directory, int version)
+{
+    char line[64], *next = line;
+    double quota, period = 0;
+    if (version == 2) {
+        if (read_line(line, sizeof line, directory, "cpu.max")) return UINT_MAX;
+        quota = strtod(line, &next); /* "max 100000" or "150000 100000" */
+        period = strtod(next, NULL);
+    } else {
+        if (read_line(line, sizeof line, directory, "cpu.cfs_quota_us")) return UINT_MAX;
+        quota = strtod(line, NULL); /* -1: none */
+        if (!read_line(line, sizeof line, directory, "cpu.cfs_period_us")) period = strtod(line, NULL);
+    }
+    if (!(quota > 0) || !(period > 0) || quota / period > 65536) return UINT_MAX;
+    return (unsigned)(quota / period) + (quota / period > (unsigned)(quota / period));
+}
+
+/* The path of the process's group, as /proc/self/cgroup has it: "0::/path", or "4:cpu,cpuacct:/path". 1 where there is none. */
+static int find_group(char *path, size_t room, const char *root, int version)
+{
+    char name[PATH_MAX], line[PATH_MAX + 256];
+    FILE *file;
+    int found = 0;
+    (void)snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
+    file = fopen(name, "r");
+    if (!file) return 1;
+    while (!found && fgets(line, sizeof line, file)) {
+        char *list = strchr(line, ':'), *at = list ? strchr(list + 1, ':') : NULL;
+        if (!at) continue;
+        line[strcspn(line, "\n")] = 0;
+        *at++ = 0;
+        found = version == 2 ? !strcmp(line, "0:") : lists(list + 1, "cpu");
+        if (found) (void)snprintf(path, room, "%s", at);
+    }
+    (void)fclose(file);
+    return !found;
+}
+
+/* The least limit of a group and of those that it is in, up to where they are mounted. */
+static unsigned limit_of_mount(const char *root, const char *top, const char *point, int version)
+{
+    char group[PATH_MAX], path[2 * PATH_MAX];
+    const char *below = group;
+    const size_t size = strcmp(top, "/") ? strlen(top) : 0;
+    size_t mount;
+    unsigned least = UINT_MAX;
+    if (find_group(group, sizeof group, root, version)) return UINT_MAX;
+    if (strncmp(group, top, size) || (group[size] && group[size] != '/') || strstr(group, "/..")) below = ""; /* of another namespace */
+    else below += size;
+    (void)snprintf(path, sizeof path, "%s%s", root, point);
+    mount = strlen(path);
+    (void)snprintf(path + mount, sizeof path - mount, "%s", below);
+    for (;;) {
+        const unsigned limit = limit_of_group(path, version);
+        char *slash = strrchr(path + mount, '/');
+        if (limit < least) least = limit;
+        if (!slash) return least;
+        *slash = 0;
+    }
+}
+
+/* The least limit of all control groups of this process; UINT_MAX where there is none. `root` stands before all paths: nothing,
+ * but for tests. */
+static unsigned limit_of_groups(const char *root)
+{
+    char name[PATH_MAX], line[4 * PATH_MAX];
+    FILE *file;
+    unsigned least = UINT_MAX;
+    (void)snprintf(name, sizeof name, "%s/proc/self/mountinfo", root);
+    file = fopen(name, "r");
+    if (!file) return UINT_MAX;
+    while (fgets(line, sizeof line, file)) {
+        /* 36 35 98:0 TOP POINT options ... - cgroup source options */
+        char *const behind = strstr(line, " - cgroup"), *word[6], *rest = line;
+        int i, version = 1;
+        unsigned limit;
+        if (!behind) continue;
+        if (behind[9] == '2') version = 2;
+        for (i = 0; i < 6; i++) word[i] = strtok_r(i ? NULL : line, " ", &rest);
+        if (!word[4]) continue;
+        if (version == 1) {
+            char *options = strrchr(behind + 1, ' ');
+            if (!options) continue;
+            options[strcspn(options, "\n")] = 0;
+            if (!lists(options + 1, "cpu")) continue;
+        }
+        limit = limit_of_mount(root, word[3], word[4], version);
+        if (limit < least) least = limit;
+    }
+    (void)fclose(file);
+    return least;
+}
+
+#endif
+
+unsigned processors(void)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned n = online < 1 ? 1 : online > 1024 ? 1024 : (unsigned)online;
+#ifdef __linux__
+    const unsigned limit = limit_of_groups("");
+    n = allowed(n);
+    if (limit < n) n = limit;
+#endif
+    return n;
+}
