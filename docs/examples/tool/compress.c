@@ -5,6 +5,7 @@
 #include "base.h"
 #include "commands.h"
 #include "file.h"
+#include "group.h"
 #include "header.h"
 #include "lossy.h"
 #include "plan.h"
@@ -112,11 +113,27 @@ static int check_end(job *j)
     return 0;
 }
 
+/* Small pieces, which one frame may hold. */
+static int put_group(job *j, const piece *p, size_t n)
+{
+    const size_t bytes = (size_t)(p[n - 1].begin + p[n - 1].bytes - p[0].begin);
+    size_t got;
+    if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
+    if (got < bytes) return ended_early(j);
+    if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
+    j->frames = j->writer.frames.count;
+    progress_show(&j->progress, j->in.offset);
+    return 0;
+}
+
 static int put_tensors(job *j)
 {
-    size_t i;
-    for (i = 0; i < j->plan.count; i++)
-        if (put_piece(j, &j->plan.pieces[i])) return 1;
+    size_t i, n;
+    for (i = 0; i < j->plan.count; i += n) {
+        const piece *p = &j->plan.pieces[i];
+        n = group_length(&j->plan, i);
+        if (n > 1 ? put_group(j, p, n) : put_piece(j, p)) return 1;
+    }
     return check_end(j);
 }
 
@@ -203,7 +220,8 @@ static int choose(job *j, const char *path)
     j->choices = adam_roles(model, path);
     if (!j->choices) return fault_memory(j->f);
     adam_choose(&j->adam, model, j->choices);
-    return plan_make(&j->plan, model, j->base ? &j->base->model : NULL, j->choices, j->o->level, j->f);
+    return plan_make(&j->plan, model, j->base ? &j->base->model : NULL, j->choices, j->o->level, j->f) ||
+           group_plan(&j->plan, j->base != NULL, j->f);
 }
 
 /* What is removed must be there still, in the output and its base. */
