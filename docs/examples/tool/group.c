@@ -15,7 +15,8 @@
 #define SMALL ((uint64_t)1 << 20)    /* bytes of a piece that may stand in a group */
 #define SMALLEST ((uint64_t)256)
 #define CELL 65536                   /* elements of a block */
-enum { WIDEST = 8, DTYPES = BITSNAP_F64 + 1 };
+#define FRAME_LEAST 84               /* bytes that any frame with elements takes */
+enum { DTYPES = BITSNAP_F64 + 1 };
 
 /* The most bytes that a piece takes besides its elements: records, header, footer and blocks. */
 static uint64_t overhead(const piece *x)
@@ -146,8 +147,9 @@ size_t group_length(const plan *p, size_t first)
 /* Frames one behind the other. */
 typedef struct row {
     uint8_t *bytes;
-    size_t capacity, size;
-    size_t *sizes;         /* of each */
+    size_t capacity, size, more; /* more: what else of the file they take */
+    piece *pieces;               /* what is in each, and its size */
+    size_t *sizes;
     size_t count;
 } row;
 
@@ -156,63 +158,101 @@ static int row_open(row *r, size_t capacity, size_t count, fault *f)
     memset(r, 0, sizeof *r);
     r->capacity = capacity;
     r->bytes = (uint8_t *)malloc(capacity);
+    r->pieces = (piece *)malloc(count * sizeof *r->pieces);
     r->sizes = (size_t *)malloc(count * sizeof *r->sizes);
-    return r->bytes && r->sizes ? 0 : fault_memory(f);
+    return r->bytes && r->pieces && r->sizes ? 0 : fault_memory(f);
 }
 
 static void row_close(row *r)
 {
     free(r->bytes);
+    free(r->pieces);
     free(r->sizes);
 }
 
-/* Frames of these pieces, until they take `most` bytes of the file. */
-static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *elements, size_t most, fault *f)
+/* A frame behind the last one, which is not taken yet. `elements`: of the first piece of the group. */
+static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, fault *f)
 {
-    size_t more = 0, size;
-    for (r->size = r->count = 0; r->count < n && r->size + more < most; r->count++, x++) {
-        if (file_pack_frame(w, &x->form, elements, (size_t)x->bytes, x->paired ? &x->range : NULL, r->bytes + r->size,
-                            r->capacity - r->size, &size, f))
-            return 1;
-        elements += x->bytes;
-        r->sizes[r->count] = size;
-        r->size += size;
-        more += 8 + (x->paired ? (size_t)PLACE_SIZE : 0);
-    }
-    if (r->size + more >= most) r->count = 0;
+    r->pieces[r->count] = *x;
+    return file_pack_frame(w, &x->form, elements + (x->begin - first->begin), (size_t)x->bytes, x->paired ? &x->range : NULL,
+                           r->bytes + r->size, r->capacity - r->size, &r->sizes[r->count], f);
+}
+
+/* Bytes of the file besides the frame: of its place, and in the end record. */
+static size_t records(const piece *x) { return x->paired ? 8 + (size_t)PLACE_SIZE : 8; }
+
+static void row_take(row *r)
+{
+    r->more += records(&r->pieces[r->count]);
+    r->size += r->sizes[r->count++];
+}
+
+static int row_add(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, fault *f)
+{
+    if (row_pack(r, w, x, first, elements, f)) return 1;
+    row_take(r);
     return 0;
 }
 
-static int row_write(const row *r, file_writer *w, const piece *x, fault *f)
+/* Whether a piece takes less as a frame than it has bytes; if so that is packed. */
+static int pays(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, int *failed, fault *f)
 {
-    const uint8_t *frame = r->bytes;
-    size_t i;
-    for (i = 0; i < r->count; frame += r->sizes[i++], x++)
-        if (file_write_packed(w, frame, r->sizes[i], x->bytes, x->paired ? &x->range.begin : NULL, f)) return 1;
+    if (x->bytes <= FRAME_LEAST) return 0;
+    *failed = row_pack(r, w, x, first, elements, f);
+    return !*failed && r->sizes[r->count] + records(x) < x->bytes;
+}
+
+/* Pieces as frames, neighbours that do not pay in one, until all take `most` bytes: then r->count is 0. */
+static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *elements, size_t most, fault *f)
+{
+    size_t i = 0, to;
+    int failed = 0;
+    while (i < n && r->size + r->more < most) {
+        for (to = i; to < n && !pays(r, w, &x[to], x, elements, &failed, f) && !failed; to++)
+            ;
+        if (failed) return 1;
+        if (to - i == n) break; /* that would be all in one */
+        if (to == i) {
+            row_take(r);
+            i++;
+        } else {
+            const piece all = to - i == 1 ? x[i] : one_of(x + i, to - i, dtype_of(x + i, to - i));
+            if (row_add(r, w, &all, x, elements, f)) return 1;
+            i = to;
+        }
+    }
+    if (i < n || r->size + r->more >= most) r->count = 0;
     return 0;
 }
 
 int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fault *f)
 {
     const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin), bound = bitsnap_bound(bytes, BITSNAP_I8);
-    piece one[2];
+    const bitsnap_dtype dtypes[2] = { dtype_of(x, n), integers_of(x, n) };
     row rows[3];
     size_t i, best = 0, least = SIZE_MAX;
+    const uint8_t *frame;
     int failed = 0;
-    one[0] = one_of(x, n, dtype_of(x, n));
-    one[1] = one_of(x, n, integers_of(x, n));
     memset(rows, 0, sizeof rows);
     for (i = 0; i < 3 && !failed; i++) {
         row *r = &rows[i];
-        if (i == 1 && one[0].form.dtype == one[1].form.dtype) continue;
-        failed = row_open(r, i < 2 ? bound : least + bound, i < 2 ? 1 : n, f) ||
-                 row_fill(r, w, i < 2 ? &one[i] : x, i < 2 ? 1 : n, elements, least, f);
-        if (r->count) {
+        if (i == 1 && dtypes[0] == dtypes[1]) continue;
+        if (i < 2) {
+            const piece all = one_of(x, n, dtypes[i]);
+            failed = row_open(r, bound, 1, f) || row_add(r, w, &all, x, elements, f);
+        } else {
+            failed = row_open(r, least + bound, n + 1, f) || row_fill(r, w, x, n, elements, least, f);
+        }
+        if (r->count && r->size + r->more < least) {
             best = i;
-            least = r->size + 8; /* with its entry in the end record; nothing comes behind the row of several */
+            least = r->size + r->more;
         }
     }
-    failed = failed || row_write(&rows[best], w, best < 2 ? &one[best] : x, f);
+    frame = rows[best].bytes;
+    for (i = 0; i < rows[best].count && !failed; frame += rows[best].sizes[i++]) {
+        const piece *p = &rows[best].pieces[i];
+        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range.begin : NULL, f);
+    }
     for (i = 0; i < 3; i++) row_close(&rows[i]);
     return failed;
 }
