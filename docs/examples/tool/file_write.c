@@ -177,7 +177,7 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     const unsigned width = bitsnap_width(form->dtype);
     bitsnap_status status;
     if ((range && file_use_range(w->codec, &w->used, w->base, range, bytes / width, f)) ||
-        codec_reserve(w->codec, 0, range || form->columns, f))
+        codec_reserve(w->codec, b->level == BITSNAP_BEST ? 20 : 0, range || form->columns, f)) /* no blocks are larger */
         return 1;
     b->columns = form->columns;
     swap_elements(elements, bytes, width);
