@@ -25,7 +25,8 @@ static uint64_t overhead(const piece *x)
     return x->paired ? 110 + 36 * blocks : 76 + (x->form.columns ? 12u : 0u) + 16 * blocks;
 }
 
-/* Whether that may be more than a thousandth of all exact ones, and half of the KiB that is left to the whole file. */
+/* Whether that may be more than a thousandth of the bytes, and what the file's own records leave of a KiB. Tensors that are
+ * quantized have frames of their own anyway. */
 static int is_too_much(const plan *p)
 {
     uint64_t more = 0, bytes = 0;
@@ -35,7 +36,7 @@ static int is_too_much(const plan *p)
         more += overhead(&p->pieces[i]);
         bytes += p->pieces[i].bytes;
     }
-    return more > bytes / 1000 + 512;
+    return more > bytes / 1000 + 768;
 }
 
 /* ================================================================================= ONE DTYPE */
