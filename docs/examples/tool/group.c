@@ -88,13 +88,12 @@ static piece one_of(const piece *x, size_t n, bitsnap_dtype dtype)
 /* How many of n pieces, each less than `small`, can be one frame against the same elements of the base, or against none. */
 static size_t joint_length(const piece *x, size_t n, uint64_t small)
 {
+    const uint64_t begin = x[0].begin;
     size_t i;
     for (i = 0; i < n; i++) {
-        if (x[i].bytes >= small || x[i].form.cells || x[i].paired != x[0].paired ||
-            x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST)
-            break;
-        if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - x[0].begin))
-            break;
+        if (x[i].bytes >= small || x[i].form.cells || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
+        if (x[i].paired != x[0].paired) break;
+        if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
     }
     return i ? i : 1;
 }

@@ -64,7 +64,8 @@ void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes)
 
 /* Bytes of one tensor, from `offset` of it on: how many of its elements have changed. An element whose bytes come in two
  * parts, as frames may have another dtype than their tensors, counts with the first that has. */
-static uint64_t count_elements(tally *t, uint64_t offset, unsigned width, const uint8_t *elements, const uint8_t *base, uint64_t n)
+static uint64_t count_elements(tally *t, uint64_t offset, unsigned width, const uint8_t *elements, const uint8_t *base,
+                               uint64_t n)
 {
     const uint64_t into = offset % width, head = !into ? 0 : width - into < n ? width - into : n, tail = (n - head) % width;
     uint64_t sum = 0;
