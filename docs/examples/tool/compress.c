@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "file.h"
 #include "foreign.h"
+#include "group.h"
 #include "header.h"
 #include "lossy.h"
 #include "pairs.h"
@@ -135,11 +136,27 @@ static int check_end(job *j)
     return 0;
 }
 
+/* Small pieces, which one frame may hold. */
+static int put_group(job *j, const piece *p, size_t n)
+{
+    const size_t bytes = (size_t)(p[n - 1].begin + p[n - 1].bytes - p[0].begin);
+    size_t got;
+    if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
+    if (got < bytes) return ended_early(j);
+    if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
+    j->frames = j->writer.frames.count;
+    progress_show(&j->progress, j->in.offset);
+    return 0;
+}
+
 static int put_tensors(job *j)
 {
-    size_t i;
-    for (i = 0; i < j->plan.count; i++)
-        if (put_piece(j, &j->plan.pieces[i])) return 1;
+    size_t i, n;
+    for (i = 0; i < j->plan.count; i += n) {
+        const piece *p = &j->plan.pieces[i];
+        n = group_length(&j->plan, i);
+        if (n > 1 ? put_group(j, p, n) : put_piece(j, p)) return 1;
+    }
     return check_end(j);
 }
 
@@ -270,7 +287,9 @@ static int choose(job *j, const char *path)
     j->choices = adam_roles(model, path);
     if (!j->choices) return fault_memory(j->f);
     adam_choose(&j->adam, model, j->choices);
-    return check_moments(j) || pair_tensors(j) || plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f);
+    return check_moments(j) || pair_tensors(j) ||
+           plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f) ||
+           group_plan(&j->plan, j->base != NULL, j->f);
 }
 
 /* What is removed must be there still, in the output and its base. */
@@ -397,22 +416,15 @@ static void report_plan_json(const job *j, const char *path)
     (void)putc('\n', stdout);
 }
 
-static void warn(const char *path, const char *what)
-{
-    line_wipe();
-    (void)fputs("bitsnap: ", stderr);
-    (void)print_text(stderr, path, strlen(path));
-    (void)fprintf(stderr, ": warning: %s", what);
-}
-
 /* One line, unless -q: what is called a second moment is none. */
 static void warn_of_moments(const job *j, const char *path)
 {
     const text_slice name = j->refused->name;
-    warn(path, "second moments never have negative elements, as has ");
-    (void)print_text(stderr, name.at, name.size);
-    if (j->refused_count > 1) (void)fprintf(stderr, " and %zu more", j->refused_count - 1);
-    (void)fputs("; these stay exact, and their first moments\n", stderr);
+    char what[512], more[32] = "";
+    if (j->refused_count > 1) (void)snprintf(more, sizeof more, " and %zu more", j->refused_count - 1);
+    (void)snprintf(what, sizeof what, "second moments never have negative elements, as has %.*s%s; these stay exact, and their first moments",
+                   name.size < 300 ? (int)name.size : 300, name.at, more);
+    warn(&j->codec->used, path, what);
 }
 
 /* One line, unless -q: the base that was given is not as good as it should be. */
@@ -431,8 +443,7 @@ static void warn_of_base(const job *j, const char *path)
         what = "with the base it is about as large as without, but needs it to be restored; better compress it without -b";
     else
         return;
-    warn(path, what);
-    (void)putc('\n', stderr);
+    warn(&j->codec->used, path, what);
 }
 
 /* What the base was good for. */
@@ -447,7 +458,7 @@ static void report_base(const job *j, const char *path)
                       size_text(found, p->found_bytes), size_text(all, j->header.model.data_size), size_text(used, j->against));
         pairs_print(p, stderr, path, &j->header.model);
     }
-    if (!j->o->quiet) warn_of_base(j, path);
+    warn_of_base(j, path);
 }
 
 static void report(const job *j, const char *path, const char *target, double begun)
@@ -490,7 +501,7 @@ static void report(const job *j, const char *path, const char *target, double be
         if (j->adam.name && !j->o->quiet) report_adam(j, path);
     }
     if (j->given) report_base(j, path);
-    if (j->refused && !j->o->quiet) warn_of_moments(j, path);
+    if (j->refused) warn_of_moments(j, path);
 }
 
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)

@@ -93,6 +93,10 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
 int file_write_frame_end(file_writer *w, fault *f);
 
+/* The same frame, in memory; where it does not fit, a failure. bitsnap_bound() is enough. */
+int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
+                    uint8_t *frame, size_t capacity, size_t *size, fault *f);
+
 /* A frame that is there already, for so many bytes of the source; `place`: where in the base its elements lie, or null. */
 int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f);
 

@@ -172,9 +172,47 @@ int file_write_frame_end(file_writer *w, fault *f)
     return failed;
 }
 
+int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
+                    uint8_t *frame, size_t capacity, size_t *size, fault *f)
+{
+    bitsnap *b = &w->codec->b;
+    const unsigned width = bitsnap_width(form->dtype);
+    bitsnap_status status;
+    if ((range && file_use_range(w->codec, &w->used, w->base, range, bytes / width, f)) ||
+        codec_reserve(w->codec, b->level == BITSNAP_BEST ? 20 : 0, range || form->columns, f)) /* no blocks are larger */
+        return 1;
+    b->columns = form->columns;
+    swap_elements(elements, bytes, width);
+    status = bitsnap_encode(b, frame, capacity, size, elements, bytes / width, form->dtype);
+    swap_elements(elements, bytes, width);
+    reset_form(w->codec);
+    file_release_range(w->codec, &w->used);
+    return status ? write_failed(w, f) : 0;
+}
+
+/* The blocks of a whole frame, for who wants to know. */
+static void note_packed(const file_writer *w, const uint8_t *frame, size_t size)
+{
+    bitsnap_info info;
+    block_kind kind;
+    block_size b;
+    uint64_t done;
+    if (!w->observer.note || bitsnap_read_info(&info, frame, size)) return;
+    kind.width = info.width;
+    kind.block_log2 = info.block_log2;
+    kind.checks = info.checks;
+    kind.base = info.has_base;
+    frame += info.header_size;
+    for (done = 0; done < info.count; done += b.elements, frame += b.whole) {
+        b = block_look(frame, &kind, info.count - done);
+        w->observer.note(w->observer.context, b.elements * info.width, b.whole);
+    }
+}
+
 int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f)
 {
     w->source_size += source_bytes;
+    note_packed(w, frame, size);
     return (place && put_place(w, *place, f)) || output_write(w->out, frame, size, f) || frame_list_add(&w->frames, size, f);
 }
 

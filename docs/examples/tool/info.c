@@ -93,7 +93,8 @@ static int note_block(void *context, const bitsnap_block *block, uint64_t change
 
 static void note_elements(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width)
 {
-    tally_changed(&((job *)context)->tally, elements, base, bytes, width);
+    (void)width; /* of the frame, which need not be the tensor's */
+    tally_changed(&((job *)context)->tally, elements, base, bytes);
 }
 
 static int look(job *j, const char *path)

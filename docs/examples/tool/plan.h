@@ -20,6 +20,7 @@ typedef struct plan {
     piece *pieces;          /* in the order of the data, all of it */
     size_t count;
     int quantizes;          /* some are */
+    int grouped;            /* group.h says which are to be written together */
 } plan;
 
 /* Neighbours that are coded as the same dtype are one frame. With a base (`with` is not null): those whose partners there are

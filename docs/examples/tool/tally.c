@@ -62,19 +62,34 @@ void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes)
     tally_stored((tally *)context, source_bytes, stored_bytes);
 }
 
-void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width)
+/* Bytes of one tensor, from `offset` of it on: how many of its elements have changed. An element whose bytes come in two
+ * parts, as frames may have another dtype than their tensors, counts with the first that has. */
+static uint64_t count_elements(tally *t, uint64_t offset, unsigned width, const uint8_t *elements, const uint8_t *base,
+                               uint64_t n)
+{
+    const uint64_t into = offset % width, head = !into ? 0 : width - into < n ? width - into : n, tail = (n - head) % width;
+    uint64_t sum = 0;
+    if (head && !t->half_changed) sum += (unsigned)(t->half_changed = memcmp(elements, base, (size_t)head) != 0);
+    sum += count_changed(elements + head, base + head, (n - head) / width, width);
+    if (tail) sum += (unsigned)(t->half_changed = memcmp(elements + (n - tail), base + (n - tail), (size_t)tail) != 0);
+    return sum;
+}
+
+void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes)
 {
     tally *t = (tally *)context;
     tally_cursor *c = &t->changed_at;
     const uint64_t begin = c->at, end = begin + bytes;
     while (t->model && c->at < end && c->tensor < t->model->count) {
-        const uint64_t tensor_end = t->model->tensors[c->tensor].end, until = tensor_end < end ? tensor_end : end;
+        const tensor *x = &t->model->tensors[c->tensor];
+        const unsigned width = x->type && x->type->bits >= 8 ? x->type->bits / 8 : 1;
+        const uint64_t until = x->end < end ? x->end : end;
         uint64_t *sum = &t->changed[c->tensor];
         if (!base) *sum = UINT64_MAX;
         else if (*sum != UINT64_MAX)
-            *sum += count_changed(elements + (c->at - begin), base + (c->at - begin), (until - c->at) / width, width);
+            *sum += count_elements(t, c->at - x->begin, width, elements + (c->at - begin), base + (c->at - begin), until - c->at);
         c->at = until;
-        if (until == tensor_end) c->tensor++;
+        if (until == x->end) c->tensor++;
     }
     c->at = end;
 }

@@ -19,6 +19,7 @@ typedef struct tally {
     double *stored, *bound;   /* bits of each tensor; raw elements are one */
     uint64_t *changed;        /* elements of each that have changed; UINT64_MAX: not known */
     tally_cursor stored_at, bound_at, changed_at;
+    int half_changed;         /* of the element that the last bytes ended amid */
     double stored_bits, bound_bits; /* of all */
 } tally;
 
@@ -32,7 +33,7 @@ void tally_bound(tally *t, uint64_t source_bytes, double bits);
 void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes);
 
 /* Elements of the source, and of the base (null: not known); the context is the tally, as of tally_note. */
-void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width);
+void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes);
 
 /* "tensors": [...], with the bound and changes where there are any; raw elements are one tensor without a name, of this dtype. */
 void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound, int with_changes);
