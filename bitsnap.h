@@ -43,7 +43,8 @@
  *   - Whatever others write to a source, a base or the elements during a call, it ends, with an error or with wrong elements, and
  *     touches nothing but its buffers.
  *   - On an error the destination holds bytes that were there before or bytes written by the call, in
- *     no specified mixture, never uninitialised memory; `size` outputs are 0.
+ *     no specified mixture, never uninitialised memory; `size` outputs are 0. What is reported, status and place, is of the
+ *     first block in order that is bad, with any number of threads.
  *   - Stack: under 8 KiB for the deepest chain of calls. No recursion, no heap.
  *   - Checks (XXH3-64) find accidents, not malice: who needs authenticity signs the frame.
  */
@@ -196,8 +197,8 @@ typedef struct bitsnap {
                                Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
                                and at level best. No effect with a base */
 
-    void *journal;          /* apply: memory that outlives the process, or null: see bitsnap_apply */
-    size_t journal_size;    /* bitsnap_journal_size() */
+    void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
+    size_t journal_size;    /* at least bitsnap_journal_size() */
 
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
@@ -502,7 +503,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
- *   anything, nothing has happened; give at least s->need bytes. */
+ *   anything, nothing has happened; give at least s->need bytes. After every error the stream is as it was, n and `used` are 0, and
+ *   elements are unspecified. `elements` may be null: then everything is checked, of frames with blocks of less than 65536
+ *   elements all but the content id, and runs of one element take no time.
+ * A struct that was never begun is BITSNAP_E_ARGUMENT; one that is not as these functions left it gives an error or wrong bytes,
+ * but nothing outside of the buffers is touched. */
 typedef struct bitsnap_pieces { /* private: a hash of pieces */
     uint64_t state[8], total, got;
     uint8_t recent[240];
@@ -584,14 +589,28 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
  * blocks and hashes of cells are looked at even with BITSNAP_IGNORE_CHECKS. Cells that are the result already are left as they
- * are: applying twice changes nothing, and what was interrupted between two cells can be finished. Neither base nor result:
- * BITSNAP_E_BASE, and error.element is the first of the cell. b->base is not used.
+ * are: applying twice changes nothing. Neither base nor result, nor on the way from one to the other as below: BITSNAP_E_BASE,
+ * and error.element is the first of the cell. b->base is not used.
  * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
- * not change meanwhile. */
+ * not change meanwhile.
+ *
+ * Where the process is killed while it stores, in memory that outlives it (shared, or a mapped file), the same call completes
+ * the tensor, whatever the number of workers was or is; the hashes of the cells prove it:
+ *   - without a journal in all cells but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
+ *     cells and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
+ *     elements of 2 bytes, 4 times that for elements twice as wide (and as much before a wrong base is refused). Others bear a
+ *     mark, and are stored again;
+ *   - with a journal in all: b->journal of bitsnap_journal_size() bytes or more (less: BITSNAP_E_ARGUMENT), in such memory, too, where
+ *     each worker copies a cell of several classes before it overwrites it. Its content is never trusted but where it has the hash
+ *     of the cell's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
+ *     next call, before others use it; a cell that is found in it is put back in the first pass.
+ * This is so where the compiler is gcc, clang or MSVC and elements are aligned to 8 bytes, on machines of 32 bits for elements of
+ * up to 4. It is about processes, not about power: what a machine that fails has written of a mapped file, and in which order, is
+ * the kernel's affair. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
-/* Bytes of the journal that applying this delta with so many workers needs: a cell for each. 0 without info. */
+/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
@@ -10219,7 +10238,7 @@ static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(si
 /* `a` was being overwritten from its begin on with what `b` would be if nothing had been yet: `step` bytes at a time, what is left at
  * the end by elements. Finds the place that was reached, by the hash that the cell shall have: then `b` is that cell, and `leaves`
  * are its. Linear, as a leaf is not longer than it is: of each place only its block is hashed, of those behind it the sums are known. */
-static int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
+BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
                           uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
@@ -10254,44 +10273,29 @@ static int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves,
     return 0;
 }
 
-enum { BSN_LOST, BSN_BASE_AGAIN, BSN_RESULT_AGAIN };
+enum { BSN_LOST, BSN_BASE_AGAIN, BSN_HALF };
 
 /* An older call of ours was overwriting the cell, which is neither base nor result. Can that be done again? Yes for what does not
- * depend on the base and bears the mark; if the journal holds what has the base's hash, which is put back; if what is there and the
- * differences of one list give what has the result's, which then is stored. */
-BSN_FUNCTION int bsn_take_up(bsn_decoding *d, bsn_ids *ids, bsn_classes *t, unsigned classes, unsigned form, uint64_t cell, const uint8_t *hashes,
-                             size_t piece)
+ * depend on the base and bears the mark; if the journal holds what has the base's hash, which is put back; perhaps if it is half
+ * of what one list of differences makes it. */
+BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned classes, unsigned form, uint64_t cell,
+                             uint64_t base_hash)
 {
-    static const size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 };
-    bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const size_t size = d->n * c->width;
     const unsigned marked = bsn_mark_size(size);
     const uint8_t *saved = c->journal;
-    uint8_t *live = (uint8_t *)d->base, bytes[8], *made = (uint8_t *)bsn_arena_end(w, c, size);
-    bsn_sink sink, *to = d->sink;
-    unsigned rule;
+    uint8_t *live = (uint8_t *)d->base, bytes[8];
     size_t i;
     bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
     if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
     for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
-        bsn_leaves_take(c->kernels, &w->pieces, &ids->base, saved, d->n, c->width);
-        if (bsn_leaves_end(c->kernels, &ids->base, d->n) != bsn_load64(hashes)) continue;
+        bsn_leaves_take(c->kernels, &d->work->pieces, &ids->base, saved, d->n, c->width);
+        if (bsn_leaves_end(c->kernels, &ids->base, d->n) != base_hash) continue;
         memcpy(live, saved, size);
         return BSN_BASE_AGAIN;
     }
-    if (t->count > 1 || !bsn_is_difference(form)) return BSN_LOST;
-    memset(&sink, 0, sizeof sink);
-    sink.to = made;
-    sink.until = d->n;
-    d->sink = &sink;
-    rule = form == BSN_FORM_SPARSE ? bsn_decode_sparse(d, hashes, piece) : bsn_decode_classed(d, t, classes, above);
-    d->sink = to;
-    if (rule || !bsn_find_place(w, c, &ids->base, live, made, d->n, form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i,
-                                bsn_load64(hashes + 8)))
-        return BSN_LOST;
-    if (to->to) bsn_store_in_order(to->to, made, size, c->width);
-    return BSN_RESULT_AGAIN;
+    return classes > 1 || !bsn_is_difference(form) ? BSN_LOST : BSN_HALF;
 }
 
 /* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
@@ -10305,7 +10309,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     const size_t size = head >> 8, prefix = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE);
     const int checking = c->checks && !c->ignore;
     const uint64_t cell = at->first + (at->part << c->block_log2);
-    int done = 0, again = BSN_LOST; /* applying: the cell is the result already; it was half of that */
+    int done = 0, again = BSN_LOST; /* applying: the cell is the result already; it was on the way there */
+    uint8_t *live = NULL, *made = NULL;
     size_t above[7], i, piece = 0;
     bsn_record record;
     bsn_classes t;
@@ -10363,10 +10368,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             if (ids->base_hash == bsn_load64(expected)) break;
             done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
             if (done) break;
-            again = c->apply && !again ? bsn_take_up(&d, ids, &t, classes, form, cell, expected, piece) : BSN_LOST;
+            again = c->apply && !again ? bsn_take_up(&d, ids, t.count, form, cell, bsn_load64(expected)) : BSN_LOST;
             if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
-            done = again == BSN_RESULT_AGAIN;
-        } while (!done && !bsn_is_alone(form));
+        } while (again != BSN_HALF && !bsn_is_alone(form));
         if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
         else if (!c->ignore) sink->leaves = &ids->result;
         if (done) sink->to = NULL;
@@ -10379,6 +10383,12 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
                 memcpy(at->saved, sink->to, at->n * c->width);
             }
             BSN_ORDERED();
+        }
+        if (again == BSN_HALF) { /* what it would be, to our own memory */
+            made = (uint8_t *)bsn_arena_end(w, c, at->n * c->width);
+            live = sink->to;
+            sink->to = made;
+            sink->leaves = NULL;
         }
         if (c->blind && form >= BSN_FORM_SAME) done = 1;
     }
@@ -10409,6 +10419,12 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
         return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
+    }
+    if (made) {
+        if (!bsn_find_place(w, c, &ids->result, d.base, made, at->n,
+                            form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i, bsn_load64(expected + 8)))
+            return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+        if (live) bsn_store_in_order(live, made, at->n * c->width, c->width);
     }
     if (w->held) {
         BSN_ORDERED();

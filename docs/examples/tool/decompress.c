@@ -185,7 +185,9 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.o = o;
     j.f = f;
     j.in.fd = -1;
-    failed = begin(&j, c, b, path) || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
+    failed = begin(&j, c, b, path);
+    j.reader.only_check = 1;
+    failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
     s.input = path;
     s.output = NULL;

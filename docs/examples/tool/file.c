@@ -511,18 +511,41 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, const u
     return 0;
 }
 
+/* The window is a part of a run of one element, and so are whole windows behind it: they are checked, and only counted. */
+static int pass_run(file_reader *r, size_t room, fault *f)
+{
+    bitsnap_stream *s = &r->stream;
+    const block_kind kind = { s->width, s->block_log2, r->info.checks, r->info.has_base };
+    const block_size b = block_look(input_bytes(r->in), &kind, s->count - r->noted);
+    const uint64_t most = SIZE_MAX / s->width / room;
+    uint64_t more = (r->noted + b.elements - s->position - 1) / room;
+    size_t n, used;
+    r->again = more;
+    for (; more; more -= n / room) {
+        if (bitsnap_pull(&r->codec->b, s, NULL, (size_t)(more < most ? more : most) * room, &n, input_bytes(r->in),
+                         input_available(r->in), &used)) return fail_codec(r, f);
+        if (r->form_observer.elements)
+            r->form_observer.elements(r->form_observer.context, r->elements, NULL, n * s->width, s->width);
+    }
+    r->done += r->again * room * s->width;
+    return 0;
+}
+
 /* Elements of the frame, until the window is full or the frame has no more. */
 static int frame_window(file_reader *r, size_t *size, fault *f)
 {
     bitsnap_stream *s = &r->stream;
     const size_t room = r->codec->window / s->width;
+    const int checked = s->block_log2 >= 16 || !r->info.has_content_id; /* also without the elements, which are not kept */
     size_t done = 0;
+    r->again = 0;
     while (done < room && s->position < s->count) {
         bitsnap_status status;
         size_t n, used;
         /* read on in good time, but do not move the window's bytes for every block */
         if (input_available(r->in) < r->codec->window / 2 && input_fill(r->in, r->codec->window, f)) return 1;
-        status = bitsnap_pull(&r->codec->b, s, r->elements + done * s->width, room - done, &n, input_bytes(r->in),
+        status = bitsnap_pull(&r->codec->b, s, r->only_check && checked ? NULL : r->elements + done * s->width,
+                              (r->only_check && checked ? SIZE_MAX / s->width : room) - done, &n, input_bytes(r->in),
                               input_available(r->in), &used);
         if (status == BITSNAP_E_TRUNCATED) {
             if (want(r, s->need, f)) return 1;
@@ -533,10 +556,11 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
         file_note_blocks(&r->observer, s, &r->noted, input_bytes(r->in), used);
         input_consume(r->in, used);
         done += n;
+        if (r->pass_runs && checked && n == room && !used && pass_run(r, room, f)) return 1;
     }
     *size = done * s->width;
     r->done += *size;
-    swap_elements(r->elements, *size, s->width);
+    if (!r->only_check) swap_elements(r->elements, *size, s->width);
     /* of a pipe it is only now known how many bytes that took */
     return r->in->size == SIZE_UNKNOWN ? check_limit(r, r->done, f) : 0;
 }

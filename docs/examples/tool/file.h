@@ -175,6 +175,9 @@ typedef struct file_reader {
     uint64_t frame_begin;  /* byte of the file */
     uint64_t noted;
     uint8_t *elements;     /* c->window bytes */
+    int only_check;        /* the elements are not wanted: what file_read gives has their size, and is to be passed over */
+    int pass_runs;         /* windows that are equal because one element is repeated come once: */
+    uint64_t again;        /* and stand for so many more, behind what was read last */
 } file_reader;
 
 /* Fails where `size` bytes are too many to be made of `from`: more than `limit`, or with limit 0 more than both 4 GiB and 256

@@ -40,14 +40,17 @@ static int read_blocks(job *j)
     double *bits;
     int failed = 0;
     if (!j->with_bound) return file_look(&j->reader, j->f);
+    j->reader.pass_runs = 1;
     bits = (double *)malloc((j->codec->window / BOUND_CELL + 1) * sizeof *bits);
     if (!bits) return fault_memory(j->f);
     while ((failed = file_read(&j->reader, &bytes, &size, j->f)) == 0 && size) {
         const size_t cell = (size_t)BOUND_CELL * bitsnap_width(j->reader.dtype);
+        double sum = 0;
         size_t i;
         bound_cells(j->codec, bytes, size, j->reader.dtype, bits);
-        for (i = 0; i * cell < size; i++)
+        for (i = 0; i * cell < size; sum += bits[i++])
             tally_bound(&j->tally, size - i * cell < cell ? size - i * cell : cell, bits[i]);
+        if (j->reader.again) tally_bound(&j->tally, j->reader.again * size, (double)j->reader.again * sum);
         progress_show(&j->progress, j->reader.done);
     }
     free(bits);
