@@ -11347,8 +11347,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (status) return status;
     bsn_call_expect(&call, s->flags, capacity);
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    if (status) return *used = 0, status;
     *n = (size_t)done;
-    if (status || done || s->position == s->count) return status;
+    if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
     return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
 }
