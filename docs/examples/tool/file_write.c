@@ -1,5 +1,7 @@
 /* file_write.c - writing .bsnap files: docs/FORMAT.md, section 8.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
 #include "file.h"
 
 #include "bytes.h"

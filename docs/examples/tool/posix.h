@@ -9,6 +9,9 @@
 #ifndef _FILE_OFFSET_BITS
 #define _FILE_OFFSET_BITS 64
 #endif
+#if defined(__GLIBC__) && !defined(__USE_FILE_OFFSET64)
+#error "a system header stands before posix.h: off_t would have two sizes in one program"
+#endif
 /* where _XOPEN_SOURCE alone would hide the number of processors */
 #if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
 #define _DARWIN_C_SOURCE 1
