@@ -44,7 +44,8 @@ $(B)/tests/test_safetensors: $(TOOL_C) $(TOOL_H)
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
 CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_strict.sh tests/check_bytes.sh tests/check_avx512.sh \
-         tests/check_embed.sh tests/check_symbols.sh tests/check_replay.sh tests/check_fuzz.sh tests/check_m32.sh tests/check_docs.py tests/check_stack.py \
+         tests/check_embed.sh tests/check_symbols.sh tests/check_replay.sh \
+         tests/check_fuzz.sh tests/check_m32.sh tests/check_docs.py tests/check_stack.py \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh
 check: $(B)/bitsnap $(TESTS)
@@ -80,7 +81,7 @@ fuzz-soak: $(B)/fuzz/fast.built $(B)/fuzz/checked.built
 # Kernels of AVX-512 take the sanitizers minutes to compile; the fast build has them.
 FUZZ_fast = -O2 -g1
 FUZZ_checked = -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DBITSNAP_NO_AVX512
-$(B)/fuzz/fast.built $(B)/fuzz/checked.built: $(B)/fuzz/%.built: $(wildcard fuzz/*) $(HEADERS) $(TOOL_C) $(TOOL_H)
+$(B)/fuzz/fast.built $(B)/fuzz/checked.built: $(B)/fuzz/%.built: $(wildcard fuzz/*.c fuzz/*.h fuzz/*.dict fuzz/build.sh) $(HEADERS) $(TOOL_C) $(TOOL_H)
 	@CC=clang CFLAGS='$(FUZZ_$*) -fsanitize=fuzzer-no-link -w' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=$(B)/fuzz/$* \
 	    WORK=$(B)/fuzz/$*.o fuzz/build.sh
 	@touch $@
