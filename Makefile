@@ -44,8 +44,8 @@ $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
 CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_race.sh tests/check_strict.sh tests/check_bytes.sh \
-         tests/check_avx512.sh tests/check_safety.py tests/check_kill.py \
-         tests/check_embed.sh tests/check_symbols.sh tests/check_replay.sh tests/check_docs.py tests/check_stack.py \
+         tests/check_avx512.sh tests/check_safety.py tests/check_kill.py tests/check_embed.sh tests/check_symbols.sh \
+         tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py
 check: $(B)/bitsnap $(TESTS)
@@ -59,42 +59,32 @@ checks: $(B)/bitsnap
 replay:
 	@tests/run.sh tests/check_replay.sh
 
-#: make fuzz T=name [SECONDS=60]   a fuzz target under libFuzzer: frame info list lengths round_trip delta sparse
-#:                  safetensors quantize
+#: make fuzz T=name [SECONDS=60] [BUILD=checked]   a fuzz target (fuzz/README.md has all of them) under libFuzzer: as it is
+#:                  shipped, with pages that cannot be touched behind its buffers, or under the sanitizers
 T ?= frame
 SECONDS ?= 60
-fuzz: $(B)/fuzz/$(T) $(B)/fuzz/replay-$(T)
-	@mkdir -p $(B)/corpus/$(T) $(B)/seeds/$(T)
-	@$(B)/fuzz/replay-$(T) -s $(T) $(B)/seeds/$(T)
-	$(B)/fuzz/$(T) -max_total_time=$(SECONDS) -max_len=8192 -timeout=5 -rss_limit_mb=1024 $(B)/corpus/$(T) $(B)/seeds/$(T)
-
-#: make fuzz-smoke  every fuzz target, 5 seconds each
+BUILD ?= fast
 FUZZ = $(filter-out codec replay,$(notdir $(basename $(wildcard fuzz/*.c))))
-fuzz-smoke: $(FUZZ:%=fuzz-smoke-%)
-$(FUZZ:%=fuzz-smoke-%): fuzz-smoke-%: $(B)/fuzz/% $(B)/fuzz/replay-%
-	@$(MAKE) -s fuzz T=$* SECONDS=5 >$(B)/fuzz/$*.log 2>&1 || { tail -n 20 $(B)/fuzz/$*.log; exit 1; }; \
-	    echo "ok - fuzz $*: $$(grep -o 'Done [0-9]* runs' $(B)/fuzz/$*.log)"
+fuzz: $(B)/fuzz/$(BUILD).built
+	@fuzz/soak.sh $(BUILD) $(SECONDS) $(T)
 
-$(B)/fuzz/replay-safetensors: SEEDS = -DSEEDS=fuzz_safetensors_seed
-$(B)/fuzz/replay-delta: SEEDS = -DSEEDS=fuzz_delta_seed
-$(B)/fuzz/replay-info: SEEDS = -DSEEDS=fuzz_info_seed
-$(B)/fuzz/replay-sparse: SEEDS = -DSEEDS=fuzz_sparse_seed
-$(B)/fuzz/replay-quantize: SEEDS = -DSEEDS=fuzz_quantize_seed
-$(B)/fuzz/replay-safetensors $(B)/fuzz/safetensors: $(TOOL_C) $(TOOL_H)
-$(B)/fuzz/replay-%: fuzz/%.c fuzz/replay.c fuzz/fuzz.h $(B)/fuzz/codec.o
-	$(CC) -std=c99 -O1 -g $(WARN) -I. $(SEEDS) $< fuzz/replay.c $(B)/fuzz/codec.o -o $@
+#: make fuzz-smoke  every fuzz target, 3 seconds each, in both builds
+fuzz-smoke: fuzz-smoke-fast fuzz-smoke-checked
+fuzz-smoke-fast fuzz-smoke-checked: fuzz-smoke-%: $(B)/fuzz/%.built
+	@fuzz/soak.sh $* 3 $(FUZZ) | sed -e '1d' -e 's/^[a-z_]* *[a-z]* .* 0$$/ok - fuzz &/' -e 's/^[a-z_]* *[a-z]* .* 1$$/not ok - fuzz &/'
 
-$(B)/fuzz/codec.o: fuzz/codec.c $(HEADERS)
-	@mkdir -p $(B)/fuzz
-	$(CC) -std=c99 -O1 -g $(WARN) -I. -c $< -o $@
+#: make fuzz-soak [SECONDS=600]   all night: the deep targets in turn, eight times in the fast build, once in the other, until
+#:                  it is stopped; fuzz/soak.sh sums adds up what has been run so far
+fuzz-soak: $(B)/fuzz/fast.built $(B)/fuzz/checked.built
+	@while fuzz/soak.sh fast $(SECONDS) $(FUZZ) && fuzz/soak.sh checked $$(($(SECONDS) / 8 + 1)) $(FUZZ); do fuzz/soak.sh sums; done
 
-FUZZER = clang -std=c99 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I.
-$(B)/fuzz/%: fuzz/%.c fuzz/fuzz.h $(B)/fuzz/codec-checked.o
-	$(FUZZER) -fsanitize=fuzzer $< $(B)/fuzz/codec-checked.o -o $@
-
-$(B)/fuzz/codec-checked.o: fuzz/codec.c $(HEADERS)
-	@mkdir -p $(B)/fuzz
-	$(FUZZER) -fsanitize=fuzzer-no-link -c $< -o $@
+# Kernels of AVX-512 take the sanitizers minutes to compile; the fast build has them.
+FUZZ_fast = -O2 -g1
+FUZZ_checked = -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DBITSNAP_NO_AVX512
+$(B)/fuzz/fast.built $(B)/fuzz/checked.built: $(B)/fuzz/%.built: $(wildcard fuzz/*.c fuzz/*.h fuzz/*.dict fuzz/build.sh) $(HEADERS) $(TOOL_C) $(TOOL_H)
+	@CC=clang CFLAGS='$(FUZZ_$*) -fsanitize=fuzzer-no-link -w' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=$(B)/fuzz/$* \
+	    WORK=$(B)/fuzz/$*.o fuzz/build.sh
+	@touch $@
 
 #: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options (--help lists them)
 bench: bench-build
@@ -160,5 +150,5 @@ quantizers: $(B)/bitsnap
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke $(FUZZ:%=fuzz-smoke-%) bench bench-build bench-plots bench-cli \
+.PHONY: all help demo test check checks replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
         study study-build convergence quantizers clean

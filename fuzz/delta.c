@@ -1,12 +1,14 @@
 /* A hostile delta: decoding with bases of every size, applying in place, merging and inverting touch nothing but their
- * buffers, of which the workspace is as small as is said; what is refused is not applied; what is merged does what both do;
- * all tables of kernels agree.
- *   u8      bit 0: the base fits the frame; bits 1..3: which base; bit 4: two frames follow, else one; bit 5: checks are
+ * buffers, of which the workspace is as small as is said; what is refused is not applied; what is merged does what both do, and
+ * what is inverted leads back; all tables of kernels agree on the status, the rule, the place and the bytes.
+ *   u8      bit 0: the base fits the frame; bits 1 and 2: which base; bit 4: two frames follow, else one; bit 5: checks are
  *           not heeded; bits 6 and 7: workers, less one
+ *   u8      bit 0: the frames are repaired first
  *   u16     size of the first frame, if there are two */
-#include "fuzz.h"
+#include "mutate.h"
 
 #define MOST (1u << 18)
+enum { HEAD = 4, MORE = 2048 };
 
 /* Small enough to be tried often: a few cells. */
 static int is_small(const bitsnap_info *info)
@@ -14,151 +16,222 @@ static int is_small(const bitsnap_info *info)
     return info->count <= MOST / (info->width == 1 ? 1 : 8) && info->block_log2 <= 18;
 }
 
-/* A parallel loop in one thread: from the last task to the first, by all workers in turn. */
-static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
-{
-    while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)context));
-}
-
-/* The workspace is what is asked for and no byte more; kept, as long as the same is asked for. */
-static void take_workspace(bitsnap *b, int algebra, unsigned block_log2, unsigned workers)
-{
-    static void *memory[2];
-    static size_t sizes[2];
-    const size_t size = bitsnap_workspace_delta(block_log2, workers);
-    if (size != sizes[algebra]) {
-        free(memory[algebra]);
-        memory[algebra] = malloc(size);
-        sizes[algebra] = size;
-    }
-    b->workspace = memory[algebra];
-    b->workspace_size = size;
-    REQUIRE(b->workspace);
-}
-
 static uint8_t *elements(size_t bytes, unsigned kind)
 {
-    uint8_t *p = (uint8_t *)malloc(bytes ? bytes : 1);
+    uint8_t *p = fuzz_room(bytes);
     size_t i;
-    REQUIRE(p);
     for (i = 0; i < bytes; i++) p[i] = (uint8_t)(kind == 0 ? 0 : kind == 1 ? i * 37 >> 3 : i % 2 ? 0x3C + (i * i >> 5 & 3) : i * 11);
     return p;
 }
 
-static void apply(const bitsnap *like, const uint8_t *base, uint64_t count, bitsnap_dtype dtype, const uint8_t *frame, size_t size,
-                  const uint8_t *expected)
+typedef struct frame {
+    uint8_t *bytes;
+    size_t size;
+    bitsnap_info info; /* of a delta that is small enough, else all 0 */
+} frame;
+
+/* A frame of the input as it is, or repaired; *base may be null where that is not known yet. What it decodes to, if it does. */
+static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, bitsnap_base *base, uint8_t **decoded)
 {
-    bitsnap b = *like;
-    const size_t bytes = (size_t)count * bitsnap_width(dtype);
-    uint8_t *live = fuzz_copy(base, bytes);
-    const bitsnap_status status = bitsnap_apply(&b, live, count, dtype, frame, size);
-    if (status) REQUIRE(!memcmp(live, base, bytes));
-    else if (expected) REQUIRE(!memcmp(live, expected, bytes));
-    if (!status) REQUIRE(bitsnap_apply(&b, live, count, dtype, frame, size) == BITSNAP_OK);
-    free(live);
+    static fuzz_frame f;
+    frame x;
+    memset(&x, 0, sizeof x);
+    x.bytes = fuzz_copy(data, x.size = size);
+    *decoded = NULL;
+    if (repair) {
+        uint8_t *room = fuzz_room(size + MORE);
+        if (size) memcpy(room, data, size);
+        size = fuzz_settle(&f, room, size, size + MORE);
+        if (size && f.base && f.count * f.width <= MOST) {
+            const bitsnap_dtype dtype = (bitsnap_dtype)room[f.base + 3];
+            if (!base->data && bitsnap_width(dtype)) {
+                base->data = elements((size_t)f.count * bitsnap_width(dtype), kind);
+                base->count = f.count;
+                base->dtype = dtype;
+            }
+            if (base->data && base->count == f.count && base->dtype == dtype) *decoded = fuzz_seal(&f, room, base);
+        }
+        if (size) x.bytes = fuzz_copy(room, x.size = size);
+    }
+    if (bitsnap_read_info(&x.info, x.bytes, x.size) || !x.info.has_base || !is_small(&x.info)) memset(&x.info, 0, sizeof x.info);
+    return x;
 }
 
-/* `both` was made of a delta from `base` to `between` and of `second`: if that leads on from there, it leads to the same. */
-static void merged(const bitsnap *like, const uint8_t *base, const uint8_t *between, const uint8_t *second, size_t second_size,
-                   const uint8_t *both, size_t size)
+/* In place: the base becomes what it is decoded to, or stays. */
+static bitsnap_status apply(const bitsnap *like, const frame *x, const uint8_t *base, const uint8_t *expected, unsigned t)
+{
+    static fuzz_outcome applied;
+    const unsigned taken = fuzz_taken;
+    bitsnap b = *like;
+    const size_t bytes = (size_t)x->info.elements_size;
+    uint8_t *live = fuzz_copy(base, bytes);
+    bitsnap_status status;
+    b.base.data = NULL;
+    status = fuzz_agree(&b, bitsnap_apply(&b, live, x->info.count, x->info.dtype, x->bytes, x->size), &applied, t);
+    if (status) REQUIRE(!memcmp(live, base, bytes));
+    else if (expected) REQUIRE(!memcmp(live, expected, bytes));
+    if (!status) REQUIRE(!bitsnap_apply(&b, live, x->info.count, x->info.dtype, x->bytes, x->size));
+    fuzz_drop(taken);
+    return status;
+}
+
+/* What x is decoded to with this base, or null. */
+static uint8_t *decode(const bitsnap *like, const uint8_t *bytes, size_t size, const bitsnap_info *info, const uint8_t *base)
 {
     bitsnap b = *like;
-    bitsnap_info info;
-    uint8_t *one, *other;
-    size_t bytes;
-    REQUIRE(bitsnap_read_info(&info, second, second_size) == BITSNAP_OK);
-    bytes = (size_t)info.count * info.width;
-    one = elements(bytes, 1);
-    other = elements(bytes, 2);
-    b.base.data = between;
-    b.base.count = info.count;
-    b.base.dtype = info.dtype;
-    if (!bitsnap_decode(&b, one, info.count, info.dtype, second, second_size)) {
-        b.base.data = base;
-        b.base.dtype = like->base.dtype;
-        REQUIRE(bitsnap_decode(&b, other, info.count, info.dtype, both, size) == BITSNAP_OK && !memcmp(one, other, bytes));
+    uint8_t *out = fuzz_fill((size_t)info->elements_size, 0x5A);
+    b.flags = 0;
+    b.base.data = base;
+    b.base.count = info->count;
+    b.base.dtype = info->base_dtype;
+    return bitsnap_decode(&b, out, info->count, info->dtype, bytes, size) ? NULL : out;
+}
+
+/* The frame that merge (`second`) or invert (null) makes, the same by all kernels; *made is 0 where it is refused. */
+static uint8_t *combine(const bitsnap *like, const frame *x, const frame *second, size_t *made)
+{
+    const size_t room = bitsnap_bound(x->info.count, x->info.dtype);
+    const bitsnap_kernels *k;
+    fuzz_outcome first;
+    bitsnap b = *like;
+    uint8_t *out[2];
+    size_t size;
+    unsigned t;
+    out[0] = fuzz_room(room);
+    out[1] = fuzz_room(room);
+    for (t = 0, *made = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        bitsnap_status status;
+        b.kernels = k;
+        if (second) status = bitsnap_merge(&b, out[t > 0], room, &size, x->bytes, x->size, second->bytes, second->size);
+        else status = bitsnap_invert(&b, out[t > 0], room, &size, x->bytes, x->size);
+        if (fuzz_agree(&b, status, &first, t)) REQUIRE(!size);
+        else if (t) REQUIRE(size == *made && !memcmp(out[0], out[1], size));
+        *made = size;
     }
-    free(one);
-    free(other);
+    return out[0];
+}
+
+/* With the base, and without. */
+static void algebra(const bitsnap *like, const frame *x, const frame *second, const uint8_t *base, const uint8_t *decoded)
+{
+    bitsnap b = *like;
+    const unsigned taken = fuzz_taken;
+    const uint8_t *both = NULL;
+    bitsnap_info back;
+    size_t made;
+    int with;
+    b.flags = 0;
+    fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, b.workers < 2 ? 2 : b.workers));
+    if (second->info.count == x->info.count && second->info.dtype == x->info.dtype && second->info.base_dtype == x->info.dtype && decoded)
+        both = decode(&b, second->bytes, second->size, &second->info, decoded);
+    for (with = 1; with >= 0; with--) {
+        const unsigned begun = fuzz_taken;
+        const uint8_t *out;
+        b.base.data = with ? base : NULL;
+        b.base.count = like->base.count;
+        out = combine(&b, x, NULL, &made);
+        if (made && decoded) { /* the way back leads to the base */
+            REQUIRE(!bitsnap_read_info(&back, out, made));
+            out = decode(&b, out, made, &back, decoded);
+            REQUIRE(out && !memcmp(out, base, (size_t)back.elements_size));
+        }
+        if (second->size) {
+            out = combine(&b, x, second, &made);
+            if (made && both) {
+                out = decode(&b, out, made, &x->info, base);
+                REQUIRE(out && !memcmp(out, both, (size_t)x->info.elements_size));
+            }
+        }
+        fuzz_drop(begun);
+    }
+    fuzz_drop(taken);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static fuzz_outcome decoding;
     const bitsnap_kernels *k;
     bitsnap b;
-    bitsnap_info info;
-    uint8_t *frame, *second = NULL, *base, *out[2] = { NULL, NULL };
-    size_t second_size = 0, bytes, made;
-    bitsnap_status status = BITSNAP_OK, again;
-    unsigned t, shape, workers;
-    if (size < 3) return 0;
+    bitsnap_base base, between;
+    uint8_t *out[2], *known, *known_both;
+    size_t first;
+    bitsnap_status status = BITSNAP_OK;
+    unsigned t, shape, workers, kind;
+    int repair;
+    frame x, second;
+    fuzz_drop(0);
+    if (size < HEAD) return 0;
     shape = data[0];
     workers = 1 + (shape >> 6);
+    kind = shape >> 1 & 3;
+    repair = data[1] & 1;
+    first = shape & 16 ? data[2] | (size_t)data[3] << 8 : size;
+    if (first > size - HEAD) first = size - HEAD;
+    memset(&base, 0, sizeof base);
+    memset(&second, 0, sizeof second);
+    x = take(data + HEAD, first, repair, kind, &base, &known);
+    if (!x.info.has_base) return 0;
     if (shape & 16) {
-        const size_t wanted = data[1] | (size_t)data[2] << 8, first = wanted < size - 3 ? wanted : size - 3;
-        second_size = size - 3 - first;
-        second = fuzz_copy(data + 3 + first, second_size);
-        size = first;
-    } else {
-        size -= 3;
+        memset(&between, 0, sizeof between);
+        between.data = known; /* where x is sound, the other follows it */
+        between.count = x.info.count;
+        between.dtype = x.info.dtype;
+        second = take(data + HEAD + first, size - HEAD - first, repair && known, kind, &between, &known_both);
     }
-    frame = fuzz_copy(data + 3, size);
-    memset(&info, 0, sizeof info);
+    if (!base.data || base.count != x.info.count || base.dtype != x.info.base_dtype) {
+        base.data = elements((size_t)x.info.count * bitsnap_width(x.info.base_dtype), kind);
+        base.dtype = x.info.base_dtype;
+    }
     memset(&b, 0, sizeof b);
-    if (bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && is_small(&info)) {
-        const unsigned base_width = bitsnap_width(info.base_dtype);
-        take_workspace(&b, 0, info.block_log2, workers);
-        b.workers = workers;
-        b.run = run;
-        b.run_context = &workers;
-        base = elements((size_t)info.count * base_width, shape >> 1 & 7);
-        b.base.data = base;
-        b.base.count = shape & 1 ? info.count : info.count + 1;
-        b.base.dtype = info.base_dtype;
+    fuzz_workspace(&b, bitsnap_workspace_delta(x.info.block_log2, workers));
+    b.workers = workers;
+    b.run = fuzz_run;
+    b.run_context = &workers;
+    b.base = base;
+    b.base.count = shape & 1 ? x.info.count : x.info.count + 1;
+    out[0] = fuzz_room((size_t)x.info.elements_size);
+    out[1] = fuzz_room((size_t)x.info.elements_size);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        uint8_t *to = out[t > 0];
+        b.kernels = k;
         b.flags = shape & 32 ? BITSNAP_IGNORE_CHECKS : 0;
-        bytes = (size_t)info.count * info.width;
-        for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
-            b.kernels = k;
-            free(out[t > 0]);
-            out[t > 0] = elements(bytes, 1);
-            again = bitsnap_decode(&b, out[t > 0], info.count, info.dtype, frame, size);
-            if (!t) status = again;
-            REQUIRE(again == status);
-            if (t && !status) REQUIRE(!memcmp(out[0], out[1], bytes));
+        memset(to, 0xA5 + (int)t, (size_t)x.info.elements_size);
+        status = fuzz_agree(&b, bitsnap_decode(&b, to, x.info.count, x.info.dtype, x.bytes, x.size), &decoding, t);
+        if (t && !status) REQUIRE(!memcmp(out[0], out[1], (size_t)x.info.elements_size));
+        if (shape & 1 && known && !(shape & 32)) REQUIRE(!status && !memcmp(to, known, (size_t)x.info.elements_size)); /* repair has succeeded */
+        if (x.info.base_dtype == x.info.dtype) {
+            const bitsnap_status applied = apply(&b, &x, (const uint8_t *)base.data, status ? NULL : to, t);
+            if (!(shape & 32) && shape & 1) REQUIRE((applied == BITSNAP_OK) == (status == BITSNAP_OK));
         }
-        b.flags = 0;
-        if (info.base_dtype == info.dtype) apply(&b, base, info.count, info.dtype, frame, size, status ? NULL : out[0]);
-        free(out[1]);
-        out[1] = (uint8_t *)malloc(bitsnap_bound(info.count, info.dtype));
-        REQUIRE(out[1]);
-        take_workspace(&b, 1, info.block_log2, workers < 2 ? 2 : workers);
-        for (t = 0; t < 2; t++) { /* with the base, and without */
-            again = bitsnap_invert(&b, out[1], bitsnap_bound(info.count, info.dtype), &made, frame, size);
-            if (!again && !status && !(shape & 32) && info.base_dtype == info.dtype) { /* the way back leads to the base */
-                bitsnap c = b;
-                uint8_t *back = elements(bytes, 2);
-                c.base.data = out[0];
-                c.base.count = info.count;
-                REQUIRE(bitsnap_decode(&c, back, info.count, info.dtype, out[1], made) == BITSNAP_OK && !memcmp(back, base, bytes));
-                free(back);
-            }
-            if (second && !bitsnap_merge(&b, out[1], bitsnap_bound(info.count, info.dtype), &made, frame, size, second, second_size) &&
-                !status && !(shape & 32))
-                merged(&b, base, out[0], second, second_size, out[1], made);
-            b.base.data = NULL;
-        }
-        free(base);
     }
-    free(out[0]);
-    free(out[1]);
-    free(frame);
-    free(second);
+    b.kernels = NULL;
+    algebra(&b, &x, &second, (const uint8_t *)base.data, status || shape & 32 || !(shape & 1) ? NULL : out[0]);
     return 0;
 }
 
-/* Seeds: deltas of small tensors against the bases above, alone and two at a time. */
-size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room);
-size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room)
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
+{
+    if (size < HEAD + 1 || room < 64 || seed & 1) {
+        size = LLVMFuzzerMutate(data, size, room);
+        if (size > 1) data[1] &= 0xFE;
+    } else {
+        size_t first = data[0] & 16 ? data[2] | (size_t)data[3] << 8 : size - HEAD, now;
+        if (first > size - HEAD) first = size - HEAD;
+        if (data[0] & 16 && seed & 2 && size > HEAD + first) {
+            size = fuzz_mutate_frame(data, size, room, HEAD + first, size, seed >> 3);
+        } else {
+            now = fuzz_mutate_frame(data, size, room, HEAD, HEAD + first, seed >> 3);
+            fuzz_store(data + 2, first + now - size, 2);
+            size = now;
+        }
+        data[1] |= 1;
+        if (seed & 4) data[0] = (uint8_t)((data[0] | 1) & ~32u); /* what can be repaired should be let pass */
+    }
+    return size;
+}
+
+/* Deltas of small tensors against the bases above, alone and two at a time. */
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F16 };
     const int few = number >= 90 && number < 100; /* changes, in one cell or two: so few that they stand one by one */
@@ -168,37 +241,33 @@ size_t fuzz_delta_seed(unsigned number, uint8_t *to, size_t room)
     const int two = cells || number / 15 % 2;
     const size_t n = cells ? 250000 : !few ? 40 + 61 * (number % 7) : width == 1 ? 65536 + 900 : 700 + 61 * (number % 7);
     const size_t bytes = n * width;
-    uint8_t *base = elements(bytes, kind), *result = fuzz_copy(base, bytes), *third;
+    uint8_t *base, *result, *third;
     size_t first = 0, second = 0, i;
     bitsnap b;
+    if (number >= 108) return 0;
+    fuzz_drop(0);
+    base = elements(bytes, kind);
+    result = fuzz_copy(base, bytes);
+    if (few) result[number * 7 % bytes]++, result[bytes - width * (number % 9 + 1)]++;
+    for (i = 0; i < bytes && cells; i++) result[i] = (uint8_t)(result[i] + 1 + (i >> 16));
+    for (i = 0; i < bytes && every < 2 && !few && !cells; i += width * (every ? 1u : 9u)) result[i] = (uint8_t)(result[i] + (i % 5 ? 1 : i));
+    third = fuzz_copy(result, bytes);
+    for (i = cells ? 0 : bytes / 2; i < (cells ? bytes : bytes / 2 + 1); i++) third[i]++;
     memset(&b, 0, sizeof b);
-    if (number < 108) {
-        if (few) result[number * 7 % bytes]++, result[bytes - width * (number % 9 + 1)]++;
-        for (i = 0; i < bytes && cells; i++) result[i] = (uint8_t)(result[i] + 1 + (i >> 16));
-        for (i = 0; i < bytes && every < 2 && !few && !cells; i += width * (every ? 1u : 9u))
-            result[i] = (uint8_t)(result[i] + (i % 5 ? 1 : i));
-        third = fuzz_copy(result, bytes);
-        for (i = cells ? 0 : bytes / 2; i < (cells ? bytes : bytes / 2 + 1); i++) third[i]++;
-        b.workspace_size = bitsnap_workspace_delta(18, 1);
-        b.workspace = malloc(b.workspace_size);
-        b.base.data = base;
-        b.base.count = n;
-        b.base.dtype = dtype;
-        b.flags = number & 1 ? BITSNAP_SELF_CONTAINED : 0;
-        b.block_log2 = 16;
-        b.level = few ? BITSNAP_FAST : BITSNAP_DEFAULT;
-        REQUIRE(b.workspace && bitsnap_encode(&b, to + 3, room - 3, &first, result, n, dtype) == BITSNAP_OK);
-        b.base.data = result;
-        if (number % 7 == 6) b.block_log2 = 18; /* two that cannot be merged */
-        if (two) REQUIRE(bitsnap_encode(&b, to + 3 + first, room - 3 - first, &second, third, n, dtype) == BITSNAP_OK);
-        to[0] = (uint8_t)(1 | kind << 1 | (two ? 16 : 0) | (number & 3) << 6);
-        to[1] = (uint8_t)first;
-        to[2] = (uint8_t)(first >> 8);
-        first += 3;
-        free(b.workspace);
-        free(third);
-    }
-    free(base);
-    free(result);
-    return first + second;
+    fuzz_workspace(&b, bitsnap_workspace_delta(18, 1));
+    b.base.data = base;
+    b.base.count = n;
+    b.base.dtype = dtype;
+    b.flags = number & 1 ? BITSNAP_SELF_CONTAINED : 0;
+    b.block_log2 = 16;
+    b.level = few ? BITSNAP_FAST : BITSNAP_DEFAULT;
+    REQUIRE(!bitsnap_encode(&b, to + HEAD, room - HEAD, &first, result, n, dtype));
+    b.base.data = result;
+    if (number % 7 == 6) b.block_log2 = 18; /* two that cannot be merged */
+    if (two) REQUIRE(!bitsnap_encode(&b, to + HEAD + first, room - HEAD - first, &second, third, n, dtype));
+    to[0] = (uint8_t)(1 | kind << 1 | (two ? 16 : 0) | (number & 3) << 6);
+    to[1] = number / 2 % 2;
+    to[2] = (uint8_t)first;
+    to[3] = (uint8_t)(first >> 8);
+    return HEAD + first + second;
 }

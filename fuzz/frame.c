@@ -1,98 +1,106 @@
-/* A hostile frame: decoding, testing, ranges and pulling touch nothing but their buffers, and all tables of kernels
- * agree on the status, the place and the elements. The first byte of the input chooses whether checks are heeded. */
-#include "fuzz.h"
+/* A hostile frame: decoding, testing, verifying, ranges and pulling touch nothing but their buffers; all tables of kernels agree
+ * on the status, the rule, the place and the elements; a frame that decodes passes every other way, with the same elements.
+ *   u8      bit 0: checks are not heeded; bit 1: the frame is repaired first; the others choose a range
+ *   frame */
+#include "mutate.h"
 
-#define MOST (1u << 20) /* bytes of elements that we are willing to hold */
+#define MOST (1u << 18) /* bytes of elements that we are willing to hold */
 
-static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const uint8_t *expected, bitsnap_status whole)
+static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const uint8_t *expected, unsigned table)
 {
+    static fuzz_outcome begun, pulled, ended;
+    const unsigned taken = fuzz_taken;
     bitsnap b = *like;
     bitsnap_stream s;
     bitsnap_status status;
     size_t at, used, n;
     uint8_t *piece;
     uint64_t total = 0;
-    status = bitsnap_pull_begin(&b, &s, frame, size, &at);
-    if (status) return;
-    piece = (uint8_t *)malloc(((size_t)1 << s.block_log2) * s.width);
-    REQUIRE(piece);
-    while (!status && s.position < s.count) {
+    if (fuzz_agree(&b, bitsnap_pull_begin(&b, &s, frame, size, &at), &begun, table)) return;
+    piece = fuzz_room(((size_t)1 << s.block_log2) * s.width);
+    for (status = BITSNAP_OK; !status && s.position < s.count && total * s.width <= MOST; total += n, at += used) {
         status = bitsnap_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
         if (!status && expected) REQUIRE(!memcmp(piece, expected + total * s.width, n * s.width));
-        at += used;
-        total += n;
-        if (!expected && total * s.width > MOST) break;
+        if (status) REQUIRE(!n && !used);
     }
+    (void)fuzz_agree(&b, status, &pulled, table);
     if (!status && s.position == s.count) {
-        status = bitsnap_pull_end(&b, &s, frame + at, size - at, &used);
-        if (expected && !whole) REQUIRE(!status && at + used == size);
+        status = fuzz_agree(&b, bitsnap_pull_end(&b, &s, frame + at, size - at, &used), &ended, table);
+        if (expected) REQUIRE(!status && at + used == size);
     }
-    free(piece);
+    if (expected) REQUIRE(!status);
+    fuzz_drop(taken);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static fuzz_frame f;
+    static fuzz_outcome decoded, ranged, tested;
     const bitsnap_kernels *k;
-    bitsnap b, first;
-    bitsnap_info info;
-    bitsnap_status status = BITSNAP_OK, again;
-    uint8_t *frame, *out[2] = { NULL, NULL };
-    unsigned t;
+    bitsnap b;
+    uint8_t *frame, *first = NULL, *out = NULL, *range = NULL;
+    uint64_t count = 0, from = 0, some = 0;
+    unsigned t, width = 0, log2 = 16;
+    bitsnap_dtype dtype = BITSNAP_I8;
+    fuzz_drop(0);
     if (size < 1) return 0;
-    frame = fuzz_copy(data + 1, size - 1);
-    size--;
-    memset(&info, 0, sizeof info);
-    (void)bitsnap_read_info(&info, frame, size);
+    frame = fuzz_copy(data + 1, --size);
+    if (data[0] & 2) {
+        uint8_t *room = fuzz_room(size + 2048);
+        memcpy(room, frame, size);
+        size = fuzz_settle(&f, room, size, size + 2048);
+        if (size) (void)fuzz_seal(&f, room, NULL);
+        frame = fuzz_copy(room, size);
+    }
     if (size >= 24) { /* also where the header's check is wrong */
-        info.width = bitsnap_width((bitsnap_dtype)frame[5]);
-        info.dtype = (bitsnap_dtype)frame[5];
-        info.block_log2 = frame[6];
-        for (t = 15; t >= 8; t--) info.count = info.count << 8 | frame[t];
+        dtype = (bitsnap_dtype)frame[5];
+        width = bitsnap_width(dtype);
+        log2 = frame[6] >= 6 && frame[6] <= 20 ? frame[6] : 16;
+        count = fuzz_load(frame + 8, 8);
     }
-    b = fuzz_codec(info.block_log2 >= 6 && info.block_log2 <= 20 ? info.block_log2 : 16);
+    b = fuzz_codec(log2);
     b.flags = data[0] & 1 ? BITSNAP_IGNORE_CHECKS : 0;
-    memset(&first, 0, sizeof first);
-    if (info.width && info.count <= MOST / info.width) {
-        const size_t bytes = (size_t)info.count * info.width;
-        for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
-            const int i = t > 0;
-            b.kernels = k;
-            free(out[i]);
-            out[i] = (uint8_t *)malloc(bytes ? bytes : 1);
-            REQUIRE(out[i]);
-            memset(out[i], 0xA5 + (int)t, bytes);
-            again = bitsnap_decode(&b, out[i], info.count, info.dtype, frame, size);
-            if (!t) {
-                status = again;
-                first = b;
-                continue;
-            }
-            REQUIRE(again == status);
-            if (status) REQUIRE(b.error.rule == first.error.rule && b.error.offset == first.error.offset);
-            else REQUIRE(!memcmp(out[0], out[1], bytes)); /* also: nothing is left as it was before */
+    if (width && count <= MOST / width) {
+        first = fuzz_room((size_t)count * width);
+        out = fuzz_room((size_t)count * width);
+        if (count) {
+            from = data[0] * 131u % count;
+            some = 1 + (count - from - 1) * (data[0] >> 2 & 3) / 4;
+            range = fuzz_room((size_t)some * width);
         }
-        if (!status && info.count) { /* a range gives the same elements */
-            const uint64_t from = data[0] * 131u % info.count, n = 1 + (info.count - from) * (data[size / 2 + 1] % 4u) / 4;
-            uint8_t *range;
-            const uint64_t m = n > info.count - from ? info.count - from : n;
-            range = (uint8_t *)malloc((size_t)m * info.width);
-            REQUIRE(range);
-            REQUIRE(bitsnap_decode_range(&b, range, from, m, info.dtype, frame, size) == BITSNAP_OK);
-            REQUIRE(!memcmp(range, out[0] + from * info.width, (size_t)m * info.width));
-            REQUIRE(bitsnap_verify(&b, out[0], info.count, info.dtype, frame, size) == BITSNAP_OK);
-            free(range);
-        } else if (info.count) {
-            (void)bitsnap_decode_range(&b, out[0], info.count / 2, info.count - info.count / 2, info.dtype, frame, size);
-        }
-        again = bitsnap_test(&b, frame, size);
-        if (!status) REQUIRE(!again);
-        pull(&b, frame, size, status ? NULL : out[0], status);
-    } else {
-        (void)bitsnap_test(&b, frame, size);
-        pull(&b, frame, size, NULL, BITSNAP_OK);
     }
-    free(out[0]);
-    free(out[1]);
-    free(frame);
+    for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
+        uint8_t *to = t ? out : first;
+        bitsnap_status status = BITSNAP_E_MISMATCH;
+        b.kernels = k;
+        if (first) {
+            memset(to, 0xA5 + (int)t, (size_t)count * width);
+            status = fuzz_agree(&b, bitsnap_decode(&b, to, count, dtype, frame, size), &decoded, t);
+            if (!status && t) REQUIRE(!memcmp(first, out, (size_t)count * width)); /* also: nothing is left as it was before */
+        }
+        if (range) {
+            const bitsnap_status r = fuzz_agree(&b, bitsnap_decode_range(&b, range, from, some, dtype, frame, size), &ranged, t);
+            if (!status) REQUIRE(!r && !memcmp(range, to + from * width, (size_t)some * width));
+        }
+        if (!status) REQUIRE(!bitsnap_verify(&b, to, count, dtype, frame, size));
+        if (count <= 4u * MOST && fuzz_agree(&b, bitsnap_test(&b, frame, size), &tested, t)) REQUIRE(status);
+        pull(&b, frame, size, status ? NULL : to, t);
+    }
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
+{
+    if (size < 2 || room < 64) return LLVMFuzzerMutate(data, size, room);
+    if (seed & 1) size = LLVMFuzzerMutate(data, size, room);
+    else size = fuzz_mutate_frame(data, size, room, 1, size, seed >> 1);
+    data[0] = (uint8_t)((data[0] & ~2u) | (seed & 1 ? 0 : 2));
+    return size;
+}
+
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
+{
+    const size_t size = fuzz_seed_frame(number, to + 1, room - 1);
+    to[0] = (uint8_t)number;
+    return size ? size + 1 : 0;
 }

@@ -1,13 +1,20 @@
-/* What the fuzz targets share. Each target is one file with LLVMFuzzerTestOneInput, linked to codec.c; `make fuzz T=name`
- * runs it under libFuzzer, replay.c runs it without. A target ends the process (abort) where the contract it tests is
- * broken. */
+/* What the fuzz targets share. Each target is one file with LLVMFuzzerTestOneInput and fuzz_seed, linked to codec.c by
+ * build.sh: to libFuzzer, to another engine, or to replay.c, which needs none. A target ends the process (abort) where the
+ * promise that it tests is broken.
+ *
+ * Memory comes from fuzz_room, so that the first byte too many is seen: under the sanitizers from the heap, else so that it
+ * ends where a page begins that cannot be touched. fuzz_drop(0) stands at the start of each input. */
 #ifndef BITSNAP_FUZZ_H
 #define BITSNAP_FUZZ_H
+
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS; before the first system header, and off_t as in the tool */
+#define _FILE_OFFSET_BITS 64
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef FUZZ_INTERNALS /* what is not declared: a copy of the codec of its own, the portable code */
 #define BITSNAP_STATIC
@@ -17,7 +24,26 @@
 #include "bitsnap_simd.h" /* codec.c has the implementation */
 #endif
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define FUZZ_HEAP
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define FUZZ_HEAP
+#endif
+
+#define FUZZ_UNUSED __attribute__((unused))
+#define FUZZ_OPTIONAL __attribute__((weak)) /* null where nobody defines it */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+FUZZ_OPTIONAL size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
+FUZZ_OPTIONAL size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room); /* the engine's */
+
+/* Writes seed `number` of a target, in `room` bytes, and returns its size: 0 behind the last one. */
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room);
+#define FUZZ_SEED_MOST 8192u
 
 #define REQUIRE(condition)                                                                            \
     do {                                                                                              \
@@ -27,31 +53,196 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                             \
     } while (0)
 
-/* Small blocks keep the workspace small, and so the fuzzer fast; larger ones need more. */
-static inline bitsnap fuzz_codec(unsigned block_log2)
+/* ================================================================================= MEMORY */
+
+enum { FUZZ_PLACES = 32 };
+static uint8_t *fuzz_places[FUZZ_PLACES];
+static unsigned fuzz_taken; /* of these */
+
+/* Exactly `size` bytes, of any content. */
+FUZZ_UNUSED static uint8_t *fuzz_room(size_t size)
 {
-    static void *memory;
-    static size_t have;
-    bitsnap b;
-    memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace_delta(block_log2, 1); /* of quantized frames, too */
-    if (b.workspace_size > have) {
-        free(memory);
-        memory = malloc(b.workspace_size);
-        have = b.workspace_size;
-        REQUIRE(memory);
+    uint8_t **place = &fuzz_places[fuzz_taken++];
+    REQUIRE(fuzz_taken <= FUZZ_PLACES);
+#ifdef FUZZ_HEAP
+    *place = (uint8_t *)malloc(size);
+    REQUIRE(*place);
+    return *place;
+#else
+    {
+        const size_t most = (size_t)64 << 20, page = 65536;
+        REQUIRE(size <= most);
+        if (!*place) { /* pages cost nothing until they are touched */
+            void *p = mmap(NULL, most + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            REQUIRE(p != MAP_FAILED && !mprotect(p, most, PROT_READ | PROT_WRITE));
+            *place = (uint8_t *)p;
+        }
+        return *place + most - size;
     }
-    b.workspace = memory;
-    return b;
+#endif
 }
 
-/* Exactly `size` bytes on the heap, so that the address sanitizer sees the first byte too many. */
-static inline uint8_t *fuzz_copy(const uint8_t *p, size_t size)
+/* All places but the first `taken` are free again. */
+FUZZ_UNUSED static void fuzz_drop(unsigned taken)
 {
-    uint8_t *copy = (uint8_t *)calloc(size ? size : 1, 1);
-    REQUIRE(copy);
+#ifdef FUZZ_HEAP
+    while (fuzz_taken > taken) free(fuzz_places[--fuzz_taken]);
+#endif
+    fuzz_taken = taken;
+}
+
+FUZZ_UNUSED static uint8_t *fuzz_copy(const uint8_t *p, size_t size)
+{
+    uint8_t *copy = fuzz_room(size);
     if (size) memcpy(copy, p, size);
     return copy;
 }
+
+FUZZ_UNUSED static uint8_t *fuzz_fill(size_t size, int byte)
+{
+    uint8_t *p = fuzz_room(size);
+    if (size) memset(p, byte, size);
+    return p;
+}
+
+/* A workspace of so many bytes. From the heap it is kept for the next inputs, as megabytes are slow to get there. */
+FUZZ_UNUSED static void fuzz_workspace(bitsnap *b, size_t size)
+{
+#ifdef FUZZ_HEAP
+    static void *kept[4];
+    static size_t sizes[4];
+    static unsigned oldest;
+    unsigned i = 0;
+    while (i < 4 && sizes[i] != size) i++;
+    if (i == 4) {
+        i = oldest++ % 4;
+        free(kept[i]);
+        kept[i] = malloc(size);
+        sizes[i] = size;
+        REQUIRE(kept[i]);
+    }
+    b->workspace = kept[i];
+#else
+    b->workspace = fuzz_room(size);
+#endif
+    b->workspace_size = size;
+}
+
+/* A codec that can decode blocks of this size, quantized ones too. */
+FUZZ_UNUSED static bitsnap fuzz_codec(unsigned block_log2)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    fuzz_workspace(&b, bitsnap_workspace_delta(block_log2, 1));
+    return b;
+}
+
+/* What a call has told: all kernels tell the same. */
+typedef struct fuzz_outcome {
+    bitsnap_status status;
+    unsigned rule;
+    uint64_t offset, element;
+} fuzz_outcome;
+
+FUZZ_UNUSED static bitsnap_status fuzz_agree(const bitsnap *b, bitsnap_status status, fuzz_outcome *first, unsigned table)
+{
+    const fuzz_outcome now = { status, b->error.rule, b->error.offset, b->error.element };
+    REQUIRE(b->error.status == status);
+    if (!table) *first = now;
+    REQUIRE(now.status == first->status && now.rule == first->rule && now.offset == first->offset && now.element == first->element);
+    return status;
+}
+
+/* A parallel loop in one thread: from the last task to the first, by all workers in turn. */
+FUZZ_UNUSED static void fuzz_run(void *workers, bitsnap_task task, void *argument, uint64_t count)
+{
+    while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)workers));
+}
+
+/* ================================================================================= SEEDS */
+
+/* Noise that is the same everywhere. */
+FUZZ_UNUSED static uint8_t fuzz_noise(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint8_t)(*state >> 56);
+}
+
+/* Elements of all dtypes from noise to nearly constant, 1 to 4 KB, and how many (0: there are no more). */
+FUZZ_UNUSED static size_t fuzz_seed_elements(unsigned number, uint8_t *to, bitsnap_dtype *dtype)
+{
+    const unsigned shape = number / 11 % 6, width = bitsnap_width((bitsnap_dtype)(1 + number % 11));
+    const size_t n = shape == 5 ? 20 : 100 + 30 * shape;
+    uint64_t state = number;
+    size_t i;
+    if (number >= 66) return 0;
+    *dtype = (bitsnap_dtype)(1 + number % 11);
+    for (i = 0; i < n * width; i++) {
+        const unsigned x = fuzz_noise(&state), y = fuzz_noise(&state);
+        const int top = i % width == width - 1;
+        to[i] = (uint8_t)(shape == 0 ? x : shape == 1 ? 0 : shape == 2 ? (x % 9 ? 0 : y) : shape == 3 ? 0x3C + (x & y & 7) : top ? 0xBC ^ (x % 3) << 7 : y);
+    }
+    return n;
+}
+
+/* What the encoder makes of these; then of rows and columns of other scales, quantized or not. */
+FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t room)
+{
+    static uint8_t elements[4096];
+    const unsigned shape = number / 11 % 6, i = number - 66;
+    const unsigned taken = fuzz_taken;
+    bitsnap b = fuzz_codec(16);
+    bitsnap_dtype dtype;
+    size_t n = fuzz_seed_elements(number, elements, &dtype), size, j;
+    if (n) {
+        b.block_log2 = shape % 2 ? 6 : 0;
+        b.level = (int)(shape % 3);
+        b.flags = shape & 4 ? BITSNAP_CONTENT_ID : 0;
+    } else if (i < 24) {
+        uint64_t state = number;
+        const unsigned width = bitsnap_width(dtype = (bitsnap_dtype)(BITSNAP_F16 + i % 4));
+        n = 512;
+        for (j = 0; j < n * width; j++) { /* rows of 16, each of another size */
+            const unsigned row = (unsigned)(j / width / 16) * 7 % 5, x = fuzz_noise(&state);
+            elements[j] = (uint8_t)(j % width < width - 1 ? x : (0x38 + (dtype == BITSNAP_F16 ? row : row / 2)) ^ (x & 0x80));
+        }
+        b.level = BITSNAP_BEST;
+        b.block_log2 = i / 4 % 2 ? 8 : 0;
+        if (i >= 8 && i < 20) b.quantizer.cells = i < 16 ? 8 : 70;
+        if (i >= 20) b.quantizer.clusters = 4;
+        b.columns = i < 20 ? 16 : 0;
+    } else {
+        fuzz_drop(taken);
+        return 0;
+    }
+    REQUIRE(bitsnap_encode(&b, to, room, &size, elements, n, dtype) == BITSNAP_OK);
+    fuzz_drop(taken);
+    return size;
+}
+
+#ifndef FUZZ_ENGINE
+/* With FUZZ_SEEDS=DIRECTORY in the environment any build of a target writes its seeds there, and ends. */
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    static uint8_t seed[FUZZ_SEED_MOST];
+    const char *directory = getenv("FUZZ_SEEDS");
+    unsigned number = 0;
+    size_t size;
+    (void)argc;
+    (void)argv;
+    if (!directory) return 0;
+    while ((size = fuzz_seed(number, seed, sizeof seed)) != 0) {
+        char path[4096];
+        FILE *f;
+        snprintf(path, sizeof path, "%s/seed-%03u", directory, number++);
+        f = fopen(path, "wb");
+        if (!f || fwrite(seed, 1, size, f) != size || fclose(f)) {
+            perror(path);
+            exit(1);
+        }
+    }
+    exit(0);
+}
+#endif
 
 #endif

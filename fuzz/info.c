@@ -6,10 +6,9 @@
 /* The base of the seeds: the upper bytes of elements are of a few kinds only. */
 static uint8_t *base_of(size_t n, unsigned width)
 {
-    uint8_t *p = (uint8_t *)malloc(n * width);
+    uint8_t *p = fuzz_room(n * width);
     uint64_t x = 1;
     size_t i;
-    REQUIRE(p);
     for (i = 0; i < n * width; i++) {
         x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
         p[i] = (uint8_t)(i % width + 1 == width ? 0x38 + (x >> 60) % 8 : x >> 56);
@@ -20,20 +19,19 @@ static uint8_t *base_of(size_t n, unsigned width)
 /* Every block, with a base or without one, of which no check is looked at. */
 static void look(const bitsnap_info *info, const uint8_t *source, size_t size, int with_base)
 {
+    const unsigned taken = fuzz_taken;
     bitsnap b;
     bitsnap_block block;
     bitsnap_status status = BITSNAP_OK;
     uint64_t first = 0, at = info->header_size;
     memset(&b, 0, sizeof b);
-    b.workspace_size = info->workspace_size;
-    b.workspace = malloc(b.workspace_size);
+    fuzz_workspace(&b, info->workspace_size);
     b.flags = BITSNAP_IGNORE_CHECKS;
     if (with_base) {
         b.base.data = base_of((size_t)info->count, bitsnap_width(info->base_dtype));
         b.base.count = info->count;
         b.base.dtype = info->base_dtype;
     }
-    REQUIRE(b.workspace && (b.base.data || !with_base));
     while (!status && first < info->count) {
         status = bitsnap_read_block(&b, &block, info, first, source + at, size - (size_t)at);
         if (!status) {
@@ -41,7 +39,7 @@ static void look(const bitsnap_info *info, const uint8_t *source, size_t size, i
             uint64_t bytes = 0, elements = 0;
             unsigned i;
             REQUIRE(block.elements && block.elements <= info->count - first && block.size >= 4 && block.size <= size - at);
-            REQUIRE(block.form <= 5 && (block.elements % cell == 0 || first + block.elements == info->count));
+            REQUIRE(block.form <= 8 && (block.elements % cell == 0 || first + block.elements == info->count));
             REQUIRE(block.parts <= 8 && block.classes <= 8 && (block.form == 5) == (block.classes > 0));
             REQUIRE(block.parts || block.form != 5 || (block.classes > 1 && !with_base));
             for (i = 0; i < block.parts; i++) {
@@ -56,14 +54,15 @@ static void look(const bitsnap_info *info, const uint8_t *source, size_t size, i
             REQUIRE(b.error.status == status && status != BITSNAP_E_ARGUMENT && status != BITSNAP_E_WORKSPACE);
         }
     }
-    free(b.workspace);
-    free((void *)(uintptr_t)b.base.data);
+    fuzz_drop(taken);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = fuzz_copy(data, size);
+    uint8_t *copy;
     bitsnap_info info;
+    fuzz_drop(0);
+    copy = fuzz_copy(data, size);
     if (bitsnap_read_info(&info, copy, size) == BITSNAP_OK) {
         REQUIRE(bitsnap_width(info.dtype) == info.width && info.width);
         REQUIRE(info.count <= UINT64_C(1) << 48 && info.elements_size == info.count * info.width);
@@ -74,13 +73,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (info.has_base) look(&info, copy, size, 1);
         }
     }
-    free(copy);
     return 0;
 }
 
-/* Seeds: deltas of each dtype, few and many elements changed, smaller ones more often, so that there are several classes;
- * then frames without a base. */
-size_t fuzz_info_seed(unsigned number, uint8_t *to, size_t room)
+/* Deltas of each dtype, few and many elements changed, smaller ones more often, so that there are several classes; then frames
+ * without a base. */
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     const bitsnap_dtype dtype = (bitsnap_dtype)(1 + number % 11);
     const unsigned width = bitsnap_width(dtype), shape = number / 11;
@@ -89,14 +87,12 @@ size_t fuzz_info_seed(unsigned number, uint8_t *to, size_t room)
     uint64_t x = number + 1;
     size_t size, i;
     bitsnap b;
-    if (shape > 5) return 0;
+    if (shape > 5) return number < 90 ? fuzz_seed_frame(number, to, room) : 0;
+    fuzz_drop(0);
     was = base_of(n, width);
-    is = (uint8_t *)malloc(n * width);
+    is = fuzz_copy(was, n * width);
     memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace_delta(16, 1);
-    b.workspace = malloc(b.workspace_size);
-    REQUIRE(is && b.workspace);
-    memcpy(is, was, n * width);
+    fuzz_workspace(&b, bitsnap_workspace_delta(16, 1));
     for (i = 0; i < n; i++) {
         const unsigned small = 7 - was[i * width + width - 1] % 8u;
         x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
@@ -110,8 +106,5 @@ size_t fuzz_info_seed(unsigned number, uint8_t *to, size_t room)
     }
     b.level = BITSNAP_BEST;
     REQUIRE(bitsnap_encode(&b, to, room, &size, is, n, dtype) == BITSNAP_OK);
-    free(b.workspace);
-    free(was);
-    free(is);
     return size;
 }

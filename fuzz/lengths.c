@@ -13,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned rule, form, escape, depth[64], n = 1, nodes = 0, kraft = 0, s, present = 0;
     size_t used, i;
     uint64_t sum = 0;
+    fuzz_drop(0);
     if (size < 1) return 0;
     table = fuzz_copy(data + 1, size - 1);
     form = data[0] & 15;
@@ -34,7 +35,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         REQUIRE(t.next == t.codes);
     }
-    free(table);
     /* counts from the input */
     memset(counts, 0, sizeof counts);
     for (i = 0; i + 3 < size; i += 4) {
@@ -55,4 +55,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(kraft == (present > 1 ? 256u : present ? 128u : 0u));
     REQUIRE((bitsnap_huffman_codes(codes, lengths) == BITSNAP_OK) == (present > 1));
     return 0;
+}
+
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
+{
+    static uint8_t elements[4096];
+    bitsnap_dtype dtype;
+    bitsnap b;
+    size_t n, size;
+    fuzz_drop(0);
+    b = fuzz_codec(16);
+    n = fuzz_seed_elements(number, elements, &dtype);
+    if (!n) return 0;
+    b.level = (int)(number % 3);
+    REQUIRE(!bitsnap_list_encode(&b, to, room, &size, elements, n * bitsnap_width(dtype)));
+    return size;
 }

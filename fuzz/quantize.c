@@ -7,13 +7,6 @@
 
 #define HEAD 6
 
-static uint8_t *room_for(size_t size)
-{
-    uint8_t *p = (uint8_t *)calloc(size ? size : 1, 1);
-    REQUIRE(p);
-    return p;
-}
-
 static uint64_t load(const uint8_t *p, unsigned width)
 {
     uint64_t v = 0;
@@ -52,8 +45,8 @@ static void strange_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype,
 {
     const unsigned width = bitsnap_width(dtype);
     const size_t n = size / 4, exact_count = data[5] % 8u;
-    uint32_t *codes = (uint32_t *)(void *)fuzz_copy(data + HEAD, 4 * n), *again = (uint32_t *)(void *)room_for(4 * n);
-    uint8_t *exact = room_for(exact_count * width), *elements = room_for(n * width), *other = room_for(n * width);
+    uint32_t *codes = (uint32_t *)(void *)fuzz_copy(data + HEAD, 4 * n), *again = (uint32_t *)(void *)fuzz_room(4 * n);
+    uint8_t *exact = fuzz_room(exact_count * width), *elements = fuzz_room(n * width), *other = fuzz_room(n * width);
     size_t i, left;
     memset(exact, data[5], exact_count * width);
     for (i = 0; i < n; i++) /* most of them not far from what there is */
@@ -63,11 +56,6 @@ static void strange_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype,
         for (i = 0; i < n; i++) REQUIRE(codes[i] >> 1 == 1 || codes[i] == again[i]);
         REQUIRE(left <= exact_count);
     }
-    free(codes);
-    free(again);
-    free(exact);
-    free(elements);
-    free(other);
 }
 
 /* 0: a zero; 1: a number; 2: infinite or NaN */
@@ -91,14 +79,10 @@ static void strange_clusters(const uint8_t *data, size_t size, bitsnap_dtype dty
     const unsigned used = (unsigned)(size / (4 * width) < clusters ? size / (4 * width) : clusters); /* half of it are ends */
     const size_t left = size - 2 * width * used, n = left > 1 ? (left - 1) * 8 / (8 + bits) : 0;
     uint8_t *ends = fuzz_copy(data + HEAD, 2 * width * used), *labels = fuzz_copy(data + HEAD + 2 * width * used, (n * bits + 7) / 8);
-    uint8_t *codes = fuzz_copy(data + HEAD + 2 * width * used + (n * bits + 7) / 8, n), *elements = room_for(n * width);
+    uint8_t *codes = fuzz_copy(data + HEAD + 2 * width * used + (n * bits + 7) / 8, n), *elements = fuzz_room(n * width);
     size_t i;
     if (bitsnap_cluster_decode(elements, n, dtype, ends, used, labels, codes, clusters) == BITSNAP_OK)
         for (i = 0; i < n; i++) REQUIRE(kind(load(elements + i * width, width), dtype) != 2);
-    free(ends);
-    free(labels);
-    free(codes);
-    free(elements);
 }
 
 /* Elements in clusters of their own. */
@@ -106,8 +90,8 @@ static void own_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, 
 {
     const unsigned width = bitsnap_width(dtype);
     const size_t n = size / width, label_bytes = (n * bits_of(clusters) + 7) / 8, space_size = 16384 + 2 * n * width;
-    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *ends = room_for(2 * width * clusters), *labels = room_for(label_bytes);
-    uint8_t *codes = room_for(n), *out = room_for(n * width), *space = room_for(space_size);
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *ends = fuzz_room(2 * width * clusters), *labels = fuzz_room(label_bytes);
+    uint8_t *codes = fuzz_room(n), *out = fuzz_room(n * width), *space = fuzz_room(space_size);
     unsigned used;
     size_t i, special = 0;
     for (i = 0; i < n; i++) special += kind(load(elements + i * width, width), dtype) == 2;
@@ -117,12 +101,6 @@ static void own_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, 
         REQUIRE(bitsnap_cluster_decode(out, n, dtype, ends, used, labels, codes, clusters) == BITSNAP_OK);
         for (i = 0; i < n; i++) REQUIRE(kind(load(out + i * width, width), dtype) != 2);
     }
-    free(elements);
-    free(ends);
-    free(labels);
-    free(codes);
-    free(out);
-    free(space);
 }
 
 /* A frame of elements: by cells, by clusters, or (both 0) by scales alone. The same bytes by every table; what comes back is
@@ -132,7 +110,7 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     const unsigned width = bitsnap_width(dtype), log2 = data[4] & 1 ? 6 + (data[4] >> 1) % 4 : 0;
     const uint64_t bound = cells ? (uint64_t)(bitsnap_log_bound(cells) * 16777216) : 0;
     const size_t n = size / width, room = n * width + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128;
-    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *frame = room_for(room), *other = room_for(room), *out = room_for(n * width), *small;
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *frame = fuzz_room(room), *other = fuzz_room(room), *out = fuzz_room(n * width), *small;
     bitsnap b = fuzz_codec(log2 ? log2 : 16);
     const bitsnap_kernels *k;
     bitsnap_info info;
@@ -163,9 +141,8 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     if (cells) REQUIRE(info.certificate.max_relative <= info.certificate.bound);
     if (clusters) REQUIRE(info.certificate.bound == 0);
     again = (data[5] * 257u) % coded; /* too small by chance */
-    small = room_for(again);
+    small = fuzz_room(again);
     REQUIRE(bitsnap_encode(&b, small, again, &i, elements, n, dtype) != BITSNAP_OK && i == 0);
-    free(small);
     if (!clusters) { /* what has been quantized stays the same */
         memcpy(elements, out, n * width);
         REQUIRE(bitsnap_encode(&b, frame, room, &coded, elements, n, dtype) == BITSNAP_OK);
@@ -176,10 +153,6 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
         frame[info.header_size + (data[5] * 7919u + i * 104729u) % (coded - info.header_size)] ^= (uint8_t)(1u << (data[3] + i) % 8);
         (void)bitsnap_decode(&b, out, n, dtype, frame, coded);
     }
-    free(elements);
-    free(frame);
-    free(other);
-    free(out);
 }
 
 /* Elements to codes and back, without a frame. */
@@ -188,16 +161,12 @@ static void own_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype, uns
     const unsigned width = bitsnap_width(dtype);
     const uint64_t bound = (uint64_t)(bitsnap_log_bound(cells) * 16777216);
     const size_t n = size / width;
-    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *apart = room_for(n * width), *out = room_for(n * width);
-    uint32_t *codes = (uint32_t *)(void *)room_for(4 * n);
+    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *apart = fuzz_room(n * width), *out = fuzz_room(n * width);
+    uint32_t *codes = (uint32_t *)(void *)fuzz_room(4 * n);
     size_t exact, i;
     REQUIRE(bitsnap_log_encode(codes, apart, n, &exact, elements, n, dtype, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
     REQUIRE(bitsnap_log_decode(out, n, dtype, codes, apart, exact, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
     for (i = 0; i < n; i++) REQUIRE(near(load(elements + i * width, width), load(out + i * width, width), dtype, bound));
-    free(elements);
-    free(apart);
-    free(out);
-    free(codes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -205,6 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t space[BITSNAP_QUANTIZE_WORKSPACE];
     bitsnap_dtype dtype;
     unsigned cells;
+    fuzz_drop(0);
     if (size < HEAD) return 0;
     dtype = (bitsnap_dtype)(BITSNAP_F16 + data[0] % 4);
     cells = 1 + (data[1] + 256u * data[2]) % 2048;
@@ -222,8 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_quantize_seed(unsigned number, uint8_t *to, size_t room);
-size_t fuzz_quantize_seed(unsigned number, uint8_t *to, size_t room)
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const unsigned cells[5] = { 1, 8, 35, 70, 2048 };
     const bitsnap_dtype dtype = (bitsnap_dtype)(BITSNAP_F16 + number % 4);

@@ -1,12 +1,10 @@
 /* The tool's readers of what comes from files: header texts of .safetensors (accepted ones keep every promise of the
  * parser), and coded texts, alone or behind another text. The first byte of the input chooses; a coded text is preceded by its
  * size. */
-#include "../docs/examples/tool/posix.h"
 #include "fuzz.h"
 
-#include "../docs/examples/tool/fault.c"
-#include "../docs/examples/tool/safetensors.c"
-#include "../docs/examples/tool/text.c"
+#include "../docs/examples/tool/safetensors.h"
+#include "../docs/examples/tool/text.h"
 
 static void header_text(const char *text, size_t size)
 {
@@ -39,59 +37,52 @@ static void coded_text_after(const uint8_t *coded, size_t size, size_t before)
 {
     static const char like[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[";
     const size_t text_size = size < 2 ? 0 : coded[0] | (size_t)coded[1] << 8;
-    uint8_t *both = (uint8_t *)malloc(before + text_size + 1), *again;
+    uint8_t *both = fuzz_room(before + text_size), *again;
     size_t again_size, i;
     fault f;
-    REQUIRE(both);
     memset(&f, 0, sizeof f);
     for (i = 0; i < before; i++) both[i] = (uint8_t)like[i % (sizeof like - 1)];
     if (size >= 2 && !text_decode_after(both + before, text_size, before, coded + 2, size - 2, &f)) {
-        uint8_t *back = (uint8_t *)malloc(before + text_size + 1);
-        REQUIRE(back && !text_encode_after(&again, &again_size, both + before, text_size, before, &f));
+        uint8_t *back = fuzz_room(before + text_size);
+        REQUIRE(!text_encode_after(&again, &again_size, both + before, text_size, before, &f));
         memcpy(back, both, before);
         REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
         REQUIRE(!text_decode_after(back + before, text_size, before, again, again_size, &f));
         REQUIRE(!memcmp(back, both, before + text_size));
         free(again);
-        free(back);
     }
-    free(both);
 }
 
 static void coded_text(const uint8_t *coded, size_t size)
 {
     const size_t text_size = size < 3 ? 0 : coded[0] | (size_t)coded[1] << 8 | (size_t)(coded[2] & 1) << 16;
-    uint8_t *text = (uint8_t *)malloc(text_size + 1), *again;
+    uint8_t *text = fuzz_room(text_size), *again;
     size_t again_size;
     fault f;
-    REQUIRE(text);
     memset(&f, 0, sizeof f);
     if (size >= 3 && !text_decode(text, text_size, coded + 3, size - 3, &f)) {
-        uint8_t *back = (uint8_t *)malloc(text_size + 1);
-        REQUIRE(back && !text_encode(&again, &again_size, text, text_size, &f));
+        uint8_t *back = fuzz_room(text_size);
+        REQUIRE(!text_encode(&again, &again_size, text, text_size, &f));
         REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
         REQUIRE(!text_decode(back, text_size, again, again_size, &f) && !memcmp(back, text, text_size));
         free(again);
-        free(back);
     }
-    free(text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *copy;
+    fuzz_drop(0);
     if (size < 1) return 0;
     copy = fuzz_copy(data + 1, size - 1);
     if (data[0] >> 1) coded_text_after(copy, size - 1, data[0] >> 1);
     else if (data[0] & 1) coded_text(copy, size - 1);
     else header_text((const char *)copy, size - 1);
-    free(copy);
     return 0;
 }
 
-/* Seeds: headers good and bad, and what text_encode makes of them. */
-size_t fuzz_safetensors_seed(unsigned number, uint8_t *to, size_t room);
-size_t fuzz_safetensors_seed(unsigned number, uint8_t *to, size_t room)
+/* Headers good and bad, and what text_encode makes of them. */
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const char *const texts[] = {
         "{}", "{\"__metadata__\":{\"format\":\"pt\"}}   ",

@@ -19,25 +19,14 @@ static int painted(const uint8_t *p, size_t size)
     return 1;
 }
 
-static uint8_t *room_for(size_t size)
-{
-    uint8_t *p = (uint8_t *)calloc(size ? size : 1, 1);
-    REQUIRE(p);
-    return p;
-}
-
-static uint8_t *paint(size_t size)
-{
-    uint8_t *p = room_for(size);
-    memset(p, 0xB7, size);
-    return p;
-}
+static uint8_t *paint(size_t size) { return fuzz_fill(size, 0xB7); }
 
 /* c positions of a mask, through all forms and back */
 static void round_trip(const uint8_t *mask, size_t n, size_t c, int form, const uint8_t *given, size_t count)
 {
+    const unsigned taken = fuzz_taken;
     const size_t size = (n + 7) / 8, most = c + n / 65535;
-    uint8_t *again = paint(size), *list = room_for(8 * (most + 1));
+    uint8_t *again = paint(size), *list = fuzz_room(8 * (most + 1));
     size_t got;
     unsigned width;
     for (width = 4; width <= 8; width += 4) {
@@ -49,8 +38,7 @@ static void round_trip(const uint8_t *mask, size_t n, size_t c, int form, const 
     REQUIRE(form != GAPS || (count == got && !memcmp(list, given, 2 * got)));
     memset(again, 0xB7, size);
     REQUIRE(bitsnap_mask_from_gaps(again, n, list, got, &got) == BITSNAP_OK && got == c && !memcmp(again, mask, size));
-    free(again);
-    free(list);
+    fuzz_drop(taken);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -62,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n, count, c = 0, i, mask_size, elements_size, values_count;
     unsigned form, width, t;
     int large;
+    fuzz_drop(0);
     if (size < 5) return 0;
     large = data[0] >> 4 == 15;
     form = data[0] & 3;
@@ -97,17 +86,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     elements_size = n * width;
     base = paint(elements_size);
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
-        uint8_t *live = fuzz_copy(base, elements_size);
-        bitsnap_status s = bitsnap_mask_apply(k, width, live, n, mask, values, values_count);
+        const unsigned taken = fuzz_taken;
+        uint8_t *live;
+        bitsnap_status s;
+        if (t == 0) expected = fuzz_room(elements_size);
+        live = fuzz_copy(base, elements_size);
+        s = bitsnap_mask_apply(k, width, live, n, mask, values, values_count);
         if (t == 0) {
             applied = s;
-            expected = fuzz_copy(live, elements_size);
+            if (elements_size) memcpy(expected, live, elements_size);
             REQUIRE(s == BITSNAP_OK || (s == BITSNAP_E_CORRUPT && painted(live, elements_size)));
             if (!status) REQUIRE((s == BITSNAP_OK) == (c == values_count));
         }
         REQUIRE(s == applied && !memcmp(live, expected, elements_size));
         if (!s) { /* again; out of place; and what encode makes of it is no more than what was applied */
-            uint8_t *out = room_for(elements_size), *changed = paint(mask_size), *list = room_for(values_count * width);
+            uint8_t *out = fuzz_room(elements_size), *changed = paint(mask_size), *list = fuzz_room(values_count * width);
             size_t got;
             REQUIRE(bitsnap_mask_apply(k, width, live, n, mask, values, values_count) == BITSNAP_OK && !memcmp(live, expected, elements_size));
             REQUIRE(bitsnap_mask_decode(k, width, out, base, n, mask, values, values_count) == BITSNAP_OK && !memcmp(out, expected, elements_size));
@@ -115,23 +108,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             for (i = 0; i < mask_size; i++) REQUIRE(!(changed[i] & ~mask[i]));
             memcpy(out, base, elements_size);
             REQUIRE(bitsnap_mask_apply(k, width, out, n, changed, list, got) == BITSNAP_OK && !memcmp(out, expected, elements_size));
-            free(out);
-            free(changed);
-            free(list);
         }
-        free(live);
+        fuzz_drop(taken);
     }
-    free(expected);
-    free(base);
-    free(mask);
-    free(values);
-    free(positions);
     return 0;
 }
 
-/* Seeds: each form of a few positions, with and without long gaps, and values for them. */
-size_t fuzz_sparse_seed(unsigned number, uint8_t *to, size_t room);
-size_t fuzz_sparse_seed(unsigned number, uint8_t *to, size_t room)
+/* Each form of a few positions, with and without long gaps, and values for them. */
+size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const size_t lengths[] = { 1, 64, 300, 131073, 262144 };
     const size_t n = number < 80 ? lengths[number / 16] : 0;
@@ -139,8 +123,9 @@ size_t fuzz_sparse_seed(unsigned number, uint8_t *to, size_t room)
     size_t i, c = 0, got, used = 5;
     uint8_t *mask;
     if (number >= 80) return 0;
-    if (form == MASK && n > 300) return fuzz_sparse_seed(number - 3, to, room); /* too long for a seed */
-    mask = room_for((n + 7) / 8 + 1);
+    if (form == MASK && n > 300) return fuzz_seed(number - 3, to, room); /* too long for a seed */
+    fuzz_drop(0);
+    mask = fuzz_fill((n + 7) / 8 + 1, 0);
     for (i = 0; i < n && c < 20; i += 1 + i + c, c++) mask[i / 8] = (uint8_t)(mask[i / 8] | 1 << (i % 8));
     to[0] = (uint8_t)(form | number / 4 % 4 << 2 | (n > N_SMALL ? 15 << 4 : 0));
     to[1] = (uint8_t)n;
@@ -154,6 +139,5 @@ size_t fuzz_sparse_seed(unsigned number, uint8_t *to, size_t room)
     used += got * (form == GAPS ? 2 : form == MASK ? 1 : form == INDICES32 ? 4 : 8);
     REQUIRE(used + c * width <= room);
     for (i = 0; i < c * width; i++) to[used++] = (uint8_t)(0x30 + i);
-    free(mask);
     return used;
 }

@@ -658,6 +658,11 @@ static void bomb(void)
     memcpy(frame + at + index + 24, bsn_end_magic, 4);
     at += index + 28;
     CHECK(bitsnap_read_info(&info, frame, at) == BITSNAP_OK && info.count == count && info.frame_size == at);
+    if (sizeof count > sizeof at) { /* such machines do not count so far */
+        CHECK(bitsnap_test(&b, frame, at) == BITSNAP_E_UNSUPPORTED);
+        CHECK(bitsnap_decode_range(&b, out, count - 1000, 1000, BITSNAP_F32, frame, at) == BITSNAP_E_UNSUPPORTED);
+        return;
+    }
     CHECK(bitsnap_test(&b, frame, at) == BITSNAP_OK, "%s at %llu", bitsnap_message(&b), (unsigned long long)b.error.offset);
     CHECK(bitsnap_decode(&b, out, 1024, BITSNAP_F32, frame, at) == BITSNAP_E_MISMATCH);
     CHECK(bitsnap_decode_range(&b, out, count - 1000, 1000, BITSNAP_F32, frame, at) == BITSNAP_OK);

@@ -9,6 +9,9 @@
 #ifndef _FILE_OFFSET_BITS
 #define _FILE_OFFSET_BITS 64
 #endif
+#if defined(__GLIBC__) && !defined(__USE_FILE_OFFSET64)
+#error "a system header stands before posix.h: off_t would have two sizes in one program"
+#endif
 /* system calls that have no function */
 #if defined(__linux__) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1

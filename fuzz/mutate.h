@@ -1,0 +1,330 @@
+/* Mutations that reach what stands behind the checks. A check that does not match ends every decoder at once, and no fuzzer
+ * guesses XXH3. So a bit in the inputs of these targets says that the target repairs the frames in it before it decodes them:
+ * sizes, the index, checks, content ids, and the hashes of cells, by the base and by what the frame decodes to. The mutator sets
+ * it in half of the inputs, and there changes the body of one block most often, whose size in the head follows. That the
+ * target repairs, and not the mutator, makes an input that ends it one that does so again, and works with every engine.
+ * docs/FORMAT.md, sections 5 to 7, has all that is written here. */
+#ifndef BITSNAP_FUZZ_MUTATE_H
+#define BITSNAP_FUZZ_MUTATE_H
+
+#include "fuzz.h"
+
+enum { FUZZ_CONST = 1, FUZZ_SPLIT = 2, FUZZ_SAME = 4, FUZZ_QUANTIZED = 7, FUZZ_SPARSE = 8 }; /* forms of blocks */
+enum { FUZZ_BLOCKS = 512, FUZZ_CERTIFICATE = 44 };
+#define FUZZ_DECODED (1u << 20) /* bytes of elements that are worth decoding to hash them */
+
+static uint64_t fuzz_load(const uint8_t *p, unsigned width)
+{
+    uint64_t x = 0;
+    while (width--) x = x << 8 | p[width];
+    return x;
+}
+
+static void fuzz_store(uint8_t *p, uint64_t x, unsigned width)
+{
+    for (; width--; x >>= 8) *p++ = (uint8_t)x;
+}
+
+typedef struct fuzz_block {
+    size_t at, body, size; /* where it begins, and its body; bytes of that */
+    unsigned form;
+    uint64_t first, n, cells;
+} fuzz_block;
+
+typedef struct fuzz_frame {
+    unsigned width, log2, flags;
+    uint64_t count;
+    size_t header, base; /* bytes of the header, and where the extension of a base stands in it, or 0 */
+    size_t footer, end;  /* where the blocks end, and the frame */
+    unsigned blocks;
+    fuzz_block block[FUZZ_BLOCKS];
+} fuzz_frame;
+
+static uint64_t fuzz_cells(const fuzz_frame *f, uint64_t n) { return ((n - 1) >> f->log2) + 1; }
+
+/* Whether p begins with a header that says how the blocks are cut. */
+static int fuzz_read_header(fuzz_frame *f, const uint8_t *p, size_t size)
+{
+    size_t at;
+    if (size < 24) return 0;
+    f->width = bitsnap_width((bitsnap_dtype)p[5]);
+    f->log2 = p[6];
+    f->flags = p[7];
+    f->count = fuzz_load(p + 8, 8);
+    f->header = f->flags & 128 ? 26 + (size_t)fuzz_load(p + 16, 2) : 24;
+    f->base = 0;
+    if (!f->width || f->log2 < 6 || f->log2 > 20 || f->count >> 48 || f->header > size) return 0;
+    for (at = 18; at + 20 <= f->header; at += 2u + p[at + 1])
+        if (p[at] == 129 && p[at + 1] == 10) f->base = at;
+    return 1;
+}
+
+/* The blocks that are there. A body longer than what is left ends with that. */
+static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
+{
+    uint64_t first = 0;
+    size_t at = f->header;
+    for (f->blocks = 0; first < f->count && f->blocks < FUZZ_BLOCKS; f->blocks++) {
+        fuzz_block *b = &f->block[f->blocks];
+        if (size - at < 4) break;
+        b->at = at;
+        b->form = p[at];
+        b->body = at + 4 + (f->flags & 1 ? 8 : 0) + (f->base && b->form != FUZZ_SAME && b->form != FUZZ_SPARSE ? 16 : 0);
+        if (b->body > size) break;
+        b->size = (size_t)fuzz_load(p + at + 1, 3);
+        if (b->size > size - b->body) b->size = size - b->body;
+        b->cells = b->form == FUZZ_SAME ? b->size / 8
+                   : b->form == FUZZ_CONST && b->size >= f->width + 4u ? fuzz_load(p + b->body + f->width, 4)
+                   : b->form == FUZZ_SPARSE && b->size >= 4 ? fuzz_load(p + b->body, 4) : 1;
+        if (!b->cells) b->cells = 1;
+        if (b->cells > fuzz_cells(f, f->count - first)) b->cells = fuzz_cells(f, f->count - first);
+        b->first = first;
+        b->n = b->cells << f->log2 < f->count - first ? b->cells << f->log2 : f->count - first;
+        first += b->n;
+        at = b->body + b->size;
+    }
+    f->footer = at;
+}
+
+/* Bytes that the footer takes: the index begins behind *before of them. */
+static size_t fuzz_footer_size(const fuzz_frame *f, size_t *before)
+{
+    size_t index = 0;
+    unsigned i;
+    *before = 0;
+    if (!(f->flags & 6) && (!f->count || fuzz_cells(f, f->count) == 1)) return 0;
+    for (i = 0; i < f->blocks; i++) index += f->block[i].form == FUZZ_CONST || f->block[i].form == FUZZ_SPARSE ? 8 : 4;
+    *before = (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + (f->flags & 1 ? 8 : 0);
+    return *before + index + 28;
+}
+
+/* A frame, and where it ends if its footer is as long as the blocks say; 0 where there is no header. */
+static int fuzz_read_frame(fuzz_frame *f, const uint8_t *p, size_t size)
+{
+    size_t before;
+    if (!fuzz_read_header(f, p, size)) return 0;
+    fuzz_read_blocks(f, p, size);
+    f->end = f->footer + fuzz_footer_size(f, &before);
+    if (f->end > size) f->end = size;
+    return 1;
+}
+
+/* ================================================================================= REPAIR */
+
+/* Sizes and grammar: what is left of a frame is one with as many elements as its blocks have, and a footer that fits them.
+ * Returns its size, at most `room`; 0 where nothing can be made of it. */
+static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
+{
+    size_t footer, before, at;
+    unsigned i;
+    if (size < 24) return 0;
+    fuzz_store(p, 0x504E53B5u, 4);
+    p[4] = 0;
+    p[7] &= 0x87;
+    if (p[7] & 4) p[7] &= 0x85; /* quantized: no content id */
+    if (!fuzz_read_header(f, p, size)) return 0;
+    if (f->base) { /* a delta has checks, a content id, and cells that are not small */
+        p[7] = (uint8_t)((p[7] | 3) & 0x83);
+        if (p[6] < 16) p[6] = 16;
+        (void)fuzz_read_header(f, p, size);
+    }
+    fuzz_read_blocks(f, p, size);
+    if (f->blocks && f->block[f->blocks - 1].first + f->block[f->blocks - 1].n < f->count) /* more were announced */
+        fuzz_store(p + 8, f->count = f->block[f->blocks - 1].first + f->block[f->blocks - 1].n, 8);
+    for (i = 0; i < f->blocks; i++) fuzz_store(p + f->block[i].at + 1, f->block[i].size, 3);
+    footer = fuzz_footer_size(f, &before);
+    if (footer > room || f->footer > room - footer) return 0;
+    f->end = f->footer + footer;
+    if (!footer) return f->end;
+    if (size < f->end) memset(p + size, 0, f->end - size);
+    for (i = 0, at = f->footer + before; i < f->blocks; i++) {
+        const fuzz_block *b = &f->block[i];
+        memcpy(p + at, p + b->at, 4);
+        at += 4;
+        if (b->form != FUZZ_CONST && b->form != FUZZ_SPARSE) continue;
+        fuzz_store(p + at, b->cells, 4);
+        at += 4;
+    }
+    fuzz_store(p + at, footer - before - 28, 8);
+    fuzz_store(p + at + 8, f->end, 8);
+    fuzz_store(p + at + 24, 0xB5534E50u, 4);
+    return f->end;
+}
+
+static uint64_t fuzz_cell_hash(const uint8_t *elements, uint64_t n, unsigned width)
+{
+    uint8_t leaves[16 * 8];
+    size_t i, m = (size_t)((n + 65535) / 65536);
+    for (i = 0; i < m; i++)
+        fuzz_store(leaves + 8 * i, bitsnap_hash(elements + 65536 * i * width, (size_t)(n - 65536 * i < 65536 ? n - 65536 * i : 65536) * width), 8);
+    return bitsnap_hash(leaves, 8 * m);
+}
+
+/* The hashes of one cell: the base's and behind it, if the block has it, that of the elements. */
+static void fuzz_repair_hashes(uint8_t *p, const fuzz_frame *f, uint64_t first, const bitsnap_base *base, const uint8_t *elements, int both)
+{
+    const uint64_t n = f->count - first < (uint64_t)1 << f->log2 ? f->count - first : (uint64_t)1 << f->log2;
+    const unsigned width = bitsnap_width(base->dtype);
+    fuzz_store(p, fuzz_cell_hash((const uint8_t *)base->data + first * width, n, width), 8);
+    if (both && elements) fuzz_store(p + 8, fuzz_cell_hash(elements + first * f->width, n, f->width), 8);
+}
+
+/* Those of all cells of a block. */
+static void fuzz_repair_block(uint8_t *p, const fuzz_frame *f, const fuzz_block *b, const bitsnap_base *base, const uint8_t *elements)
+{
+    uint8_t *at = p + b->body, *end = at + b->size;
+    uint64_t cell;
+    if (b->form != FUZZ_SAME && b->form != FUZZ_SPARSE) {
+        fuzz_repair_hashes(at - 16, f, b->first, base, elements, 1);
+        return;
+    }
+    if (b->form == FUZZ_SPARSE) at += 4;
+    for (cell = 0; cell < b->cells; cell++) {
+        const uint64_t first = b->first + (cell << f->log2);
+        if (end - at < (b->form == FUZZ_SAME ? 8 : 22)) break;
+        fuzz_repair_hashes(at, f, first, base, elements, b->form == FUZZ_SPARSE);
+        if (b->form == FUZZ_SAME) {
+            at += 8;
+        } else { /* the piece ends where 5.14 says */
+            const uint64_t n = f->count - first < (uint64_t)1 << f->log2 ? f->count - first : (uint64_t)1 << f->log2;
+            const uint64_t m = fuzz_load(at + 16, 2), k = at[18] & 31, bits = at[19] & 127, escapes = at[19] & 128 ? fuzz_load(at + 20, 2) : 0;
+            const uint64_t all = m * k + m + ((n - 1) >> k) + m * bits + escapes * 8 * f->width;
+            at += at[19] & 128 ? 22 : 20;
+            if (all / 8 + 1 > (uint64_t)(end - at)) break;
+            at += (all + 7) / 8;
+        }
+    }
+}
+
+/* The record of 5.5; 0: descriptor and planes cannot be told apart. */
+static int fuzz_block_check(uint8_t *p, const fuzz_frame *f, const fuzz_block *b)
+{
+    uint8_t record[28 + 16 + 20 + 9 * 8], *to = record + 28;
+    const uint8_t *body = p + b->body, *end = body + b->size;
+    memcpy(record, p + f->header - 8, 8);
+    fuzz_store(record + 8, b->first, 8);
+    fuzz_store(record + 16, b->n, 8);
+    memcpy(record + 24, p + b->at, 4);
+    if (b->body - b->at == 28) {
+        memcpy(to, body - 16, 16);
+        to += 16;
+    }
+    if (b->form == FUZZ_SPLIT) {
+        const unsigned e = b->size ? body[0] & 15u : 0, planes = e == 8 ? f->width - 1 : f->width, vary = b->size ? body[0] & 16u : 0;
+        const int f64 = p[5] == BITSNAP_F64;
+        const size_t descriptor = 1 + (vary ? 2 * planes : 0) + (f64 ? 2 : 0);
+        unsigned k, bits;
+        if (!e || e > 8 || descriptor > b->size) return 0;
+        memcpy(to, body, descriptor);
+        to += descriptor;
+        for (k = 0, body += descriptor; k < planes; k++) {
+            uint64_t size = 0;
+            bits = vary ? p[b->body + 1 + k] : k == f->width - 1 && e < 8 ? (1u << (8 - e)) - 1 : k == 0 && f64 ? 0xF8 : 0xFF;
+            if (bits == 0xFF) size = b->n;
+            else for (; bits; bits &= bits - 1) size += b->n / 64 * 8 + (b->n % 64 + 7) / 8;
+            if (size > (uint64_t)(end - body)) return 0;
+            fuzz_store(to, bitsnap_hash(body, (size_t)size), 8);
+            body += size;
+            to += 8;
+        }
+    }
+    fuzz_store(to, bitsnap_hash(body, (size_t)(end - body)), 8);
+    fuzz_store(p + b->at + 4, bitsnap_hash(record, (size_t)(to + 8 - record)), 8);
+    return 1;
+}
+
+/* Adds the certificate of a block to that of the frame (5.12): sums of squares are rounded up. */
+static void fuzz_add_certificate(uint8_t *sum, const uint8_t *p)
+{
+    const uint64_t relative = fuzz_load(sum + 16, 8) + fuzz_load(p + 16, 8);
+    uint64_t bits = fuzz_load(sum + 24, 8), more = fuzz_load(p + 24, 8);
+    volatile double a, b, both, error;
+    double x;
+    memcpy(&x, &bits, 8), a = x;
+    memcpy(&x, &more, 8), b = x;
+    both = a + b;
+    error = both - a;
+    error = (a - (both - error)) + (b - error); /* what rounding took away */
+    x = both, memcpy(&bits, &x, 8);
+    if (error > 0) bits++;
+    if (both > 0 && bits < (uint64_t)1 << 52) bits = (uint64_t)1 << 52;
+    fuzz_store(sum, fuzz_load(sum, 8) + fuzz_load(p, 8), 8);
+    fuzz_store(sum + 8, fuzz_load(sum + 8, 8) + fuzz_load(p + 8, 8), 8);
+    fuzz_store(sum + 16, relative < fuzz_load(p + 16, 8) ? UINT64_MAX : relative, 8);
+    fuzz_store(sum + 24, bits, 8);
+    if (fuzz_load(sum + 32, 8) < fuzz_load(p + 32, 8)) memcpy(sum + 32, p + 32, 8);
+    if (fuzz_load(sum + 40, 4) < fuzz_load(p + 40, 4)) memcpy(sum + 40, p + 40, 4);
+}
+
+/* All hashes and checks of a frame that fuzz_settle has passed. `base` may be null; it has the frame's count. Returns what the
+ * frame decodes to, in memory of fuzz_room, or null where that is refused or too large. */
+static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
+{
+    uint8_t *elements = NULL, *footer = p + f->footer, *chain;
+    uint8_t pair[16];
+    unsigned i;
+    if (!f->base) base = NULL;
+    if (base) fuzz_store(p + f->base + 4, bitsnap_content_id(base->data, base->count, base->dtype), 8);
+    fuzz_store(p + f->header - 8, bitsnap_hash(p, f->header - 8), 8);
+    if (f->flags & 4) memset(footer, 0, FUZZ_CERTIFICATE);
+    for (i = 0; i < f->blocks && f->flags & 4; i++)
+        if (f->block[i].form == FUZZ_QUANTIZED && f->block[i].size >= FUZZ_CERTIFICATE) fuzz_add_certificate(footer, p + f->block[i].body);
+    if (f->count * f->width <= FUZZ_DECODED && (base || (f->flags & 2 && !f->base))) {
+        bitsnap b;
+        unsigned taken;
+        elements = fuzz_fill((size_t)f->count * f->width, 0);
+        taken = fuzz_taken;
+        b = fuzz_codec(f->log2);
+        b.flags = BITSNAP_IGNORE_CHECKS;
+        if (base) b.base = *base;
+        if (bitsnap_decode(&b, elements, f->count, (bitsnap_dtype)p[5], p, f->end)) elements = NULL;
+        fuzz_drop(taken);
+        if (elements && f->flags & 2) fuzz_store(footer, bitsnap_content_id(elements, f->count, (bitsnap_dtype)p[5]), 8);
+    }
+    for (i = 0; i < f->blocks && base; i++) fuzz_repair_block(p, f, &f->block[i], base, elements);
+    memcpy(pair, p + f->header - 8, 8);
+    for (i = 0; i < f->blocks && f->flags & 1; i++) {
+        (void)fuzz_block_check(p, f, &f->block[i]);
+        memcpy(pair + 8, p + f->block[i].at + 4, 8);
+        fuzz_store(pair, bitsnap_hash(pair, 16), 8);
+    }
+    if (f->end == f->footer) return elements;
+    chain = footer + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0);
+    if (f->flags & 1) memcpy(chain, pair, 8);
+    fuzz_store(p + f->end - 12, bitsnap_hash(footer, f->end - 12 - f->footer), 8);
+    return elements;
+}
+
+/* ================================================================================= MUTATE */
+
+static uint8_t fuzz_scratch[1u << 17]; /* more than an input has */
+
+/* Mutates a part of the input, which may grow or shrink: returns the input's new size. */
+static size_t fuzz_mutate_part(uint8_t *data, size_t size, size_t room, size_t at, size_t part)
+{
+    const size_t rest = size - at - part;
+    size_t most = room - size + part, now;
+    if (!LLVMFuzzerMutate || rest + most > sizeof fuzz_scratch) return size;
+    memcpy(fuzz_scratch, data + at + part, rest);
+    now = LLVMFuzzerMutate(data + at, part, most);
+    memcpy(data + at + now, fuzz_scratch, rest);
+    return at + now + rest;
+}
+
+/* Mutates the frame that begins at `at`: one block of it, most often; or its header; returns the input's new size, and tells
+ * where the frame ended (*before) and ends now. */
+static size_t fuzz_mutate_frame(uint8_t *data, size_t size, size_t room, size_t at, size_t end, unsigned seed)
+{
+    static fuzz_frame f;
+    fuzz_block *b;
+    size_t now, body;
+    if (!fuzz_read_frame(&f, data + at, end - at) || !f.blocks || seed % 8 == 0)
+        return fuzz_mutate_part(data, size, room, at, seed % 16 && end - at > 24 ? 24 : end - at);
+    b = &f.block[seed / 8 % f.blocks];
+    now = fuzz_mutate_part(data, size, room, at + b->body, b->size);
+    body = b->size + now - size;
+    fuzz_store(data + at + b->at + 1, body, 3);
+    return now;
+}
+
+#endif
