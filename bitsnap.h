@@ -7757,7 +7757,7 @@ typedef struct bsn_work {
     (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
 BSN_ASSERT(delta_decoding_fits,
            16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -8235,24 +8235,25 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. */
+/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                const uint8_t *elements, size_t n)
 {
-    uint8_t *symbols = (uint8_t *)(w + 1);
-    const unsigned width = c->width;
+    uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
+    const unsigned width = c->width, some = width < 4 ? width : 4;
+    const size_t room = n + 64;
     bsn_writer wr;
-    unsigned k;
+    bsn_field field;
+    unsigned k, q;
     size_t i;
-    bsn_writer_begin(&wr, w, c, body, end, symbols + n + 64);
-    for (k = 0; k < width && !wr.full; k++) {
-        if (width == 1) {
-            memcpy(symbols, elements, n);
-        } else {
-            const uint8_t *byte = elements + (BSN_BIG_ENDIAN ? width - 1 - k : k);
-            for (i = 0; i < n; i++) symbols[i] = byte[bsn_pair(i, n, width) * width];
+    bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
+    bsn_field_set(&field, c->dtype, 0, 0);
+    for (k = 0; k < width && !wr.full; k += some) {
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
+            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
         }
-        bsn_list_write(&wr, symbols, n, 8);
+        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
     return bsn_body_end(&wr, c, record, body);
 }
