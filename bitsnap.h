@@ -2323,8 +2323,8 @@ BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
     return group + 64 > n ? p : group + 64 / width * (in & (width - 1)) + in / width;
 }
 
-/* The rule itself, one element after the other: for what is left over after full groups, for 8-byte
- * elements and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
+/* The rule itself, one element after the other: for what is left over after full groups, for F64
+ * and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
 static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
                            size_t first, size_t n)
 {
@@ -2391,9 +2391,34 @@ BSN_INLINE void bsn_join_lanes(bsn_wide *a, bsn_wide *b, const uint8_t *low, con
     }
 }
 
+/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with those of a that are `up` bits higher */
+BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
+{
+    const bsn_wide x = ((*a >> up) ^ *b) & m;
+    *b ^= x;
+    *a ^= x << up;
+}
+
+/* the number of a word changes places with that of a bit (`one` is 1) or of a byte (8) */
+BSN_INLINE void bsn_wide_transpose(bsn_wide v[8], unsigned one, uint64_t m1, uint64_t m2, uint64_t m4)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < 8; k += 2) bsn_wide_exchange(&v[k], &v[k + 1], one, m1);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2 * one, m2);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k], &v[k + 4], 4 * one, m4);
+}
+
+BSN_INLINE void bsn_transpose_bytes(bsn_wide v[8])
+{
+    bsn_wide_transpose(v, 8, UINT64_C(0x00FF00FF00FF00FF), UINT64_C(0x0000FFFF0000FFFF), UINT64_C(0xFFFFFFFF));
+}
+
 BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *elements, size_t groups, unsigned width, unsigned e)
 {
-    size_t i, j, k;
+    size_t i, j, k, q;
     for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         for (j = 0; j < 64; j += BSN_WIDE) {
             k = i + j;
@@ -2401,6 +2426,13 @@ BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *element
                 bsn_wide_store(planes[0] + k, bsn_top_split(bsn_wide_load(elements + j), e));
             } else if (width == 2) {
                 bsn_split_lanes(bsn_wide_load(elements + j), bsn_wide_load(elements + 64 + j), planes[0] + k, planes[1] + k, e);
+            } else if (width == 8) { /* and of eighth q */
+                bsn_wide v[8];
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) v[q] = bsn_wide_load(elements + 64 * q + j);
+                bsn_transpose_bytes(v);
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) bsn_wide_store(planes[q] + k, v[q]);
             } else { /* v[q] holds elements of quarter q */
                 const bsn_wide v0 = bsn_wide_load(elements + j), v1 = bsn_wide_load(elements + 64 + j);
                 const bsn_wide v2 = bsn_wide_load(elements + 128 + j), v3 = bsn_wide_load(elements + 192 + j);
@@ -2416,7 +2448,7 @@ BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *element
 BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8], size_t groups, unsigned width, unsigned e)
 {
     bsn_wide a, b, c, d;
-    size_t i, j, k;
+    size_t i, j, k, q;
     for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         for (j = 0; j < 64; j += BSN_WIDE) {
             k = i + j;
@@ -2426,6 +2458,13 @@ BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8]
                 bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, e);
                 bsn_wide_store(elements + j, a);
                 bsn_wide_store(elements + 64 + j, b);
+            } else if (width == 8) {
+                bsn_wide v[8];
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) v[q] = bsn_wide_load(planes[q] + k);
+                bsn_transpose_bytes(v);
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) bsn_wide_store(elements + 64 * q + j, v[q]);
             } else {
                 bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, 0);
                 bsn_join_lanes(&c, &d, planes[2] + k, planes[3] + k, e);
@@ -2441,7 +2480,8 @@ BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8]
 static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
 {
     const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || f->width == 8) bsn_split_rule(f, planes, elements, 0, 64 * groups);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_split_rule(f, planes, elements, 0, 64 * groups);
+    else if (f->width == 8) bsn_split_words(planes, elements, groups, 8, 0);
     else if (f->width == 1) bsn_split_words(planes, elements, groups, 1, e);
     else if (f->width == 2 && e == 8) bsn_split_words(planes, elements, groups, 2, 8);
     else if (f->width == 2) bsn_split_words(planes, elements, groups, 2, e & 7);
@@ -2452,7 +2492,8 @@ static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const
 static void bsn_scalar_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
 {
     const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || f->width == 8) bsn_join_rule(f, elements, planes, 0, 64 * groups);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_join_rule(f, elements, planes, 0, 64 * groups);
+    else if (f->width == 8) bsn_join_words(elements, planes, groups, 8, 0);
     else if (f->width == 1) bsn_join_words(elements, planes, groups, 1, e);
     else if (f->width == 2 && e == 8) bsn_join_words(elements, planes, groups, 2, 8);
     else if (f->width == 2) bsn_join_words(elements, planes, groups, 2, e & 7);
@@ -2529,32 +2570,7 @@ BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
  * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
  * words; `second` is how far the second one is from the first, 0 where there is no second one. */
 
-/* the bits of b that m has change places with those of a that are `up` bits higher */
-BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
-{
-    const bsn_wide x = ((*a >> up) ^ *b) & m;
-    *b ^= x;
-    *a ^= x << up;
-}
-
-/* the number of a word changes places with that of a bit (`one` is 1) or of a byte (8) */
-BSN_INLINE void bsn_wide_transpose(bsn_wide v[8], unsigned one, uint64_t m1, uint64_t m2, uint64_t m4)
-{
-    unsigned k;
-    BSN_UNROLL
-    for (k = 0; k < 8; k += 2) bsn_wide_exchange(&v[k], &v[k + 1], one, m1);
-    BSN_UNROLL
-    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2 * one, m2);
-    BSN_UNROLL
-    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k], &v[k + 4], 4 * one, m4);
-}
-
 BSN_INLINE void bsn_transpose_bits(bsn_wide v[8]) { bsn_wide_transpose(v, 1, BSN_ONES * 0x55, BSN_ONES * 0x33, BSN_ONES * 15); }
-
-BSN_INLINE void bsn_transpose_bytes(bsn_wide v[8])
-{
-    bsn_wide_transpose(v, 8, UINT64_C(0x00FF00FF00FF00FF), UINT64_C(0x0000FFFF0000FFFF), UINT64_C(0xFFFFFFFF));
-}
 
 /* byte j of word k is byte 8 * j + k of the group */
 BSN_INLINE void bsn_bytes_load(bsn_wide v[8], const uint8_t *bytes, size_t second)
@@ -4051,6 +4067,7 @@ typedef struct bsn_writer {
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
+    int bytes;          /* the outermost list is a byte plane of integers, which may be constant or random */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -4463,6 +4480,26 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
+/* What a glance at 2,048 to 4,096 symbols of a list, or at one in 32, shows, whose counts are left in h; n >= BSN_SAMPLE_MIN. */
+enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_MANY };
+
+static int bsn_glance(bsn_writer *w, const bsn_item *item, uint32_t h[256])
+{
+    const uint32_t n = item->count, m = bsn_sample(item->scratch, item->data, n, (unsigned)bsn_min(5, bsn_log2(n) - 11));
+    uint64_t pairs = 0;
+    unsigned s, used = 0;
+    w->kernels->histogram(h, item->scratch, m, w->lists->tables);
+    for (s = 0; s < 256; s++) {
+        pairs += (uint64_t)h[s] * h[s];
+        used += h[s] > 0;
+    }
+    if (used == 1 && bsn_equal(item->data, item->data + 1, n - 1)) return BSN_GLANCE_CONST;
+    /* of random bytes one in 256 pairs is equal, by chance up to 64 / m of that more; then the entropy is so near to 8 bits
+     * that no tree repays its table */
+    if (256 * (pairs - m) <= (uint64_t)(m - 1) * (m + 64)) return BSN_GLANCE_RANDOM;
+    return used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
+}
+
 /* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
  * kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
@@ -4474,6 +4511,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
+    int glance = BSN_GLANCE_NOTHING;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
     bsn_choice choice;
@@ -4481,9 +4519,15 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     h[256] = 0;
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
+    if (w->bytes && n >= BSN_SAMPLE_MIN && item->level + item->depth == 0) {
+        glance = bsn_glance(w, item, h);
+        if (glance == BSN_GLANCE_CONST) return BSN_LIST_CONST;
+        if (glance == BSN_GLANCE_RANDOM) return BSN_LIST_RAW;
+        memset(h, 0, 256 * sizeof *h);
+    }
     if (w->counted) {
         w->counted = 0;
-    } else if (sampled && (w->level == BITSNAP_FAST || n >= 8 * BSN_SAMPLE_MIN)) {
+    } else if (sampled && (w->level == BITSNAP_FAST || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
         total = bsn_sample(item->scratch, item->data, n, w->level == BITSNAP_FAST ? 4 : 3);
         w->kernels->histogram(h, item->scratch, total, x->tables);
         lost = (total >> 12) + 1; /* what else there may be */
@@ -8029,6 +8073,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->wide = 0;
     wr->thorough = 0;
     wr->sampled = 0;
+    wr->bytes = 0;
     wr->lengths = NULL;
 }
 
@@ -8247,6 +8292,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     unsigned k, q;
     size_t i;
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
+    wr.bytes = 1;
     bsn_field_set(&field, c->dtype, 0, 0);
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {

@@ -200,14 +200,15 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Where a window of so many symbols holds most of 256 samples, and how many of them. */
+/* Where a window of so many symbols holds most of 256 samples, and how many of them. Behind 255 it goes on at 0, where small
+ * numbers of both signs are. */
 BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
     for (i = 0; i < window; i++) sum += sample[i];
     *inside = sum;
-    for (i = window; i < 256; i++) {
-        sum += sample[i] - sample[i - window];
+    for (i = window; i < 255 + window; i++) {
+        sum += sample[i & 255] - sample[i - window];
         if (sum > *inside) {
             *inside = sum;
             base = i + 1 - window;
@@ -223,6 +224,15 @@ BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned
     memset(sample, 0, 256 * sizeof *sample);
     for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
     return bsn_best_window(sample, window, inside);
+}
+
+/* Counts of 256 symbols and of what a window has behind these. */
+#define BSN_WINDOWED (256 + 56)
+BSN_FUNCTION void bsn_windowed_end(uint32_t h[256], const uint32_t t[BSN_WINDOWED])
+{
+    unsigned i;
+    for (i = 0; i < 256; i++) h[i] += t[i];
+    for (; i < BSN_WINDOWED; i++) h[i - 256] += t[i];
 }
 
 /* Places of the bits that are set, in order: a shuffle that moves these to the front. */
@@ -1519,7 +1529,7 @@ static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size
         bsn_avx2_tally(h + 8 * p, ones[p], 1);
     }
     for (; n; n--, list++)
-        if (*list - base < 16) h[*list - base]++;
+        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
 }
 
 /* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
@@ -1532,12 +1542,13 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         bsn_scalar_histogram(h, list, n, scratch);
         return;
     }
+    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
     first = _mm256_set1_epi8((char)base);
     end = _mm256_set1_epi8(16);
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_window16(h + base, list, m, base);
+        bsn_avx2_window16(scratch + base, list, m, base);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -1546,6 +1557,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         list += m;
         n -= m;
     }
+    bsn_windowed_end(h, scratch);
     for (; n; n--) h[*list++]++;
 }
 
@@ -3782,28 +3794,32 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
     }
 }
 
-/* Where 16 (32, 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
+/* Where 16 (32) neighbouring symbols hold nearly all, or 56 more than half; the scratch has room for 4096 + 64 others. */
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
-    unsigned base, inside = 0;
+    uint32_t *t = scratch + 1056;
+    unsigned base = 0, inside = 0, parts = 0;
     if (n >= 4096) {
         base = bsn_sampled_window(list, n, 16, scratch, &inside);
-        if (inside >= 253) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 2);
-            return;
+        parts = inside >= 253 ? 2 : 0;
+        if (!parts) {
+            base = bsn_best_window(scratch, 32, &inside);
+            parts = inside >= 250 ? 4 : 0;
         }
-        base = bsn_best_window(scratch, 32, &inside);
-        if (inside >= 250) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
-            return;
-        }
-        base = bsn_best_window(scratch, 56, &inside);
-        if (inside >= 240) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
-            return;
+        if (!parts) {
+            base = bsn_best_window(scratch, 56, &inside);
+            parts = inside >= 144 ? 7 : 0;
         }
     }
-    bsn_scalar_histogram(h, list, n, scratch);
+    if (!parts) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    memset(t, 0, BSN_WINDOWED * sizeof *t);
+    if (parts == 2) bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 2);
+    else if (parts == 4) bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 4);
+    else bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 7);
+    bsn_windowed_end(h, t);
 }
 
 /* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
@@ -5943,11 +5959,12 @@ static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, u
         bsn_scalar_histogram(h, list, n, scratch);
         return;
     }
+    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
     while (n >= 256) {
         const size_t m = bsn_min(n / 256, 64) * 256;
         size_t i;
-        bsn_neon_histogram8(h + base, list, m, base);
-        bsn_neon_histogram8(h + base + 8, list, m, base + 8);
+        bsn_neon_histogram8(scratch + base, list, m, base);
+        bsn_neon_histogram8(scratch + base + 8, list, m, base + 8);
         for (i = 0; i < m; i += 16) {
             const uint8x16_t x = vsubq_u8(vld1q_u8(list + i), vdupq_n_u8((uint8_t)base));
             uint64_t other = bsn_neon_nibbles(vcgeq_u8(x, vdupq_n_u8(16)));
@@ -5956,6 +5973,7 @@ static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, u
         list += m;
         n -= m;
     }
+    bsn_windowed_end(h, scratch);
     for (; n; n--) h[*list++]++;
 }
 
