@@ -2943,10 +2943,11 @@ static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_
 {
     uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
     size_t m = 0;
-    unsigned s, first, end, digit = 0, most = 0;
+    unsigned s, first, end, used = 0, digit = 0, most = 0;
     bsn_counted(count, &first, &end);
     if (escapes) p->key[m++] = (uint64_t)escapes << 9;
-    if (end - first <= 32) {
+    for (s = first; s < end; s++) used += count[s] > 0;
+    if (used <= 32) {
         for (s = end; s-- > first;)
             if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
     } else {
@@ -3556,36 +3557,6 @@ BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_
         for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
 }
 
-/* are more than 7 of 8 bytes 0? asks 128 of at least 1024 */
-BSN_INLINE int bsn_mostly_zero(const uint8_t *list, size_t n)
-{
-    uint64_t x;
-    unsigned i, some = 0;
-    for (i = 0; i < 16; i++) {
-        x = bsn_load64(list + i * (n / 16));
-        some += bsn_popcount((((x & ~(BSN_ONES << 7)) + BSN_ONES * 127) | x) & BSN_ONES << 7);
-    }
-    return some < 16;
-}
-
-/* short lists would not repay clearing all tables; where most are 0 each increment would wait for the one before it */
-static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
-{
-    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
-    if (n >= 1024 && bsn_mostly_zero(list, n)) {
-        for (; n >= 64; n -= 64, list += 64) {
-            uint64_t some = bsn_above64(list, 0);
-            h[0] += 64 - bsn_popcount(some);
-            for (; some; some &= some - 1) h[list[bsn_lowest_bit(some)]]++;
-        }
-        for (; n; n--) h[*list++]++;
-        return;
-    }
-    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
-    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
-    for (list += most, n -= most; n; n--) h[*list++]++;
-}
-
 /* The bytes of a group that are equal to x, all 8 bytes of which are the same. */
 BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
 {
@@ -3597,6 +3568,36 @@ BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
         m |= (uint64_t)bsn_wide_top_bits(~(((d & low) + low) | d)) << i;
     }
     return m;
+}
+
+/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait for those before them */
+static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
+    unsigned i, a = 0, b = 0, others = 128; /* of 128: neither the one nor the other */
+    for (i = 0; i < 128 && most; i++) {
+        const unsigned s = list[i * (n / 128)];
+        if (i == 0) a = b = s;
+        if (b == a) b = s;
+        others -= s == a || s == b;
+    }
+    if (others < 16) {
+        for (; n >= 64; n -= 64, list += 64) {
+            uint64_t some = ~bsn_equal64(list, BSN_ONES * a);
+            h[a] += 64 - bsn_popcount(some);
+            if (a != b) {
+                const uint64_t second = bsn_equal64(list, BSN_ONES * b);
+                h[b] += bsn_popcount(second);
+                some &= ~second;
+            }
+            for (; some; some &= some - 1) h[list[bsn_lowest_bit(some)]]++;
+        }
+        for (; n; n--) h[*list++]++;
+        return;
+    }
+    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
+    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
+    for (list += most, n -= most; n; n--) h[*list++]++;
 }
 
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
@@ -4480,24 +4481,30 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* What a glance at 2,048 to 4,096 symbols of a list, or at one in 32, shows, whose counts are left in h; n >= BSN_SAMPLE_MIN. */
-enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_MANY };
+/* What a glance at a list shows: at one in 128 of its symbols or at least 512, and while these look random at up to four times as
+ * many; n >= BSN_SAMPLE_MIN. Not at lines of them: near to each other the bytes of sorted numbers are alike. */
+enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, BSN_GLANCE_MANY };
 
-static int bsn_glance(bsn_writer *w, const bsn_item *item, uint32_t h[256])
+static int bsn_glance(bsn_writer *w, const bsn_item *item)
 {
-    const uint32_t n = item->count, m = bsn_sample(item->scratch, item->data, n, (unsigned)bsn_min(5, bsn_log2(n) - 11));
-    uint64_t pairs = 0;
-    unsigned s, used = 0;
-    w->kernels->histogram(h, item->scratch, m, w->lists->tables);
-    for (s = 0; s < 256; s++) {
-        pairs += (uint64_t)h[s] * h[s];
-        used += h[s] > 0;
+    const unsigned log2 = (unsigned)bsn_min(5, bsn_log2(item->count) - 11);
+    uint32_t *h = w->lists->weight, seen = 0, i; /* not in use yet */
+    unsigned quarter, used;
+    memset(h, 0, 256 * sizeof *h);
+    for (quarter = 0; quarter < 4; quarter++) {
+        uint64_t pairs = 0;
+        for (i = quarter; i < item->count >> log2; i += 4, seen++) h[item->data[(i << log2) + (i * 0x9E3779B1u >> (32 - log2))]]++;
+        for (i = used = 0; i < 256; i++) {
+            pairs += (uint64_t)h[i] * h[i];
+            used += h[i] > 0;
+        }
+        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more; then the entropy is so near to 8
+         * bits that no tree repays its table */
+        if (256 * (pairs - seen) <= (uint64_t)(seen - 1) * (seen + (quarter < 3 ? 128 : 64))) continue;
+        if (used == 1 && bsn_equal(item->data, item->data + 1, item->count - 1)) return BSN_GLANCE_CONST;
+        return used <= 2 ? BSN_GLANCE_FEW : used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
     }
-    if (used == 1 && bsn_equal(item->data, item->data + 1, n - 1)) return BSN_GLANCE_CONST;
-    /* of random bytes one in 256 pairs is equal, by chance up to 64 / m of that more; then the entropy is so near to 8 bits
-     * that no tree repays its table */
-    if (256 * (pairs - m) <= (uint64_t)(m - 1) * (m + 64)) return BSN_GLANCE_RANDOM;
-    return used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
+    return BSN_GLANCE_RANDOM;
 }
 
 /* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
@@ -4520,14 +4527,14 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
     if (w->bytes && n >= BSN_SAMPLE_MIN && item->level + item->depth == 0) {
-        glance = bsn_glance(w, item, h);
+        glance = bsn_glance(w, item);
         if (glance == BSN_GLANCE_CONST) return BSN_LIST_CONST;
         if (glance == BSN_GLANCE_RANDOM) return BSN_LIST_RAW;
-        memset(h, 0, 256 * sizeof *h);
     }
     if (w->counted) {
         w->counted = 0;
-    } else if (sampled && (w->level == BITSNAP_FAST || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
+    } else if (sampled && glance != BSN_GLANCE_FEW &&
+               (w->level == BITSNAP_FAST || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
         total = bsn_sample(item->scratch, item->data, n, w->level == BITSNAP_FAST ? 4 : 3);
         w->kernels->histogram(h, item->scratch, total, x->tables);
         lost = (total >> 12) + 1; /* what else there may be */

@@ -1604,24 +1604,33 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
 {
     const unsigned others = escape < 256 ? escape : 0;
     const __m256i all = _mm256_set1_epi8((char)others);
-    uint8_t table[512]; /* with zeros behind it */
-    unsigned base = 256, last = 0, s;
+    uint8_t table[512]; /* twice, as blocks go on at 0 */
+    uint32_t m[8];
+    unsigned base = 0, span = 256, s, turn;
     for (s = 0; s < 256; s += 32) {
         const __m256i x = _mm256_xor_si256(BSN_LOAD256(code + s), all);
-        const uint32_t m = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
+        m[s / 32] = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
         BSN_STORE256(table + s, x);
-        BSN_STORE256(table + 256 + s, _mm256_setzero_si256());
-        if (!m) continue;
-        if (base == 256) base = s + _tzcnt_u32(m);
-        last = s + bsn_log2(m);
+        BSN_STORE256(table + 256 + s, x);
     }
-    if (base == 256) base = last; /* all alike */
-    switch ((last - base) / 16) {
+    for (turn = 0; turn < 256; turn += 128) { /* symbols as numbers without a sign, and with one */
+        unsigned first = 256, last = 256;
+        for (s = 0; s < 256; s += 32) {
+            const uint32_t some = m[(s + turn) % 256 / 32];
+            if (!some) continue;
+            if (first == 256) first = s + _tzcnt_u32(some);
+            last = s + bsn_log2(some);
+        }
+        if (last - first >= span) continue;
+        span = last - first;
+        base = (first + turn) % 256;
+    }
+    switch (span / 16) {
     case 0: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 1);
     case 1: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 2);
     case 2:
     case 3: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 4);
-    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, (last - base) / 16 + 1);
+    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, span / 16 + 1);
     }
 }
 
@@ -3632,8 +3641,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m
 
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h begins at the symbol
- * `base`. */
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h has BSN_WINDOWED counts. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
@@ -3666,12 +3674,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
             for (p = 0; p < parts; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
         }
         BSN_UNROLL
-        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + 8 * p, ones[p], twos[p], fours[p]);
-        for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
+        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + base + 8 * p, ones[p], twos[p], fours[p]);
+        for (i = 0; i < k; i++) h[others[i]]++;
         list += m;
         n -= m;
     }
-    for (; n; n--, list++) h[(int)*list - (int)base]++;
+    for (; n; n--) h[*list++]++;
 }
 
 static const uint8_t bsn_avx512_in_order[64] = {
@@ -3816,9 +3824,9 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
         return;
     }
     memset(t, 0, BSN_WINDOWED * sizeof *t);
-    if (parts == 2) bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 2);
-    else if (parts == 4) bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 4);
-    else bsn_avx512_histogram_window(t + base, list, n, base, (uint8_t *)scratch, 7);
+    if (parts == 2) bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 2);
+    else if (parts == 4) bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 4);
+    else bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 7);
     bsn_windowed_end(h, t);
 }
 
