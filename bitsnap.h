@@ -4487,24 +4487,25 @@ enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, 
 
 static int bsn_glance(bsn_writer *w, const bsn_item *item)
 {
-    const unsigned log2 = (unsigned)bsn_min(5, bsn_log2(item->count) - 11);
+    const unsigned log2 = (unsigned)bsn_min(7, bsn_log2(item->count) - 9);
     uint32_t *h = w->lists->weight, seen = 0, i; /* not in use yet */
-    unsigned quarter, used;
+    unsigned quarter, used = 0;
     memset(h, 0, 256 * sizeof *h);
     for (quarter = 0; quarter < 4; quarter++) {
         uint64_t pairs = 0;
-        for (i = quarter; i < item->count >> log2; i += 4, seen++) h[item->data[(i << log2) + (i * 0x9E3779B1u >> (32 - log2))]]++;
+        for (i = 0; i < item->count >> log2; i++, seen++)
+            h[item->data[(i << log2) + ((4 * i + quarter) * 0x9E3779B1u >> (32 - log2))]]++;
         for (i = used = 0; i < 256; i++) {
             pairs += (uint64_t)h[i] * h[i];
             used += h[i] > 0;
         }
-        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more; then the entropy is so near to 8
-         * bits that no tree repays its table */
+        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more: then the entropy is so near to 8
+         * bits that no tree repays its table, unless bytes are missing, which sorted numbers make up for in pairs */
         if (256 * (pairs - seen) <= (uint64_t)(seen - 1) * (seen + (quarter < 3 ? 128 : 64))) continue;
         if (used == 1 && bsn_equal(item->data, item->data + 1, item->count - 1)) return BSN_GLANCE_CONST;
         return used <= 2 ? BSN_GLANCE_FEW : used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
     }
-    return BSN_GLANCE_RANDOM;
+    return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
 }
 
 /* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
