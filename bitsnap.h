@@ -2436,8 +2436,8 @@ BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
     return group + 64 > n ? p : group + 64 / width * (in & (width - 1)) + in / width;
 }
 
-/* The rule itself, one element after the other: for what is left over after full groups, for 8-byte
- * elements and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
+/* The rule itself, one element after the other: for what is left over after full groups, for F64
+ * and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
 static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
                            size_t first, size_t n)
 {
@@ -2504,9 +2504,34 @@ BSN_INLINE void bsn_join_lanes(bsn_wide *a, bsn_wide *b, const uint8_t *low, con
     }
 }
 
+/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with those of a that are `up` bits higher */
+BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
+{
+    const bsn_wide x = ((*a >> up) ^ *b) & m;
+    *b ^= x;
+    *a ^= x << up;
+}
+
+/* the number of a word changes places with that of a bit (`one` is 1) or of a byte (8) */
+BSN_INLINE void bsn_wide_transpose(bsn_wide v[8], unsigned one, uint64_t m1, uint64_t m2, uint64_t m4)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < 8; k += 2) bsn_wide_exchange(&v[k], &v[k + 1], one, m1);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2 * one, m2);
+    BSN_UNROLL
+    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k], &v[k + 4], 4 * one, m4);
+}
+
+BSN_INLINE void bsn_transpose_bytes(bsn_wide v[8])
+{
+    bsn_wide_transpose(v, 8, UINT64_C(0x00FF00FF00FF00FF), UINT64_C(0x0000FFFF0000FFFF), UINT64_C(0xFFFFFFFF));
+}
+
 BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *elements, size_t groups, unsigned width, unsigned e)
 {
-    size_t i, j, k;
+    size_t i, j, k, q;
     for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         for (j = 0; j < 64; j += BSN_WIDE) {
             k = i + j;
@@ -2514,6 +2539,13 @@ BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *element
                 bsn_wide_store(planes[0] + k, bsn_top_split(bsn_wide_load(elements + j), e));
             } else if (width == 2) {
                 bsn_split_lanes(bsn_wide_load(elements + j), bsn_wide_load(elements + 64 + j), planes[0] + k, planes[1] + k, e);
+            } else if (width == 8) { /* and of eighth q */
+                bsn_wide v[8];
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) v[q] = bsn_wide_load(elements + 64 * q + j);
+                bsn_transpose_bytes(v);
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) bsn_wide_store(planes[q] + k, v[q]);
             } else { /* v[q] holds elements of quarter q */
                 const bsn_wide v0 = bsn_wide_load(elements + j), v1 = bsn_wide_load(elements + 64 + j);
                 const bsn_wide v2 = bsn_wide_load(elements + 128 + j), v3 = bsn_wide_load(elements + 192 + j);
@@ -2529,7 +2561,7 @@ BSN_INLINE void bsn_split_words(uint8_t *const planes[8], const uint8_t *element
 BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8], size_t groups, unsigned width, unsigned e)
 {
     bsn_wide a, b, c, d;
-    size_t i, j, k;
+    size_t i, j, k, q;
     for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
         for (j = 0; j < 64; j += BSN_WIDE) {
             k = i + j;
@@ -2539,6 +2571,13 @@ BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8]
                 bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, e);
                 bsn_wide_store(elements + j, a);
                 bsn_wide_store(elements + 64 + j, b);
+            } else if (width == 8) {
+                bsn_wide v[8];
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) v[q] = bsn_wide_load(planes[q] + k);
+                bsn_transpose_bytes(v);
+                BSN_UNROLL
+                for (q = 0; q < 8; q++) bsn_wide_store(elements + 64 * q + j, v[q]);
             } else {
                 bsn_join_lanes(&a, &b, planes[0] + k, planes[1] + k, 0);
                 bsn_join_lanes(&c, &d, planes[2] + k, planes[3] + k, e);
@@ -2554,7 +2593,8 @@ BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8]
 static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
 {
     const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || f->width == 8) bsn_split_rule(f, planes, elements, 0, 64 * groups);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_split_rule(f, planes, elements, 0, 64 * groups);
+    else if (f->width == 8) bsn_split_words(planes, elements, groups, 8, 0);
     else if (f->width == 1) bsn_split_words(planes, elements, groups, 1, e);
     else if (f->width == 2 && e == 8) bsn_split_words(planes, elements, groups, 2, 8);
     else if (f->width == 2) bsn_split_words(planes, elements, groups, 2, e & 7);
@@ -2565,7 +2605,8 @@ static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const
 static void bsn_scalar_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
 {
     const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || f->width == 8) bsn_join_rule(f, elements, planes, 0, 64 * groups);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_join_rule(f, elements, planes, 0, 64 * groups);
+    else if (f->width == 8) bsn_join_words(elements, planes, groups, 8, 0);
     else if (f->width == 1) bsn_join_words(elements, planes, groups, 1, e);
     else if (f->width == 2 && e == 8) bsn_join_words(elements, planes, groups, 2, 8);
     else if (f->width == 2) bsn_join_words(elements, planes, groups, 2, e & 7);
@@ -2642,32 +2683,7 @@ BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
  * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
  * words; `second` is how far the second one is from the first, 0 where there is no second one. */
 
-/* the bits of b that m has change places with those of a that are `up` bits higher */
-BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
-{
-    const bsn_wide x = ((*a >> up) ^ *b) & m;
-    *b ^= x;
-    *a ^= x << up;
-}
-
-/* the number of a word changes places with that of a bit (`one` is 1) or of a byte (8) */
-BSN_INLINE void bsn_wide_transpose(bsn_wide v[8], unsigned one, uint64_t m1, uint64_t m2, uint64_t m4)
-{
-    unsigned k;
-    BSN_UNROLL
-    for (k = 0; k < 8; k += 2) bsn_wide_exchange(&v[k], &v[k + 1], one, m1);
-    BSN_UNROLL
-    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2 * one, m2);
-    BSN_UNROLL
-    for (k = 0; k < 4; k++) bsn_wide_exchange(&v[k], &v[k + 4], 4 * one, m4);
-}
-
 BSN_INLINE void bsn_transpose_bits(bsn_wide v[8]) { bsn_wide_transpose(v, 1, BSN_ONES * 0x55, BSN_ONES * 0x33, BSN_ONES * 15); }
-
-BSN_INLINE void bsn_transpose_bytes(bsn_wide v[8])
-{
-    bsn_wide_transpose(v, 8, UINT64_C(0x00FF00FF00FF00FF), UINT64_C(0x0000FFFF0000FFFF), UINT64_C(0xFFFFFFFF));
-}
 
 /* byte j of word k is byte 8 * j + k of the group */
 BSN_INLINE void bsn_bytes_load(bsn_wide v[8], const uint8_t *bytes, size_t second)
@@ -3042,10 +3058,11 @@ static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_
 {
     uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
     size_t m = 0;
-    unsigned s, first, end, digit = 0, most = 0;
+    unsigned s, first, end, used = 0, digit = 0, most = 0;
     bsn_counted(count, &first, &end);
     if (escapes) p->key[m++] = (uint64_t)escapes << 9;
-    if (end - first <= 32) {
+    for (s = first; s < end; s++) used += count[s] > 0;
+    if (used <= 32) {
         for (s = end; s-- > first;)
             if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
     } else {
@@ -3655,36 +3672,6 @@ BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_
         for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
 }
 
-/* are more than 7 of 8 bytes 0? asks 128 of at least 1024 */
-BSN_INLINE int bsn_mostly_zero(const uint8_t *list, size_t n)
-{
-    uint64_t x;
-    unsigned i, some = 0;
-    for (i = 0; i < 16; i++) {
-        x = bsn_load64(list + i * (n / 16));
-        some += bsn_popcount((((x & ~(BSN_ONES << 7)) + BSN_ONES * 127) | x) & BSN_ONES << 7);
-    }
-    return some < 16;
-}
-
-/* short lists would not repay clearing all tables; where most are 0 each increment would wait for the one before it */
-static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
-{
-    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
-    if (n >= 1024 && bsn_mostly_zero(list, n)) {
-        for (; n >= 64; n -= 64, list += 64) {
-            uint64_t some = bsn_above64(list, 0);
-            h[0] += 64 - bsn_popcount(some);
-            for (; some; some &= some - 1) h[list[bsn_lowest_bit(some)]]++;
-        }
-        for (; n; n--) h[*list++]++;
-        return;
-    }
-    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
-    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
-    for (list += most, n -= most; n; n--) h[*list++]++;
-}
-
 /* The bytes of a group that are equal to x, all 8 bytes of which are the same. */
 BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
 {
@@ -3696,6 +3683,36 @@ BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
         m |= (uint64_t)bsn_wide_top_bits(~(((d & low) + low) | d)) << i;
     }
     return m;
+}
+
+/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait for those before them */
+static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
+    unsigned i, a = 0, b = 0, others = 128; /* of 128: neither the one nor the other */
+    for (i = 0; i < 128 && most; i++) {
+        const unsigned s = list[i * (n / 128)];
+        if (i == 0) a = b = s;
+        if (b == a) b = s;
+        others -= s == a || s == b;
+    }
+    if (others < 16) {
+        for (; n >= 64; n -= 64, list += 64) {
+            uint64_t some = ~bsn_equal64(list, BSN_ONES * a);
+            h[a] += 64 - bsn_popcount(some);
+            if (a != b) {
+                const uint64_t second = bsn_equal64(list, BSN_ONES * b);
+                h[b] += bsn_popcount(second);
+                some &= ~second;
+            }
+            for (; some; some &= some - 1) h[list[bsn_lowest_bit(some)]]++;
+        }
+        for (; n; n--) h[*list++]++;
+        return;
+    }
+    if (n >= 8192) bsn_histogram_tables(h, list, most, scratch, 8);
+    else if (n >= 1024) bsn_histogram_tables(h, list, most, scratch, 4);
+    for (list += most, n -= most; n; n--) h[*list++]++;
 }
 
 static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
@@ -4182,6 +4199,7 @@ typedef struct bsn_writer {
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
+    int bytes;          /* the outermost list is a byte plane of integers, which may be constant or random */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
 
@@ -4594,6 +4612,33 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
+/* What a glance at a list shows: at one in 128 of its symbols or at least 512, and while these look random at up to four times as
+ * many; n >= BSN_SAMPLE_MIN. Not at lines of them: near to each other the bytes of sorted numbers are alike. */
+enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, BSN_GLANCE_MANY };
+
+static int bsn_glance(bsn_writer *w, const bsn_item *item)
+{
+    const unsigned log2 = (unsigned)bsn_min(7, bsn_log2(item->count) - 9);
+    uint32_t *h = w->lists->weight, seen = 0, i; /* not in use yet */
+    unsigned quarter, used = 0;
+    memset(h, 0, 256 * sizeof *h);
+    for (quarter = 0; quarter < 4; quarter++) {
+        uint64_t pairs = 0;
+        for (i = 0; i < item->count >> log2; i++, seen++)
+            h[item->data[(i << log2) + ((4 * i + quarter) * 0x9E3779B1u >> (32 - log2))]]++;
+        for (i = used = 0; i < 256; i++) {
+            pairs += (uint64_t)h[i] * h[i];
+            used += h[i] > 0;
+        }
+        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more: then the entropy is so near to 8
+         * bits that no tree repays its table, unless bytes are missing, which sorted numbers make up for in pairs */
+        if (256 * (pairs - seen) <= (uint64_t)(seen - 1) * (seen + (quarter < 3 ? 128 : 64))) continue;
+        if (used == 1 && bsn_equal(item->data, item->data + 1, item->count - 1)) return BSN_GLANCE_CONST;
+        return used <= 2 ? BSN_GLANCE_FEW : used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
+    }
+    return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
+}
+
 /* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
  * kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
@@ -4605,6 +4650,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
+    int glance = BSN_GLANCE_NOTHING;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
     bsn_choice choice;
@@ -4612,9 +4658,15 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     h[256] = 0;
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
+    if (w->bytes && n >= BSN_SAMPLE_MIN && item->level + item->depth == 0) {
+        glance = bsn_glance(w, item);
+        if (glance == BSN_GLANCE_CONST) return BSN_LIST_CONST;
+        if (glance == BSN_GLANCE_RANDOM) return BSN_LIST_RAW;
+    }
     if (w->counted) {
         w->counted = 0;
-    } else if (sampled && (w->level == BITSNAP_FAST || n >= 8 * BSN_SAMPLE_MIN)) {
+    } else if (sampled && glance != BSN_GLANCE_FEW &&
+               (w->level == BITSNAP_FAST || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
         total = bsn_sample(item->scratch, item->data, n, w->level == BITSNAP_FAST ? 4 : 3);
         w->kernels->histogram(h, item->scratch, total, x->tables);
         lost = (total >> 12) + 1; /* what else there may be */
@@ -7919,7 +7971,7 @@ BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(655
                                 BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(taking_up_fits, /* beside them a cell */
            (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, (size_t)65536 + 64 + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -8191,6 +8243,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     wr->wide = 0;
     wr->thorough = 0;
     wr->sampled = 0;
+    wr->bytes = 0;
     wr->lengths = NULL;
 }
 
@@ -8400,24 +8453,26 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. */
+/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
                                const uint8_t *elements, size_t n)
 {
-    uint8_t *symbols = (uint8_t *)(w + 1);
-    const unsigned width = c->width;
+    uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
+    const unsigned width = c->width, some = width < 4 ? width : 4;
+    const size_t room = n + 64;
     bsn_writer wr;
-    unsigned k;
+    bsn_field field;
+    unsigned k, q;
     size_t i;
-    bsn_writer_begin(&wr, w, c, body, end, symbols + n + 64);
-    for (k = 0; k < width && !wr.full; k++) {
-        if (width == 1) {
-            memcpy(symbols, elements, n);
-        } else {
-            const uint8_t *byte = elements + (BSN_BIG_ENDIAN ? width - 1 - k : k);
-            for (i = 0; i < n; i++) symbols[i] = byte[bsn_pair(i, n, width) * width];
+    bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
+    wr.bytes = 1;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    for (k = 0; k < width && !wr.full; k += some) {
+        for (i = 0; i < n; i += BSN_CHUNK) {
+            for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
+            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
         }
-        bsn_list_write(&wr, symbols, n, 8);
+        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
     return bsn_body_end(&wr, c, record, body);
 }

@@ -207,14 +207,15 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Where a window of so many symbols holds most of 256 samples, and how many of them. */
+/* Where a window of so many symbols holds most of 256 samples, and how many of them. Behind 255 it goes on at 0, where small
+ * numbers of both signs are. */
 BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
     for (i = 0; i < window; i++) sum += sample[i];
     *inside = sum;
-    for (i = window; i < 256; i++) {
-        sum += sample[i] - sample[i - window];
+    for (i = window; i < 255 + window; i++) {
+        sum += sample[i & 255] - sample[i - window];
         if (sum > *inside) {
             *inside = sum;
             base = i + 1 - window;
@@ -230,6 +231,15 @@ BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned
     memset(sample, 0, 256 * sizeof *sample);
     for (i = 0; i < 256; i++) sample[list[i * (n / 256)]]++;
     return bsn_best_window(sample, window, inside);
+}
+
+/* Counts of 256 symbols and of what a window has behind these. */
+#define BSN_WINDOWED (256 + 56)
+BSN_FUNCTION void bsn_windowed_end(uint32_t h[256], const uint32_t t[BSN_WINDOWED])
+{
+    unsigned i;
+    for (i = 0; i < 256; i++) h[i] += t[i];
+    for (; i < BSN_WINDOWED; i++) h[i - 256] += t[i];
 }
 
 /* Places of the bits that are set, in order: a shuffle that moves these to the front. */
@@ -1526,7 +1536,7 @@ static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size
         bsn_avx2_tally(h + 8 * p, ones[p], 1);
     }
     for (; n; n--, list++)
-        if (*list - base < 16) h[*list - base]++;
+        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
 }
 
 /* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
@@ -1539,12 +1549,13 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         bsn_scalar_histogram(h, list, n, scratch);
         return;
     }
+    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
     first = _mm256_set1_epi8((char)base);
     end = _mm256_set1_epi8(16);
     while (n >= 32) {
         const size_t m = bsn_min(n, 4096) & ~(size_t)31;
         size_t i;
-        bsn_avx2_window16(h + base, list, m, base);
+        bsn_avx2_window16(scratch + base, list, m, base);
         for (i = 0; i < m; i += 32) {
             const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
             uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
@@ -1553,6 +1564,7 @@ static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, si
         list += m;
         n -= m;
     }
+    bsn_windowed_end(h, scratch);
     for (; n; n--) h[*list++]++;
 }
 
@@ -1599,24 +1611,33 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
 {
     const unsigned others = escape < 256 ? escape : 0;
     const __m256i all = _mm256_set1_epi8((char)others);
-    uint8_t table[512]; /* with zeros behind it */
-    unsigned base = 256, last = 0, s;
+    uint8_t table[512]; /* twice, as blocks go on at 0 */
+    uint32_t m[8];
+    unsigned base = 0, span = 256, s, turn;
     for (s = 0; s < 256; s += 32) {
         const __m256i x = _mm256_xor_si256(BSN_LOAD256(code + s), all);
-        const uint32_t m = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
+        m[s / 32] = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
         BSN_STORE256(table + s, x);
-        BSN_STORE256(table + 256 + s, _mm256_setzero_si256());
-        if (!m) continue;
-        if (base == 256) base = s + _tzcnt_u32(m);
-        last = s + bsn_log2(m);
+        BSN_STORE256(table + 256 + s, x);
     }
-    if (base == 256) base = last; /* all alike */
-    switch ((last - base) / 16) {
+    for (turn = 0; turn < 256; turn += 128) { /* symbols as numbers without a sign, and with one */
+        unsigned first = 256, last = 256;
+        for (s = 0; s < 256; s += 32) {
+            const uint32_t some = m[(s + turn) % 256 / 32];
+            if (!some) continue;
+            if (first == 256) first = s + _tzcnt_u32(some);
+            last = s + bsn_log2(some);
+        }
+        if (last - first >= span) continue;
+        span = last - first;
+        base = (first + turn) % 256;
+    }
+    switch (span / 16) {
     case 0: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 1);
     case 1: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 2);
     case 2:
     case 3: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 4);
-    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, (last - base) / 16 + 1);
+    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, span / 16 + 1);
     }
 }
 
@@ -3630,8 +3651,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m
 
 /* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
  * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h begins at the symbol
- * `base`. */
+ * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h has BSN_WINDOWED counts. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
@@ -3664,12 +3684,12 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
             for (p = 0; p < parts; p++) bsn_avx512_count4(&ones[p], &twos[p], &fours[p], x, bit[p]);
         }
         BSN_UNROLL
-        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + 8 * p, ones[p], twos[p], fours[p]);
-        for (i = 0; i < k; i++) h[(int)others[i] - (int)base]++;
+        for (p = 0; p < parts; p++) bsn_avx512_count_end(h + base + 8 * p, ones[p], twos[p], fours[p]);
+        for (i = 0; i < k; i++) h[others[i]]++;
         list += m;
         n -= m;
     }
-    for (; n; n--, list++) h[(int)*list - (int)base]++;
+    for (; n; n--) h[*list++]++;
 }
 
 static const uint8_t bsn_avx512_in_order[64] = {
@@ -3792,28 +3812,32 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
     }
 }
 
-/* Where 16 (32, 56) neighbouring symbols hold nearly all; the scratch has room for 4096 + 64 others. */
+/* Where 16 (32) neighbouring symbols hold nearly all, or 56 more than half; the scratch has room for 4096 + 64 others. */
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
-    unsigned base, inside = 0;
+    uint32_t *t = scratch + 1056;
+    unsigned base = 0, inside = 0, parts = 0;
     if (n >= 4096) {
         base = bsn_sampled_window(list, n, 16, scratch, &inside);
-        if (inside >= 253) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 2);
-            return;
+        parts = inside >= 253 ? 2 : 0;
+        if (!parts) {
+            base = bsn_best_window(scratch, 32, &inside);
+            parts = inside >= 250 ? 4 : 0;
         }
-        base = bsn_best_window(scratch, 32, &inside);
-        if (inside >= 250) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 4);
-            return;
-        }
-        base = bsn_best_window(scratch, 56, &inside);
-        if (inside >= 240) {
-            bsn_avx512_histogram_window(h + base, list, n, base, (uint8_t *)scratch, 7);
-            return;
+        if (!parts) {
+            base = bsn_best_window(scratch, 56, &inside);
+            parts = inside >= 144 ? 7 : 0;
         }
     }
-    bsn_scalar_histogram(h, list, n, scratch);
+    if (!parts) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    memset(t, 0, BSN_WINDOWED * sizeof *t);
+    if (parts == 2) bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 2);
+    else if (parts == 4) bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 4);
+    else bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 7);
+    bsn_windowed_end(h, t);
 }
 
 /* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
@@ -5953,11 +5977,12 @@ static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, u
         bsn_scalar_histogram(h, list, n, scratch);
         return;
     }
+    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
     while (n >= 256) {
         const size_t m = bsn_min(n / 256, 64) * 256;
         size_t i;
-        bsn_neon_histogram8(h + base, list, m, base);
-        bsn_neon_histogram8(h + base + 8, list, m, base + 8);
+        bsn_neon_histogram8(scratch + base, list, m, base);
+        bsn_neon_histogram8(scratch + base + 8, list, m, base + 8);
         for (i = 0; i < m; i += 16) {
             const uint8x16_t x = vsubq_u8(vld1q_u8(list + i), vdupq_n_u8((uint8_t)base));
             uint64_t other = bsn_neon_nibbles(vcgeq_u8(x, vdupq_n_u8(16)));
@@ -5966,6 +5991,7 @@ static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, u
         list += m;
         n -= m;
     }
+    bsn_windowed_end(h, scratch);
     for (; n; n--) h[*list++]++;
 }
 

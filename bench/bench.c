@@ -25,8 +25,8 @@ int main(int argc, char **argv)
     const options o = options_read(argc, argv);
     tensor list[TENSORS_MAX];
     size_t count;
-    if (o.mode == KERNELS) {
-        bench_kernels(&o);
+    if (o.mode == KERNELS || o.mode == DTYPES) {
+        (o.mode == KERNELS ? bench_kernels : bench_dtypes)(&o);
         return 0;
     }
     count = o.data ? tensors_load(list, o.data) : tensors_make(list);

@@ -20,6 +20,9 @@ void bench_threads(const options *o, const tensor *t);
 /* Changes of tensors, in the cache. */
 void bench_deltas(const options *o, const tensor *list, size_t count);
 
+/* Integers beside floats, made up. */
+void bench_dtypes(const options *o);
+
 /* F32 tensors in cells of logarithms: adam_m and adam_v where they are among them. */
 void bench_quantize(const options *o, const tensor *list, size_t count);
 

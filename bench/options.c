@@ -15,10 +15,11 @@ static const char help[] =
     "  --sizes         what a tensor costs by its size, 1 KiB to 1 GiB, which takes 4 GiB of memory\n"
     "  --threads       1 thread to one for each processor\n"
     "  --deltas        tensors beside what they were before; with --data also pairs of checkpoints\n"
+    "  --dtypes        integers, and f64 of all exponents, beside the float of the same width, in the cache\n"
     "  --quantize      f32 tensors in cells of logarithms, with and without columns, in pieces of 1 MiB\n"
     "\n"
     "options\n"
-    "  --data DIR      measure on DIR/*.safetensors; without it on made-up weights (--kernels always does)\n"
+    "  --data DIR      measure on DIR/*.safetensors; without it, and with --kernels and --dtypes, on made-up ones\n"
     "  --json          JSON instead of a table\n"
     "  --quick         fewer rows, shorter: below 40 seconds each\n"
     "  --size MIB      size of the tensor in memory (default 256; with --quick 64), of the largest one with\n"
@@ -33,8 +34,9 @@ static const char help[] =
     "  --isa W         bitsnap's kernels: scalar, bmi2, avx2, avx512, neon; the peers are \"native\"\n"
     "  --level W       bitsnap's level: fast, default, best\n"
     "  --checks W      bitsnap's checks: on, off\n"
-    "  --dtype W       bf16, f16, f32\n"
-    "  --file W        name of the file, with --deltas of the change: rate-0.01, 1000..1001\n"
+    "  --dtype W       bf16, f16, f32; --dtypes: BOOL, I8, I16, I32, I64, F64\n"
+    "  --file W        name of the file, with --deltas of the change: rate-0.01, 1000..1001;\n"
+    "                  --dtypes: random, normal, counts, tokens, sorted, times, mask, wide\n"
     "  --where W       l1 (--kernels only), l2, dram; --deltas: cache, dram\n"
     "  --kernel W      --kernels only: hash, count, partition, merge, split, join, bits_take, bits_put,\n"
     "                  histogram, map, node_merge, node_fork, node_counts, log_codes, log_words,\n"
@@ -79,6 +81,7 @@ static int set_flag(options *o, const char *name)
     else if (!strcmp(name, "--threads")) o->mode = THREADS;
     else if (!strcmp(name, "--deltas")) o->mode = DELTAS;
     else if (!strcmp(name, "--quantize")) o->mode = QUANTIZE;
+    else if (!strcmp(name, "--dtypes")) o->mode = DTYPES;
     else return 0;
     return 1;
 }
@@ -121,6 +124,7 @@ static void set_defaults(options *o)
         [THREADS] = {{2, 0.6}, {256, 64}},
         [DELTAS] = {{0.4, 0.05}, {64, 16}},
         [QUANTIZE] = {{0.4, 0.1}, {1, 1}},
+        [DTYPES] = {{0.1, 0.05}, {1, 1}},
     };
     if (o->budget <= 0) o->budget = defaults[o->mode].budget[o->quick];
     if (!o->dram_size) o->dram_size = (size_t)defaults[o->mode].mib[o->quick] << 20;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-typedef enum mode { CODECS, KERNELS, SIZES, THREADS, DELTAS, QUANTIZE } mode;
+typedef enum mode { CODECS, KERNELS, SIZES, THREADS, DELTAS, QUANTIZE, DTYPES } mode;
 
 typedef struct options {
     mode mode;

@@ -204,7 +204,7 @@ size_t tensors_load(tensor list[TENSORS_MAX], const char *directory)
 
 /* ---- made-up weights ---- */
 
-static uint64_t splitmix64(uint64_t *state)
+uint64_t tensors_random(uint64_t *state)
 {
     uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -212,11 +212,11 @@ static uint64_t splitmix64(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-static double normal(uint64_t *state)
+double tensors_normal(uint64_t *state)
 {
     int64_t sum = 0;
     for (unsigned k = 0; k < 6; k++) {
-        uint64_t x = splitmix64(state);
+        uint64_t x = tensors_random(state);
         sum += (int64_t)(x & 0xFFFFFFFFu) + (int64_t)(x >> 32);
     }
     return (double)(sum - INT64_C(6) * 0xFFFFFFFF) / 4294967296.0;
@@ -255,7 +255,7 @@ static void fill(tensor *t, unsigned width)
     static const float scale[8] = {0.02f, 0.013f, 0.031f, 0.008f, 0.05f, 0.0035f, 0.02f, 0.09f};
     uint64_t state = 1;
     for (size_t i = 0; i < t->size / width; i++) {
-        float value = (float)(normal(&state) * (double)scale[i >> 16 & 7]);
+        float value = (float)(tensors_normal(&state) * (double)scale[i >> 16 & 7]);
         uint32_t bits = t->dtype == BITSNAP_F32    ? f32_bits(value)
                         : t->dtype == BITSNAP_BF16 ? round_off(f32_bits(value), 16)
                                                    : f16_bits(value);

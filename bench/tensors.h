@@ -29,6 +29,10 @@ int tensor_load(tensor *t, const char *directory, const char *name);
  * (seed 1) less its mean; its standard deviation is 2^32. */
 size_t tensors_make(tensor list[TENSORS_MAX]);
 
+/* Their random numbers: 64 bits, and a normal number of standard deviation 1. */
+uint64_t tensors_random(uint64_t *state);
+double tensors_normal(uint64_t *state);
+
 void tensors_free(tensor *list, size_t count);
 
 /* "bf16", "f16" or "f32" */

@@ -34,6 +34,7 @@ mode kernels --kernels kernels kernel variant isa where gbps memcpy_gbps
 mode sizes --sizes sizes isa bytes memcpy_us compress_us decompress_us
 mode deltas --deltas deltas change where isa bits memcpy_gbps encode_gbps decode_gbps
 mode threads --threads threads isa threads memcpy_gbps compress_gbps decompress_gbps
+mode dtypes '--dtypes --isa scalar' dtypes dtype content isa level bytes compress_gbps compress_of_float decompress_gbps decompress_of_float
 mode quantize --quantize quantize isa file cells columns bits memcpy_gbps compress_gbps decompress_gbps
 if ! command -v gnuplot >/dev/null; then echo "skip - bench: pictures need gnuplot (Debian: gnuplot-nox)"; exit $failed; fi
 if python3 bench/plots.py "$t" "$t/plots" >"$t/out" 2>&1 && ! grep -q warning "$t/out"; then
