@@ -2504,7 +2504,8 @@ BSN_INLINE void bsn_join_lanes(bsn_wide *a, bsn_wide *b, const uint8_t *low, con
     }
 }
 
-/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with those of a that are `up` bits higher */
+/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with those of a that are
+ * `up` bits higher. */
 BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
 {
     const bsn_wide x = ((*a >> up) ^ *b) & m;
