@@ -35,9 +35,11 @@ static const char *test_program = "";
         }                                                                                             \
     } while (0)
 
-/* RUN(function): one case; its line says "ok" or "not ok". */
+/* RUN(function): one case; its line says "ok" or "not ok". With NOT="this that" in the environment it passes over those. */
 #define RUN(function)                                                                                 \
     do {                                                                                              \
+        const char *not = getenv("NOT");                                                              \
+        if (not && strstr(not, #function)) break;                                                     \
         test_failures_before = test_failures;                                                         \
         function();                                                                                   \
         printf("%s - %s %s\n", test_failures == test_failures_before ? "ok" : "not ok", test_program, #function); \

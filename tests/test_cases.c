@@ -61,6 +61,43 @@ static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b
            (rule == c->rule || c->rule == 39 || c->rule == 41 || (rule == 6 && (c->rule == 37 || c->rule == 38)));
 }
 
+/* The header, and then `size` bytes at `block`, which end where memory does: what pulling gives, where a whole block is there. */
+static bitsnap_status pull_block(const frame_case *c, bitsnap *b, const uint8_t *block, size_t size)
+{
+    const size_t room = bsn_min((size_t)c->info.count, (size_t)1 << c->info.block_log2);
+    bitsnap_stream s;
+    bitsnap_block read;
+    bitsnap_status status;
+    size_t used, n;
+    *b = fresh(c, BITSNAP_IGNORE_CHECKS);
+    status = bitsnap_pull_begin(b, &s, frames - c->size, c->size, &used);
+    CHECK(!status, "%s", c->name);
+    (void)bitsnap_read_block(b, &read, &c->info, 0, put(others, block, size), size); /* reads nothing else */
+    return status ? status : bitsnap_pull(b, &s, results - room * c->info.width, room, &n, others - size, size, &used);
+}
+
+/* The first block of a valid frame, shorter and a byte longer: neither is a block. */
+static void other_sizes(const frame_case *c)
+{
+    static uint8_t block[1 << 14];
+    const uint8_t *at = c->frame + c->info.header_size;
+    const uint32_t head = bsn_load32(at);
+    const unsigned form = head & 255;
+    const size_t prefix = bsn_prefix_of(form, (unsigned)c->info.checks, c->info.has_base), size = head >> 8;
+    bitsnap b;
+    size_t cut;
+    if (prefix + size >= sizeof block || form == BSN_FORM_SAME) return; /* of which a part is one of fewer cells */
+    memcpy(block, at, prefix + size);
+    block[prefix + size] = 0;
+    CHECK(!pull_block(c, &b, block, prefix + size), "%s: %s", c->name, bitsnap_message(&b));
+    for (cut = 0; cut <= size + 1; cut += cut < 100 || size - cut < 30 ? 1 : 7) {
+        if (cut == size) continue;
+        bsn_store32(block, form | (uint32_t)cut << 8);
+        CHECK(pull_block(c, &b, block, prefix + cut) == BITSNAP_E_CORRUPT, "%s: %lu bytes for %lu: %s", c->name, (unsigned long)cut,
+              (unsigned long)size, bitsnap_message(&b));
+    }
+}
+
 /* Piece by piece: no byte and no room more than was asked for. */
 static void pull(const frame_case *c, const uint8_t *elements, size_t room)
 {
@@ -224,6 +261,7 @@ static void valid(const frame_case *c)
         b = fresh(c, i % 2 ? BITSNAP_IGNORE_CHECKS : 0);
         CHECK(bitsnap_decode(&b, to, c->info.count, c->info.dtype, put(others, c->frame, i), i) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
     }
+    if (c->info.count) other_sizes(c);
     if (c->damaged) damage(c);
 }
 
@@ -242,7 +280,11 @@ static void invalid(const frame_case *c)
     if (!c->info.width || size > MOST) return;
     b = fresh(c, 0);
     CHECK(rejected(c, bitsnap_decode(&b, to, c->info.count, c->info.dtype, frame, c->size), &b), "%s: R%u", c->name, b.error.rule);
-    if (c->info.count) {
+    if (c->info.count && c->size > c->info.header_size) {
+        const size_t behind = c->size - c->info.header_size;
+        size_t whole = behind < 4 ? behind : (bsn_load32(c->frame + c->info.header_size) >> 8) +
+                       bsn_prefix_of(c->frame[c->info.header_size], (unsigned)c->info.checks, c->info.has_base);
+        (void)pull_block(c, &b, c->frame + c->info.header_size, whole < behind ? whole : behind);
         b = fresh(c, 0);
         rule = bitsnap_decode_range(&b, to + size - c->info.width, c->info.count - 1, 1, c->info.dtype, frame, c->size) ? b.error.rule : 0;
         CHECK(c->rule != 41 || rule == 41, "%s: R%u", c->name, rule);
@@ -255,6 +297,299 @@ static void invalid(const frame_case *c)
     }
     if (c->info.has_base && c->base.data && c->base.dtype == c->info.base_dtype && c->base.count == c->info.count) apply(c, NULL);
 }
+
+/* ---- crafted ---- */
+
+/* The header of such a frame, and a block that is no encoder's behind it. */
+static frame_case header_of(bitsnap b, const void *elements, size_t n, bitsnap_dtype dtype)
+{
+    static uint8_t frame[1 << 13];
+    frame_case c;
+    memset(&c, 0, sizeof c);
+    c.name = bitsnap_dtype_name(dtype);
+    b.workspace_size = bitsnap_workspace_delta(b.base.data || b.block_log2 ? b.block_log2 : 16, 1);
+    b.workspace = workspaces - b.workspace_size;
+    if (!b.base.data) b.flags |= BITSNAP_NO_CHECKS;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &c.size, elements, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    c.frame = frame;
+    c.base = b.base;
+    c.kernels = b.kernels;
+    (void)put(frames, frame, c.size);
+    CHECK(!bitsnap_read_info(&c.info, frame, c.size), "%s", c.name);
+    return c;
+}
+
+static void refuse(const frame_case *c, unsigned form, const uint8_t *body, size_t size, unsigned rule)
+{
+    uint8_t block[256];
+    bitsnap b;
+    const size_t prefix = bsn_prefix_of(form, (unsigned)c->info.checks, c->info.has_base);
+    bitsnap_status status;
+    memset(block, 0, sizeof block);
+    bsn_store32(block, form | (uint32_t)size << 8);
+    memcpy(block + prefix, body, size);
+    status = pull_block(c, &b, block, prefix + size);
+    CHECK(rule ? status == BITSNAP_E_CORRUPT && b.error.rule == rule : !status, "form %u of %s: %s, R%u instead of R%u", form, c->name,
+          bitsnap_message(&b), b.error.rule, rule);
+}
+
+/* Bodies that have all they need, but more bytes than their elements; what fits exactly is read. */
+static void bodies_too_large(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[4096];
+    static const uint8_t split[6] = { 8, 1, 2, 0, 3, 4 }, bytes[4] = { 0, 1, 0, 2 }, bytes_fit[4] = { 1, 1, 1, 2 };
+    static const uint8_t classed[5] = { 1, 0, 0, 0, 7 }, classed_fit[3] = { 1, 128, 7 };
+    static const uint8_t scaled[16] = { 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 };
+    uint8_t sparse[27] = { 1 }, quantized[54];
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    c = header_of(b, zeros, 2, BITSNAP_BF16);
+    refuse(&c, BSN_FORM_SPLIT, split, 6, 16);
+    c = header_of(b, zeros, 1, BITSNAP_I16);
+    refuse(&c, BSN_FORM_BYTES, bytes, 4, 16);
+    c = header_of(b, zeros, 2, BITSNAP_I16);
+    refuse(&c, BSN_FORM_BYTES, bytes_fit, 4, 0);
+    b.columns = 1;
+    b.level = BITSNAP_BEST;
+    c = header_of(b, zeros, 1, BITSNAP_F32);
+    refuse(&c, BSN_FORM_SCALED, scaled, 14, 16);
+    b.columns = 0;
+    b.level = 0;
+    b.quantizer.cells = 8;
+    memset(quantized, 0, sizeof quantized);
+    quantized[52] = 1; /* words that are all the same: 0 */
+    c = header_of(b, zeros, 1, BITSNAP_F32);
+    refuse(&c, BSN_FORM_QUANTIZED, quantized, 54, 16);
+    c = header_of(b, zeros, 20, BITSNAP_F32);
+    refuse(&c, BSN_FORM_QUANTIZED, quantized, 54, 0);
+    b.quantizer.cells = 0;
+    b.base.data = zeros;
+    b.base.dtype = BITSNAP_I8;
+    b.base.count = 1;
+    b.block_log2 = 16;
+    c = header_of(b, zeros, 1, BITSNAP_I8);
+    refuse(&c, BSN_FORM_CLASSED, classed, 5, 16);
+    refuse(&c, BSN_FORM_CLASSED, classed_fit, 3, 0);
+    b.base.count = 16;
+    c = header_of(b, zeros, 16, BITSNAP_I8);
+    memset(sparse + 4, 0, sizeof sparse - 4);
+    sparse[4 + 16] = 1;                            /* one change, of a word of no bits, */
+    sparse[4 + BSN_PIECE_HEAD] = 1;                /* in the first place */
+    refuse(&c, BSN_FORM_SPARSE, sparse, 4 + BSN_PIECE_HEAD + 2, 16);
+}
+
+/* More exact elements than there are; more clusters than the header says, though all of them are there. */
+static void quantized_too_much(const bitsnap_kernels *kernels)
+{
+    static uint8_t zeros[4 * 4096];
+    uint8_t body[128];
+    bitsnap b;
+    frame_case c;
+    unsigned clusters, k;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.quantizer.cells = 8;
+    c = header_of(b, zeros, 4096, BITSNAP_F32);
+    memset(body, 0, sizeof body);
+    body[BSN_CERTIFICATE_SIZE + 8] = 1; /* constant */
+    refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 0);
+    body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_EXACT;
+    refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 50);
+    b.quantizer.cells = 0;
+    b.quantizer.clusters = 2;
+    c = header_of(b, zeros, 4096, BITSNAP_F32);
+    for (clusters = 1; clusters <= 3; clusters++) {
+        uint8_t *p = body + BSN_CERTIFICATE_SIZE;
+        *p++ = (uint8_t)(clusters - 1);
+        for (k = 0; k < 2 * clusters; k++, p += 4) bsn_store32(p, 0x3F800000u + (k << 20));
+        *p++ = 0;
+        *p++ = 0;
+        *p++ = 1;
+        *p = 0;
+        refuse(&c, BSN_FORM_QUANTIZED, body, (size_t)(p + 1 - body), clusters > 2 ? 50 : 0);
+        *p = BSN_CODE_EXACT;
+        refuse(&c, BSN_FORM_QUANTIZED, body, (size_t)(p + 1 - body), 50);
+    }
+}
+
+/* A word above the limit, which would escape; on the first level, and among those that escaped. */
+static void above_limits(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[128];
+    uint8_t body[128] = { 1, 0, 5, 0 }, *p;
+    unsigned level;
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.base.data = zeros;
+    b.base.dtype = BITSNAP_I16;
+    b.base.count = 64;
+    b.block_log2 = 16;
+    c = header_of(b, zeros, 64, BITSNAP_I16);
+    for (level = 0; level < 2; level++) {
+        memset(body + 1, 0, sizeof body - 1);
+        p = body + 1;
+        if (level) { /* all 64 escape */
+            *p++ = 0;
+            *p++ = 5;
+            *p++ = 1;
+            *p++ = 5;
+        }
+        *p++ = 0;
+        *p++ = 5;
+        *p++ = 0; /* symbols as they are: one of 5 escapes, */
+        p[63] = 5;
+        p[64] = 128; /* and what is left of it comes as it is */
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 0);
+        p[62] = 6;
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 47);
+        p[62] = 5;
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 47);
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 69 - body), 0);
+    }
+}
+
+/* One cell more in a block than there may be, though all of them are there. */
+static void run_too_long(const bitsnap_kernels *kernels)
+{
+    enum { CELLS = BSN_RUN_MOST + 1, CELL = 1 << 16 };
+    static uint8_t elements[CELLS * CELL], block[2048];
+    uint8_t *base = bases - sizeof elements;
+    const uint8_t *at;
+    size_t prefix, size, i;
+    bitsnap b;
+    frame_case c;
+    memset(base, 0, sizeof elements);
+    for (i = 0; i < CELLS; i++) elements[i * CELL + 77] = 1;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.base.data = base;
+    b.base.dtype = BITSNAP_I8;
+    b.base.count = sizeof elements;
+    b.block_log2 = 16;
+    c = header_of(b, elements, sizeof elements, BITSNAP_I8);
+    at = c.frame + c.info.header_size;
+    prefix = bsn_prefix_of(BSN_FORM_SPARSE, 1, 1);
+    memcpy(block, at, prefix);
+    for (i = 0, size = 4; i < CELLS; at += prefix + (bsn_load32(at) >> 8)) { /* the pieces of several blocks */
+        CHECK((*at & 255) == BSN_FORM_SPARSE, "%s", c.name);
+        memcpy(block + prefix + size, at + prefix + 4, (bsn_load32(at) >> 8) - 4);
+        size += (bsn_load32(at) >> 8) - 4;
+        i += bsn_load32(at + prefix);
+        if (i < CELLS - 1) continue;
+        bsn_store32(block, BSN_FORM_SPARSE | (uint32_t)size << 8);
+        bsn_store32(block + prefix, (uint32_t)i);
+        if (i < CELLS) CHECK(!pull_block(&c, &b, block, prefix + size), "%s", bitsnap_message(&b));
+        else CHECK(pull_block(&c, &b, block, prefix + size) == BITSNAP_E_CORRUPT && b.error.rule == 17, "%s", bitsnap_message(&b));
+    }
+}
+
+/* An index that says something else than the block that a range is in, where nothing else is wrong. */
+static void ranges_and_index(const bitsnap_kernels *kernels)
+{
+    static uint8_t elements[256];
+    uint8_t out[64];
+    unsigned k;
+    bitsnap b, d;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.block_log2 = 6;
+    for (k = 0; k < 2; k++) {
+        frame_case c;
+        uint8_t *frame, *index;
+        size_t i;
+        for (i = 0; i < sizeof elements; i++) elements[i] = (uint8_t)(k ? i % 3 : 7);
+        c = header_of(b, elements, sizeof elements, BITSNAP_I8);
+        frame = frames - c.size;
+        index = frames - BSN_TAIL_SIZE - (size_t)bsn_load64(frames - BSN_TAIL_SIZE);
+        d = fresh(&c, BITSNAP_IGNORE_CHECKS);
+        CHECK(!bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) && !memcmp(out, elements, 64), "%s", bitsnap_message(&d));
+        if (k) bsn_store32(index, bsn_load32(index) + 256); /* a byte more */
+        else bsn_store32(index + 4, bsn_load32(index + 4) + 1); /* a cell more */
+        CHECK(bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) == BITSNAP_E_CORRUPT && d.error.rule == 40, "%u: %s", k, bitsnap_message(&d));
+    }
+}
+
+/* Merges in as little room as there can be, and less; and of deltas that do not belong together. */
+static void merges(const bitsnap_kernels *kernels)
+{
+    enum { N = 300 };
+    static uint8_t a[4][2 * N], first[4096], second[4096], whole[4096];
+    size_t one = 0, two = 0, size = 0, all, room, i;
+    unsigned k, inverse, self;
+    bitsnap b;
+    for (self = 0; self < 2; self++)
+        for (k = 0; k < 5; k++) {
+            memset(&b, 0, sizeof b);
+            b.kernels = kernels;
+            b.workspace_size = bitsnap_workspace_delta(16, 2);
+            b.workspace = workspaces - b.workspace_size;
+            b.block_log2 = 16;
+            b.flags = self ? BITSNAP_SELF_CONTAINED : 0;
+            b.base.dtype = BITSNAP_BF16;
+            b.base.count = N;
+            for (i = 0; i < N; i++) {
+                bsn_element_store(a[0] + 2 * i, 0x3F00 + test_below(256), 2);
+                bsn_element_store(a[1] + 2 * i, bsn_element_load(a[0] + 2 * i, 2) + (k == 1 ? 0 : k == 2 ? i == 17 : test_below(40)), 2);
+                bsn_element_store(a[2] + 2 * i, k == 0 ? bsn_element_load(a[1] + 2 * i, 2) : k == 4 ? test_random() & 0xFFFF :
+                                                bsn_element_load(a[1] + 2 * i, 2) + (k == 2 ? i == 100 : test_below(3)), 2);
+            }
+            b.base.data = a[0];
+            CHECK(!bitsnap_encode(&b, first, sizeof first, &one, a[1], N, BITSNAP_BF16), "%s", bitsnap_message(&b));
+            b.base.data = a[1];
+            CHECK(!bitsnap_encode(&b, second, sizeof second, &two, a[2], N, BITSNAP_BF16), "%s", bitsnap_message(&b));
+            b.base.data = a[0];
+            for (inverse = 0; inverse < 2; inverse++) {
+                for (all = room = 0; room < sizeof whole; room++) {
+                    uint8_t *to = others - room;
+                    const bitsnap_status status = inverse ? bitsnap_invert(&b, to, room, &size, put(frames, first, one), one)
+                                                          : bitsnap_merge(&b, to, room, &size, put(frames, first, one), one, put(results, second, two), two);
+                    CHECK(status == BITSNAP_E_CAPACITY || !status, "%u, %u in %lu: %s", k, inverse, (unsigned long)room, bitsnap_message(&b));
+                    if (!status) all = size;
+                    if (!status && room >= size + 3) break;
+                }
+                CHECK(all && all <= sizeof whole, "%u", k);
+                memcpy(whole, others - room, all);
+                if (inverse) b.base.data = a[1];
+                CHECK(!bitsnap_decode(&b, a[3], N, BITSNAP_BF16, whole, all) && !memcmp(a[3], a[inverse ? 0 : 2], 2 * N), "%u: %s", k, bitsnap_message(&b));
+                b.base.data = a[0];
+            }
+            /* of another base, but with the first one's elements; and the other way round */
+            second[22] ^= 1;
+            b.flags = BITSNAP_IGNORE_CHECKS;
+            CHECK(bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two) == BITSNAP_E_BASE, "%u: %s", k, bitsnap_message(&b));
+            second[22] ^= 1;
+            CHECK(!bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two), "%u: %s", k, bitsnap_message(&b));
+            a[1][5] ^= 1;
+            b.flags = self ? BITSNAP_SELF_CONTAINED : 0;
+            b.base.data = a[1];
+            memcpy(whole, second + 22, 8);
+            CHECK(!bitsnap_encode(&b, second, sizeof second, &two, a[2], N, BITSNAP_BF16), "%s", bitsnap_message(&b));
+            memcpy(second + 22, whole, 8);
+            b.flags = BITSNAP_IGNORE_CHECKS;
+            b.base.data = a[0];
+            CHECK(bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two) == BITSNAP_E_BASE, "%u: %s", k, bitsnap_message(&b));
+        }
+}
+
+static void crafted(void)
+{
+    const bitsnap_kernels *kernels;
+    unsigned k;
+    for (k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
+        bodies_too_large(kernels);
+        quantized_too_much(kernels);
+        above_limits(kernels);
+        run_too_long(kernels);
+        ranges_and_index(kernels);
+        merges(kernels);
+    }
+}
+
+/* ---- from a file ---- */
 
 static size_t from_hex(uint8_t *to, char *text)
 {
@@ -325,5 +660,6 @@ int main(void)
     others = ending(1 << 14);
     workspaces = ending(bitsnap_workspace_delta(20, 2));
     RUN(cases);
+    RUN(crafted);
     return test_failures != 0;
 }
