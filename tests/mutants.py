@@ -2,34 +2,42 @@
 """Do the tests notice when a check is missing? Every comparison and every condition of the code that reads what others
 wrote is changed, one at a time, and the test programs have to fail.
 
-    mutants.py [--count N] [--seed N] [--only REGEX] [--jobs N] [--list] [--write]
+    mutants.py [--count N] [--seed N] [--only REGEX] [--lines FILE] [--programs NAMES] [--jobs N] [--list] [--write]
 
-Instruments a copy of bitsnap.h, below build/mutants: a comparison `a < b` becomes
+A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < b` there is
 
     (bsn_mutant == 7 ? (0) : bsn_mutant == 8 ? (a <= b) : (a < b))
 
-so that the programs are compiled once, and run once for each number, which they take from the environment. A mutant is noticed
-where one of them fails, crashes, or takes much longer than it should. Those that nobody notices must stand in tests/mutants.txt
-with a reason; what stands there must be so. --count: as many of all, by chance, of which the seed is the day's or that of --seed;
---only: those whose line matches; --list: names all, runs none; --write: the lines that are missing are added to mutants.txt.
+so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
+them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
+only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", it always does
+(equality); "wide", < is <= and so on; "not", loops that compare for equality.
 
-Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called through
-tables, and are not reached: tests/test_kernels.c compares them with each other.
+Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
+through tables, and are not reached: tests/test_kernels.c compares them with each other.
+
+--count: so many, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list: names all, runs
+none; --write: adds the lines that are missing to mutants.txt.
 """
 import argparse
 import concurrent.futures
 import os
 import random
 import re
-import resource
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "mutants")
 REASONS = os.path.join(ROOT, "tests", "mutants.txt")
-PROGRAMS = ["cases", "golden", "mask", "delta", "frame", "huffman", "quantize"]  # the quick ones that notice the most first
+# The programs tests/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
+PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
+    (r"mask|gaps|index_load|is_width|put_any|load_some", "cases mask"),
+    (r"planes_join|bytes_join|transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair", "cases planes"),
+    (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
+    (r"", "cases delta frame")]]
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_begin|pull_end|merge|invert|read_info|read_block|"
@@ -243,90 +251,91 @@ __attribute__((constructor)) static void bsn_mutant_begin(void)
 
 # ---- building and running ----
 
-def build(text):
+class Program:
+    """A test program with all mutants in it, compiled when it is needed first."""
+
+    def __init__(self, name):
+        self.name, self.lock, self.limit = name, threading.Lock(), None
+
+    def build(self):
+        compiler = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-DTEST_FAILURES=1", "-I" + BUILD]
+        checked = ["-fsanitize=bounds,null", "-fsanitize-undefined-trap-on-error"]  # needs no library
+        files = [os.path.join(ROOT, "tests", "test_%s.c" % self.name), "-o", os.path.join(BUILD, self.name), "-lpthread", "-lm"]
+        if subprocess.run(compiler + checked + files, stderr=subprocess.DEVNULL).returncode:
+            subprocess.run(compiler + files, check=True)
+        failed, seconds = self.run(0, 600)
+        if failed:
+            raise RuntimeError("tests/test_%s.c fails without any mutant" % self.name)
+        self.limit = int(4 * seconds) + 2
+
+    def notices(self, number):
+        with self.lock:
+            if self.limit is None:
+                self.build()
+        return self.run(number, self.limit)[0]
+
+    def run(self, number, limit):
+        """Whether it fails, and its processor time. More than `limit` of that is a failure, too."""
+        command = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$1"', str(limit), os.path.join(BUILD, self.name)]
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60 * limit  # one that waits for ever takes no processor time
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                process.returncode = status
+                return status != 0, usage.ru_utime + usage.ru_stime
+            if time.monotonic() > end:
+                process.kill()
+            time.sleep(0.005)
+
+
+def write_copy(text):
     os.makedirs(BUILD, exist_ok=True)
     start = text.index("#define BITSNAP_IMPLEMENTED")
     with open(os.path.join(BUILD, "bitsnap.h"), "w", encoding="utf-8") as f:
         f.write(text[:start] + text[start:].replace("\n", DECLARATION, 1))
     with open(os.path.join(BUILD, "bitsnap_simd.h"), "w", encoding="utf-8") as f:
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
-    compiler = os.environ.get("CC", "cc")
-    checked = ["-fsanitize=bounds,null", "-fsanitize-undefined-trap-on-error"]  # needs no library
-    command = [compiler, "-std=c99", "-O1", "-w", "-I" + BUILD, "-DBITSNAP_MUTANTS"]
-    if subprocess.run(command + checked + ["-x", "c", "-fsyntax-only", "-"], input=b"", stderr=subprocess.DEVNULL).returncode == 0:
-        command += checked
-
-    def one(program):
-        return subprocess.run(command + [os.path.join(ROOT, "tests", "test_%s.c" % program), "-o", os.path.join(BUILD, program),
-                                         "-lpthread", "-lm"]).returncode
-    with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
-        return not any(pool.map(one, PROGRAMS))
-
-
-def jobs():
-    return arguments.jobs or len(os.sched_getaffinity(0))
-
-
-def run(program, number, seconds):
-    """Whether the program fails, and its processor time. More than `seconds` of that is a failure, too."""
-    def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    process = subprocess.Popen([os.path.join(BUILD, program)], cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT), preexec_fn=limit,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wall = time.monotonic() + 20 * seconds  # one that waits for ever takes no processor time
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = status
-            return status != 0, usage.ru_utime + usage.ru_stime
-        if time.monotonic() > wall:
-            process.kill()
-        time.sleep(0.005)
 
 
 def read_reasons():
     """The reason of each line: the last one that stands above it, as a line that begins with #."""
     reasons, reason = {}, ""
     with open(REASONS, encoding="utf-8") as f:
-        for line in f:
-            line = line.rstrip("\n")
-            if line.startswith("# "):
+        for line in f.read().splitlines():
+            if line.startswith("#"):
                 reason = line[2:]
             elif line:
                 reasons[line] = reason
     return reasons
 
 
-UNEXAMINED = "not examined yet"
+UNEXAMINED = "Not examined yet"
 
 
 def main():
-    global arguments
     parser = argparse.ArgumentParser(description="Changes checks of bitsnap.h one at a time; the tests have to notice.")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only", metavar="REGEX")
     parser.add_argument("--lines", metavar="FILE", help="only those that stand there")
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--programs", help="only these, by the names of tests/test_NAME.c: of " + " ".join(PROGRAMS))
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--programs", help="only these of the test programs, by name")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    if arguments.programs:
-        PROGRAMS[:] = arguments.programs.split()
     with open(os.path.join(ROOT, "bitsnap.h"), encoding="utf-8") as f:
         text, mutants = instrumented(f.read())
-    reasons = read_reasons()
     if arguments.list:
         for m in mutants:
             print(m.line())
         print("%d mutants in %d functions" % (len(mutants), len({m.function for m in mutants})))
         return 0
-    failures = 0
-    for line in sorted(set(reasons) - {m.line() for m in mutants}):
-        print("not ok - mutants: tests/mutants.txt explains what is not there: %s" % line)
-        failures += 1
+    reasons = read_reasons()
+    gone = sorted(set(reasons) - {m.line() for m in mutants})
+    for line in gone:
+        print("not ok - mutants: tests/mutants.txt has what bitsnap.h has not: %s" % line)
     chosen = [m for m in mutants if not arguments.only or re.search(arguments.only, m.line())]
     if arguments.lines:
         with open(arguments.lines, encoding="utf-8") as f:
@@ -334,48 +343,38 @@ def main():
         chosen = [m for m in chosen if m.line() in lines]
     seed = arguments.seed if arguments.seed is not None else int(time.strftime("%j"))
     if arguments.count and arguments.count < len(chosen):
-        chosen = random.Random(seed).sample(chosen, arguments.count)
-    if not build(text):
-        print("not ok - mutants: the instrumented copy does not compile")
-        return 1
-    limits = {}
-    for program in PROGRAMS:
-        failed, seconds = run(program, 0, 300)
-        if failed:
-            print("not ok - mutants: tests/test_%s.c fails without any" % program)
-            return 1
-        limits[program] = int(5 * seconds) + 2
-        if sys.stderr.isatty():
-            print("%s: %.2f s" % (program, seconds), file=sys.stderr)
+        # those that are known to pass all programs take the longest: one of ten
+        known = [m for m in chosen if m.line() in reasons]
+        others = [m for m in chosen if m.line() not in reasons]
+        chance, few = random.Random(seed), arguments.count // 10
+        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(arguments.count - few, len(others)))
+    programs = {name: Program(name) for _, names in PROGRAMS for name in names}
+    wanted = arguments.programs.split() if arguments.programs else list(programs)
+    write_copy(text)
 
     def noticed(m):
-        for program in PROGRAMS:
-            if run(program, m.number, limits[program])[0]:
-                return program
-        return None
+        names = next(names for pattern, names in PROGRAMS if pattern.search(m.function))
+        return next((name for name in names if name in wanted and programs[name].notices(m.number)), None)
 
     by, missed, stale = {}, [], []
-    with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
-        for m, program in zip(chosen, pool.map(noticed, chosen)):
-            by[program] = by.get(program, 0) + 1
-            if program and m.line() in reasons:
-                stale.append((m, program))
-            elif not program and m.line() not in reasons:
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for m, name in zip(chosen, pool.map(noticed, chosen)):
+            by[name] = by.get(name, 0) + 1
+            if name and m.line() in reasons:
+                stale.append(m)
+                print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (name, m.line()), flush=True)
+            elif not name and m.line() not in reasons:
                 missed.append(m)
-                print("missed: " + m.line(), file=sys.stderr, flush=True)
-    for m, program in stale:
-        print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (program, m.line()))
-    for m in missed:
-        print("not ok - mutants: nothing notices: %s" % m.line())
+                print("not ok - mutants: nothing notices %s" % m.line(), flush=True)
     if arguments.write and missed:
         with open(REASONS, "a", encoding="utf-8") as f:
             f.write("\n# %s\n" % UNEXAMINED + "".join(m.line() + "\n" for m in missed))
-    failures += len(missed) + len(stale)
-    counts = ", ".join("%d by %s" % (by[p], p) for p in PROGRAMS if p in by)
-    print("%s - mutants: of %d of %d (seed %d) noticed: %s; %d not, of which tests/mutants.txt tells the reason; %d there are not examined"
-          % ("not ok" if failures else "ok", len(chosen), len(mutants), seed, counts, by.get(None, 0) - len(missed),
+    failed = bool(gone or missed or stale)
+    print("%s - mutants: %d of %d (seed %d): %d go unnoticed for a reason, %s; not examined yet are %d of all"
+          % ("not ok" if failed else "ok", len(chosen), len(mutants), seed, by.get(None, 0) - len(missed),
+             ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by),
              sum(reason.startswith(UNEXAMINED) for reason in reasons.values())))
-    return failures > 0
+    return failed
 
 
 sys.exit(main())

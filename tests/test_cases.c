@@ -446,10 +446,108 @@ static void above_limits(const bitsnap_kernels *kernels)
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 0);
         p[62] = 6;
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 47);
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 69 - body), 47);
+        p[64] = p[65] = 0; /* what is left as symbols that are all the same */
+        p[66] = 1;
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 68 - body), 47);
+        p[64] = 128;
+        p[66] = 0;
         p[62] = 5;
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 47);
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 69 - body), 0);
     }
+}
+
+/* Words that escape, and are as wide as their symbols behind that; low bits that leave no bit for a symbol. */
+static void deeper_levels(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[128];
+    static const uint8_t narrow[9] = { 1, 0, 5, 1, 5, 0, 0, 1, 9 }; /* 5 + 9 each */
+    static const uint8_t mask[14] = { 6, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 5 }; /* 63 times 0, and a 5 */
+    uint8_t body[160];
+    uint64_t first;
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.base.data = zeros;
+    b.base.dtype = BITSNAP_I16;
+    b.base.count = 64;
+    b.block_log2 = 16;
+    c = header_of(b, zeros, 64, BITSNAP_I16);
+    refuse(&c, BSN_FORM_CLASSED, narrow, sizeof narrow, 0);
+    for (first = 0; first < 64; first++) CHECK(bsn_element_load(results - 128 + 2 * first, 2) == 7, "%llu", (unsigned long long)bsn_element_load(results - 128 + 2 * first, 2));
+    memset(body, 0, sizeof body);
+    body[0] = 1;
+    body[2] = 5; /* one word escapes: of the symbols in two kinds, of which a mask tells, */
+    memcpy(body + 3, mask, sizeof mask);
+    for (first = 8; first <= 16; first += 8) { /* and all its bits are low ones */
+        uint8_t *p = body + 3 + sizeof mask;
+        *p++ = (uint8_t)first;
+        *p++ = 0;
+        p += first / 8;
+        *p++ = 1;
+        *p++ = 0;
+        refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p - body), first < 16 ? 0 : 47);
+    }
+}
+
+/* Each kind of list that there can be. */
+static void kinds_of_lists(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[64];
+    unsigned kind;
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    c = header_of(b, zeros, 64, BITSNAP_I8);
+    for (kind = 0; kind < 256; kind++) {
+        const unsigned form = kind & 15, escape = kind >> 4;
+        const int known = kind <= 2 || ((form == 3 || form == 4) && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xE0);
+        uint8_t block[64] = { 0 };
+        bitsnap d;
+        bitsnap_status status;
+        bsn_store32(block, BSN_FORM_BYTES | 40u << 8);
+        block[4] = (uint8_t)kind;
+        status = pull_block(&c, &d, block, 44);
+        CHECK(status == BITSNAP_E_CORRUPT && (d.error.rule == 23) == !known, "%02x: R%u", kind, d.error.rule);
+    }
+}
+
+static void sparse_of(const frame_case *c, unsigned count, unsigned low, unsigned bits, uint64_t rest, size_t size, unsigned rule)
+{
+    uint8_t body[48] = { 1 };
+    body[20] = (uint8_t)count;
+    body[22] = (uint8_t)low;
+    body[23] = (uint8_t)bits;
+    bsn_store64(body + 24, rest);
+    refuse(c, BSN_FORM_SPARSE, body, 24 + size, rule);
+}
+
+/* Pieces that are wrong in one thing only. */
+static void pieces_of_changes(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[128];
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.base.data = zeros;
+    b.base.dtype = BITSNAP_I16;
+    b.base.count = 20;
+    b.block_log2 = 16;
+    c = header_of(b, zeros, 20, BITSNAP_I16);
+    sparse_of(&c, 1, 4, 0, 0x23, 1, 0);  /* the last place */
+    sparse_of(&c, 1, 4, 0, 0x24, 1, 52); /* that behind it */
+    b.base.count = 64;
+    c = header_of(b, zeros, 64, BITSNAP_I16);
+    sparse_of(&c, 1, 16, 0x01, 0x010000, 3, 0);
+    sparse_of(&c, 1, 16, 0x81, 0x010000, 3, 52);     /* escapes: 0 */
+    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)5 << (16 + 8), 5, 0); /* a word of 1 bit that escapes, being 5 */
+    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)0 << (16 + 8), 5, 52); /* that need not */
+    sparse_of(&c, 1, 6, 0x80, 0x0040 << 16 | 1 | (uint64_t)5 << (16 + 7), 5, 52); /* words of no bits do not escape */
+    sparse_of(&c, 1, 6, 0x90, (uint64_t)0xFFFFFF << 16 | 1, 7, 52);               /* nor those of all bits */
 }
 
 /* One cell more in a block than there may be, though all of them are there. */
@@ -473,7 +571,15 @@ static void run_too_long(const bitsnap_kernels *kernels)
     c = header_of(b, elements, sizeof elements, BITSNAP_I8);
     at = c.frame + c.info.header_size;
     prefix = bsn_prefix_of(BSN_FORM_SPARSE, 1, 1);
-    memcpy(block, at, prefix);
+    memcpy(block, at, sizeof block < c.size ? prefix + (bsn_load32(at) >> 8) : prefix + 60);
+    for (size = 1; size < 48; size++) { /* a run whose first piece is not all there, or none: less than two pieces in any case */
+        bsn_store32(block, BSN_FORM_SPARSE | (uint32_t)size << 8);
+        i = pull_block(&c, &b, block, prefix + size);
+        CHECK(size >= 4 + BSN_PIECE_HEAD + 3 || i == BITSNAP_E_CORRUPT, "%lu", (unsigned long)size);
+    }
+    bsn_store32(block, BSN_FORM_SPARSE | 48u << 8);
+    block[prefix + 4 + 16] = 0; /* no change */
+    CHECK(pull_block(&c, &b, block, prefix + 48) == BITSNAP_E_CORRUPT && b.error.rule == 52, "%s", bitsnap_message(&b));
     for (i = 0, size = 4; i < CELLS; at += prefix + (bsn_load32(at) >> 8)) { /* the pieces of several blocks */
         CHECK((*at & 255) == BSN_FORM_SPARSE, "%s", c.name);
         memcpy(block + prefix + size, at + prefix + 4, (bsn_load32(at) >> 8) - 4);
@@ -583,6 +689,9 @@ static void crafted(void)
         bodies_too_large(kernels);
         quantized_too_much(kernels);
         above_limits(kernels);
+        deeper_levels(kernels);
+        kinds_of_lists(kernels);
+        pieces_of_changes(kernels);
         run_too_long(kernels);
         ranges_and_index(kernels);
         merges(kernels);
