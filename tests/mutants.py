@@ -10,8 +10,7 @@ A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < 
 
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
 them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
-only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", it always does
-(equality); "wide", < is <= and so on; "not", loops that compare for equality.
+only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", it always does; "wide", < is <= and so on; "not", loops that compare for equality.
 
 Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
 through tables, and are not reached: tests/test_kernels.c compares them with each other.
@@ -44,7 +43,8 @@ ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_
                      r"list_decode|mask_\w+|log_decode|cluster_decode|planes_join|bytes_join)$")
 # what encodes, what only asks the caches for something, and layers with tests of their own
 NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|row_(put|begin|end)|write_|push_(note|waiting|cell|same)|"
-                      r"place_block|encode_|choose|partition|list_write|mask_encode|prefetch|ask|asking_for|gather|compare)")
+                      r"place_block|encode_|choose|partition|list_write|mask_encode|prefetch|ask|asking_for|gather|compare|"
+                      r"chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
 LAYERS_NOT_HERE = {"PLATFORM", "HASH"}
 
 
@@ -160,7 +160,7 @@ def sites(code, begin, end):
         if t in ORDER:
             changes = {"wide": text(first, i - 1) + " " + ORDER[t] + " " + text(i + 1, last)}
             if not looping:
-                changes["off"] = "0"
+                changes.update(off="0", on="1")
         elif looping:
             changes = {"not": "!(" + text(first, last) + ")"}
         else:

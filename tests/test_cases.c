@@ -397,9 +397,22 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 0);
     body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_EXACT;
     refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 50);
+    body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_FIRST; /* cells from that of the base on: the last, one behind it, one before all */
+    for (k = 0; k < 3; k++) {
+        bsn_store32(body + BSN_CERTIFICATE_SIZE + 1, k < 2 ? 8 * bsn_octaves_of(BITSNAP_F32).count - 1 + k : 0xFFFFFFFFu);
+        refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, k ? 50 : 0);
+    }
     b.quantizer.cells = 0;
     b.quantizer.clusters = 2;
     c = header_of(b, zeros, 4096, BITSNAP_F32);
+    for (k = 0; k < 2; k++) { /* an end that is infinite */
+        uint8_t *p = body + BSN_CERTIFICATE_SIZE;
+        memset(p, 0, 16);
+        bsn_store32(p + 1, k ? 0xFF800000u : 0xBF800000u);
+        bsn_store32(p + 5, 0x3F800000u);
+        p[11] = 1;
+        refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 13, k ? 50 : 0);
+    }
     for (clusters = 1; clusters <= 3; clusters++) {
         uint8_t *p = body + BSN_CERTIFICATE_SIZE;
         *p++ = (uint8_t)(clusters - 1);
@@ -490,6 +503,23 @@ static void deeper_levels(const bitsnap_kernels *kernels)
         *p++ = 0;
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p - body), first < 16 ? 0 : 47);
     }
+}
+
+/* Sizes of symbols that other dtypes may have. */
+static void symbol_sizes(const bitsnap_kernels *kernels)
+{
+    static const uint8_t zeros[512];
+    static const uint8_t f8[3] = { 8, 1, 5 }, f64[3] = { 7, 0, 0 }, bf16[3] = { 9, 1, 5 };
+    bitsnap b;
+    frame_case c;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    c = header_of(b, zeros, 64, BITSNAP_F8_E4M3);
+    refuse(&c, BSN_FORM_SPLIT, f8, 3, 19);
+    c = header_of(b, zeros, 64, BITSNAP_BF16);
+    refuse(&c, BSN_FORM_SPLIT, bf16, 3, 19);
+    c = header_of(b, zeros, 64, BITSNAP_F64);
+    refuse(&c, BSN_FORM_SPLIT, f64, 3, 19);
 }
 
 /* Each kind of list that there can be. */
@@ -690,6 +720,7 @@ static void crafted(void)
         quantized_too_much(kernels);
         above_limits(kernels);
         deeper_levels(kernels);
+        symbol_sizes(kernels);
         kinds_of_lists(kernels);
         pieces_of_changes(kernels);
         run_too_long(kernels);
