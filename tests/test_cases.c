@@ -147,6 +147,117 @@ static void ranges(const frame_case *c, const uint8_t *elements)
         }
 }
 
+/* What the beginnings of a frame tell: all of the header, and where it ends where that can be known. */
+static void infos(const frame_case *c, const uint8_t *elements)
+{
+    size_t i;
+    for (i = 0; i < c->size && i < 300; i++) {
+        bitsnap_info info;
+        const bitsnap_status status = bitsnap_read_info(&info, put(others, c->frame, i), i);
+        CHECK(status == (i < c->info.header_size ? BITSNAP_E_TRUNCATED : BITSNAP_OK) && info.width == (status ? 0 : c->info.width) &&
+              info.frame_size == 0, "%s cut at %lu", c->name, (unsigned long)i);
+    }
+    CHECK(!c->info.has_content_id || c->info.content_id == bitsnap_content_id(elements, c->info.count, c->info.dtype), "%s", c->name);
+}
+
+#define WRONG(call, what) CHECK((call) == (what) && b.error.status == (what) && b.error.rule == ((what) == BITSNAP_E_BASE ? 43 : 0), "%s: %s", c->name, bitsnap_message(&b)); b = fresh(c, 0)
+
+/* What a caller can do wrong. */
+static void callers_mistakes(const frame_case *c)
+{
+    const bitsnap_dtype dtype = c->info.dtype;
+    const uint64_t count = c->info.count;
+    const uint8_t *frame = frames - c->size;
+    uint8_t *to = results - bytes_of(c);
+    size_t used, n;
+    bitsnap_stream s;
+    bitsnap_block block;
+    bitsnap_info info;
+    bitsnap b = fresh(c, 0);
+    b.workspace_size--;
+    WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_WORKSPACE);
+    b.workspace = NULL;
+    WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_WORKSPACE);
+    b.level = BITSNAP_BEST + 1;
+    WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
+    b.level = -1;
+    WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
+    b.level = BITSNAP_BEST;
+    CHECK(bitsnap_test(&b, frame, c->size) == BITSNAP_OK, "%s", c->name);
+    b.flags = 32;
+    WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
+    if (c->info.has_base && count) {
+        b.base.data = NULL;
+        WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_BASE);
+        b.base.count--;
+        WRONG(bitsnap_decode_range(&b, to, 0, 1, dtype, frame, c->size), BITSNAP_E_BASE);
+        b.base.dtype = BITSNAP_BOOL;
+        if (c->info.base_dtype != BITSNAP_BOOL) WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_BASE);
+        b = fresh(c, 0);
+        b.base.id = c->info.base_id + 1;
+        WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_BASE);
+        b.base.id = c->info.base_id;
+        CHECK(bitsnap_test(&b, frame, c->size) == BITSNAP_OK, "%s", c->name);
+        CHECK(bitsnap_invert(&b, NULL, 0, &used, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_invert(&b, others, 0, NULL, frame, c->size) == BITSNAP_E_ARGUMENT &&
+              bitsnap_invert(&b, others, 0, &used, NULL, c->size) == BITSNAP_E_ARGUMENT && bitsnap_invert(NULL, others, 0, &used, frame, c->size) == BITSNAP_E_ARGUMENT);
+        CHECK(bitsnap_merge(&b, NULL, 0, &used, frame, c->size, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_merge(&b, others, 0, NULL, frame, c->size, frame, c->size) == BITSNAP_E_ARGUMENT &&
+              bitsnap_merge(&b, others, 0, &used, NULL, c->size, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_merge(&b, others, 0, &used, frame, c->size, NULL, c->size) == BITSNAP_E_ARGUMENT &&
+              bitsnap_merge(NULL, others, 0, &used, frame, c->size, frame, c->size) == BITSNAP_E_ARGUMENT);
+    }
+    b = fresh(c, 0);
+    CHECK(bitsnap_decode(NULL, to, count, dtype, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_test(NULL, frame, c->size) == BITSNAP_E_ARGUMENT &&
+          bitsnap_decode_range(NULL, to, 0, 0, dtype, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_apply(NULL, to, count, dtype, frame, c->size) == BITSNAP_E_ARGUMENT);
+    if (count) WRONG(bitsnap_decode(&b, NULL, count, dtype, frame, c->size), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decode(&b, to, count, dtype == BITSNAP_F32 ? BITSNAP_I32 : BITSNAP_F32, frame, c->size), BITSNAP_E_MISMATCH);
+    WRONG(bitsnap_decode(&b, to, count, dtype, NULL, c->size), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decode_range(&b, to, 0, 0, dtype == BITSNAP_F32 ? BITSNAP_I32 : BITSNAP_F32, frame, c->size), BITSNAP_E_MISMATCH);
+    WRONG(bitsnap_decode_range(&b, to, count + 1, 0, dtype, frame, c->size), BITSNAP_E_ARGUMENT);
+    if (count) WRONG(bitsnap_decode_range(&b, NULL, 0, 1, dtype, frame, c->size), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_apply(&b, to, count, (bitsnap_dtype)0, frame, c->size), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_apply(&b, to, count, (bitsnap_dtype)12, frame, c->size), BITSNAP_E_ARGUMENT);
+    if (!c->info.has_base) WRONG(bitsnap_apply(&b, to, count, dtype, frame, c->size), BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_read_info(NULL, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_read_info(&info, NULL, 1) == BITSNAP_E_ARGUMENT && bitsnap_read_info(&info, NULL, 0) == BITSNAP_E_TRUNCATED);
+    CHECK(bitsnap_pull_begin(NULL, &s, frame, c->size, &used) == BITSNAP_E_ARGUMENT && bitsnap_pull(NULL, &s, to, 0, &n, frame, 0, &used) == BITSNAP_E_ARGUMENT &&
+          bitsnap_pull_end(NULL, &s, frame, 0, &used) == BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull_begin(&b, NULL, frame, c->size, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull_begin(&b, &s, frame, c->size, NULL), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull_begin(&b, &s, NULL, 1, &used), BITSNAP_E_ARGUMENT);
+    CHECK(!bitsnap_pull_begin(&b, &s, frame, c->size, &used), "%s", c->name);
+    WRONG(bitsnap_pull(&b, NULL, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull(&b, &s, to, 0, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame, 0, NULL), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull(&b, &s, NULL, 1, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull(&b, &s, to, 0, &n, NULL, 1, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull_end(&b, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_pull_end(&b, &s, frame, 0, NULL), BITSNAP_E_ARGUMENT);
+    if (count) WRONG(bitsnap_pull_end(&b, &s, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    if (count && c->info.header_size + 12 < c->size) WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame + c->info.header_size, c->size - c->info.header_size, &used), BITSNAP_E_CAPACITY);
+    s.width = 0;
+    WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    if (!count) return;
+    for (n = 0; n < 16; n++) {
+        info = c->info;
+        if (n == 0) info.dtype = (bitsnap_dtype)0;
+        else if (n == 1) info.dtype = (bitsnap_dtype)12;
+        else if (n == 2) info.block_log2 = 5;
+        else if (n == 3) info.block_log2 = 21;
+        else if (n == 4) info.count = (UINT64_C(1) << 48) + 1;
+        else if (n == 5) info.count = 0;
+        else if (n == 6) info.cells = BSN_CELLS_MOST + 1;
+        else if (n == 7) info.clusters = BSN_CLUSTERS_MOST + 1;
+        else if (n == 8) info.dtype = BITSNAP_I8, info.cells = 1;
+        else if (n == 9) info.dtype = BITSNAP_I8, info.clusters = 2;
+        else if (n == 10) info.dtype = BITSNAP_I8, info.columns = 2;
+        else if (n == 11) info.has_base = 1, info.base_dtype = BITSNAP_I8, info.dtype = BITSNAP_F16;
+        else if (n == 12) info.has_base = 1, info.base_dtype = BITSNAP_F32, info.dtype = BITSNAP_F64;
+        CHECK(bitsnap_read_block(&b, n == 13 ? NULL : &block, n == 14 ? NULL : &info, n == 5 ? 0 : 0, n == 15 ? NULL : frame + c->info.header_size,
+                                 c->size - c->info.header_size) == BITSNAP_E_ARGUMENT, "%s %lu", c->name, (unsigned long)n);
+    }
+    WRONG(bitsnap_read_block(&b, &block, &c->info, 1, frame, c->size), BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_read_block(NULL, &block, &c->info, 0, frame, c->size) == BITSNAP_E_ARGUMENT);
+}
+#undef WRONG
+
 /* All blocks; returns the rule of the first that is wrong. */
 static unsigned read_blocks(const frame_case *c)
 {
@@ -256,6 +367,8 @@ static void valid(const frame_case *c)
     pull(c, elements, cell);
     if (c->info.count) ranges(c, elements);
     CHECK(read_blocks(c) == 0, "%s", c->name);
+    infos(c, elements);
+    callers_mistakes(c);
     if (c->info.has_base) apply(c, elements);
     for (i = 0; i < c->size && c->size < 700 && size < 9000; i++) {
         b = fresh(c, i % 2 ? BITSNAP_IGNORE_CHECKS : 0);
