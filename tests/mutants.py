@@ -10,13 +10,13 @@ A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < 
 
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
 them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
-only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", it always does; "wide", < is <= and so on; "not", loops that compare for equality.
+only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", equality always does; "wide", < is <= and so on; "not", loops that compare for equality.
 
 Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
 through tables, and are not reached: tests/test_kernels.c compares them with each other.
 
 --count: so many, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list: names all, runs
-none; --write: adds the lines that are missing to mutants.txt.
+none; --write: brings mutants.txt up to date, where new lines are "not examined yet".
 """
 import argparse
 import concurrent.futures
@@ -33,18 +33,17 @@ BUILD = os.path.join(ROOT, "build", "mutants")
 REASONS = os.path.join(ROOT, "tests", "mutants.txt")
 # The programs tests/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
-    (r"mask|gaps|index_load|is_width|put_any|load_some", "cases mask"),
-    (r"planes_join|bytes_join|transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair", "cases planes"),
+    (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
     (r"", "cases delta frame")]]
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_begin|pull_end|merge|invert|read_info|read_block|"
-                     r"list_decode|mask_\w+|log_decode|cluster_decode|planes_join|bytes_join)$")
+                     r"list_decode)$")
 # what encodes, what only asks the caches for something, and layers with tests of their own
-NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|row_(put|begin|end)|write_|push_(note|waiting|cell|same)|"
-                      r"place_block|encode_|choose|partition|list_write|mask_encode|prefetch|ask|asking_for|gather|compare|"
-                      r"chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
+NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
+                      r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
+                      r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
 LAYERS_NOT_HERE = {"PLATFORM", "HASH"}
 
 
@@ -160,7 +159,7 @@ def sites(code, begin, end):
         if t in ORDER:
             changes = {"wide": text(first, i - 1) + " " + ORDER[t] + " " + text(i + 1, last)}
             if not looping:
-                changes.update(off="0", on="1")
+                changes["off"] = "0"
         elif looping:
             changes = {"not": "!(" + text(first, last) + ")"}
         else:
@@ -299,6 +298,9 @@ def write_copy(text):
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
 
 
+UNEXAMINED = "Not examined yet"  # a line's reason: nothing noticed it when it was written down, or it has not been run
+
+
 def read_reasons():
     """The reason of each line: the last one that stands above it, as a line that begins with #."""
     reasons, reason = {}, ""
@@ -311,7 +313,11 @@ def read_reasons():
     return reasons
 
 
-UNEXAMINED = "Not examined yet"
+def write_reasons(reasons):
+    with open(REASONS, "w", encoding="utf-8") as f:
+        for reason in sorted(set(reasons.values()), key=lambda reason: (reason.startswith(UNEXAMINED), reason)):
+            lines = [line for line in reasons if reasons[line] == reason]
+            f.write("# %s\n%s\n\n" % (reason, "\n".join(lines)))
 
 
 def main():
@@ -356,24 +362,30 @@ def main():
         names = next(names for pattern, names in PROGRAMS if pattern.search(m.function))
         return next((name for name in names if name in wanted and programs[name].notices(m.number)), None)
 
-    by, missed, stale = {}, [], []
+    by, missed, stale, better = {}, [], [], []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for m, name in zip(chosen, pool.map(noticed, chosen)):
+            line = m.line()
             by[name] = by.get(name, 0) + 1
-            if name and m.line() in reasons:
-                stale.append(m)
-                print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (name, m.line()), flush=True)
-            elif not name and m.line() not in reasons:
-                missed.append(m)
-                print("not ok - mutants: nothing notices %s" % m.line(), flush=True)
-    if arguments.write and missed:
-        with open(REASONS, "a", encoding="utf-8") as f:
-            f.write("\n# %s\n" % UNEXAMINED + "".join(m.line() + "\n" for m in missed))
+            if name and reasons.get(line, "").startswith(UNEXAMINED):
+                better.append(line)
+            elif name and line in reasons:
+                stale.append(line)
+                print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (name, line), flush=True)
+            elif not name and line not in reasons:
+                missed.append(line)
+                print("not ok - mutants: nothing notices %s" % line, flush=True)
+    if arguments.write:
+        for line in gone + stale + better:
+            del reasons[line]
+        reasons.update((line, UNEXAMINED) for line in missed)
+        write_reasons(reasons)
     failed = bool(gone or missed or stale)
-    print("%s - mutants: %d of %d (seed %d): %d go unnoticed for a reason, %s; not examined yet are %d of all"
-          % ("not ok" if failed else "ok", len(chosen), len(mutants), seed, by.get(None, 0) - len(missed),
-             ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by),
-             sum(reason.startswith(UNEXAMINED) for reason in reasons.values())))
+    print("%s - mutants: %d of %d (seed %d): %s, nothing notices %d; not examined yet are %d of all%s"
+          % ("not ok" if failed else "ok", len(chosen), len(mutants), seed,
+             ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by), by.get(None, 0),
+             sum(reason.startswith(UNEXAMINED) for reason in reasons.values()),
+             ", of which %d here are noticed (--write)" % len(better) if better else ""))
     return failed
 
 
