@@ -47,7 +47,8 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_race.sh tests
          tests/check_avx512.sh tests/check_safety.py tests/check_kill.py tests/check_embed.sh tests/check_symbols.sh \
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
-         tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py
+         tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
+         tests/check_mutants.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -147,8 +148,13 @@ quantizers: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS)" $(NUMPY) bench/convergence/quantizers.py --step 1000 $(B)/bitsnap \
 	    '$(DATA)/adam_m-1000.safetensors' '$(DATA)/adam_v-1000.safetensors' bench/results
 
+#: make mutants [COUNT=40]        are missing checks noticed? Each comparison in what reads others' bytes is changed, one at a
+#:                  time, and the tests have to fail; an hour for all (needs python3); tests/mutants.txt has what is not noticed, and why
+mutants:
+	@python3 tests/mutants.py $(if $(COUNT),--count $(COUNT))
+
 clean:
 	rm -rf $(B)
 
 .PHONY: all help demo test check checks replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
-        study study-build convergence quantizers clean
+        study study-build convergence quantizers mutants clean

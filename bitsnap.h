@@ -3139,7 +3139,7 @@ static int bsn_tree_order(bsn_tree *t, unsigned first, unsigned last)
         t->end[l] = (uint16_t)at;
         sum += count[l] << (BSN_LIMIT - l);
     }
-    if (sum != 1u << BSN_LIMIT || at < 2) return 0;
+    if (sum != 1u << BSN_LIMIT) return 0; /* of a single code, whose length is 1 at least, it is half of that at most */
     for (s = first; s <= last; s++)
         if (t->length[s]) t->symbol[place[t->length[s]]++] = (uint8_t)s;
     t->escape = t->length[256] ? (uint16_t)(t->end[t->length[256]] - 1) : 0xFFFF;

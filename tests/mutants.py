@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""Do the tests notice when a check is missing? Every comparison and every condition of the code that reads what others
+wrote is changed, one at a time, and the test programs have to fail.
+
+    mutants.py [--count N] [--seed N] [--only REGEX] [--lines FILE] [--programs NAMES] [--jobs N] [--list] [--write]
+
+A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < b` there is
+
+    (bsn_mutant == 7 ? (0) : bsn_mutant == 8 ? (a <= b) : (a < b))
+
+so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
+them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
+only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", equality always does; "wide", < is <= and so on; "not", loops that compare for equality.
+
+Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
+through tables, and are not reached: tests/test_kernels.c compares them with each other.
+
+--count: so many, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list: names all, runs
+none; --write: brings mutants.txt up to date, where new lines are "not examined yet".
+"""
+import argparse
+import concurrent.futures
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, "build", "mutants")
+REASONS = os.path.join(ROOT, "tests", "mutants.txt")
+# The programs tests/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
+PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
+    (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
+    (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
+    (r"", "cases delta frame")]]
+NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
+
+ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_begin|pull_end|merge|invert|read_info|read_block|"
+                     r"list_decode)$")
+# what encodes, what only asks the caches for something, and layers with tests of their own
+NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
+                      r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
+                      r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
+LAYERS_NOT_HERE = {"PLATFORM", "HASH"}
+
+
+# ---- finding the code ----
+
+def blanked(text):
+    """The text, comments, strings and preprocessor lines being spaces."""
+    space = lambda m: re.sub(r"[^\n]", " ", m[0])
+    text = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', space, text, flags=re.S)
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", space, text, flags=re.M)
+
+
+DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
+
+
+def functions(text, code):
+    """(name, layer, begin and end of the body), in their order."""
+    layers = [(m.start(), m[1]) for m in re.finditer(r"/\* =+ ([A-Z]+)", text)]
+    position = text.index("#define BITSNAP_IMPLEMENTED")
+    while True:
+        m = DEFINITION.search(code, position)
+        if not m:
+            return
+        depth, end = 1, m.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(code[end], 0)
+            end += 1
+        position = end
+        yield m[1], [name for at, name in layers if at < m.start()][-1], m.end(), end
+
+
+def reached(all_functions, code):
+    calls = {}
+    for name, _, begin, end in all_functions:
+        calls.setdefault(name, set()).update(re.findall(r"\b(bsn_\w+|bitsnap_\w+)\b", code[begin:end]))
+    found, waiting = set(), [name for name in calls if ENTRIES.match(name) and not NOT_HERE.match(name)]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [other for other in calls[name] if other in calls and not NOT_HERE.match(other)]
+    return found
+
+
+# ---- finding what is compared ----
+
+TOKEN = re.compile(r"\w+|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||->|\+\+|--|[-+*/%&|^]=|\S")
+ORDER, EQUAL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}, {"==", "!="}
+STOPS = {"&&", "||", "?", ":", "=", ",", ";", "{", "}", "|", "^", "return", "else", "do", "case",
+         "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="} | EQUAL
+CONDITION_STOPS = STOPS - EQUAL - {"&&", "||", "|", "^"}
+OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
+
+
+class Site:
+    def __init__(self, begin, end, kind, text, changes):
+        self.begin, self.end, self.kind, self.text, self.changes = begin, end, kind, text, changes
+
+
+def sites(code, begin, end):
+    """What can be changed between two places: spans that nest or do not meet."""
+    tokens = [(m.start() + begin, m[0]) for m in TOKEN.finditer(code[begin:end])]
+    words = [t for _, t in tokens]
+    partner, stack = {}, []
+    for i, t in enumerate(words):
+        if t in OPEN:
+            stack.append(i)
+        elif t in CLOSE and stack:
+            partner[i] = stack.pop()
+            partner[partner[i]] = i
+    loops, conditions = [], []  # (first, last token) inside the parentheses
+    for i, t in enumerate(words):
+        if t in ("for", "while") and words[i + 1] == "(":
+            first, last = i + 2, partner[i + 1] - 1
+            if t == "for":
+                parts = [j for j in range(first, last + 1) if words[j] == ";"]
+                first, last = parts[0] + 1, parts[1] - 1
+            loops.append((first, last))
+        elif t == "if" and words[i + 1] == "(":
+            conditions.append((i + 2, partner[i + 1] - 1))
+
+    def unary(i):
+        before = words[i - 1] if i else ";"
+        return not (re.match(r"\w", before) and before != "return" or before in (")", "]"))
+
+    def operand(i, step, kind):
+        """The last token of the operand that begins beside the operator i: a comparison of order or of equality, or a ?."""
+        stops = CONDITION_STOPS if kind == "?" else STOPS
+        j = i + step
+        while 0 <= j < len(words):
+            t = words[j]
+            if t in (CLOSE if step < 0 else OPEN):
+                j = partner[j] + step
+                continue
+            if t in (OPEN if step < 0 else CLOSE) or t in stops or (kind == "order" and t in ORDER) or \
+                    (kind != "?" and t == "&" and not unary(j)):
+                break
+            j += step
+        return j - step
+
+    def text(first, last):
+        return code[tokens[first][0]:tokens[last][0] + len(words[last])]
+
+    def site(first, last, kind, changes):
+        return Site(tokens[first][0], tokens[last][0] + len(words[last]), kind, " ".join(text(first, last).split()), changes)
+
+    found = []
+    for i, t in enumerate(words):
+        if t not in ORDER and t not in EQUAL:
+            continue
+        first, last = (operand(i, step, "equal" if t in EQUAL else "order") for step in (-1, 1))
+        looping = any(a <= i <= b for a, b in loops)
+        if t in ORDER:
+            changes = {"wide": text(first, i - 1) + " " + ORDER[t] + " " + text(i + 1, last)}
+            if not looping:
+                changes["off"] = "0"
+        elif looping:
+            changes = {"not": "!(" + text(first, last) + ")"}
+        else:
+            changes = {"off": "0", "on": "1"}
+        found.append(site(first, last, "compare", changes))
+
+    def leaves(first, last):
+        """Conditions joined by && and ||, of which some are in parentheses."""
+        while words[first] == "(" and partner[first] == last:
+            first, last = first + 1, last - 1
+        parts, j, start = [], first, first
+        while j <= last:
+            if words[j] in OPEN:
+                j = partner[j]
+            elif words[j] in ("&&", "||"):
+                parts.append((start, j - 1))
+                start = j + 1
+            j += 1
+        parts.append((start, last))
+        if len(parts) > 1:
+            for a, b in parts:
+                leaves(a, b)
+        elif not any(t in ORDER or t in EQUAL or t == "=" for t in words[first:last + 1]):
+            found.append(site(first, last, "leaf", {"off": "0"}))
+
+    for first, last in conditions:
+        leaves(first, last)
+    for i, t in enumerate(words):
+        if t == "?":
+            leaves(operand(i, -1, "?"), i - 1)
+    return sorted(found, key=lambda s: (s.begin, -s.end))
+
+
+class Mutant:
+    def __init__(self, number, function, change, text):
+        self.number, self.function, self.change, self.text = number, function, change, text
+
+    def line(self):
+        return "%s: %s: %s" % (self.function, self.change, self.text)
+
+
+def instrumented(text):
+    """The text of the header with all mutants in it, and these."""
+    code = blanked(text)
+    all_functions = list(functions(text, code))
+    found = reached(all_functions, code)
+    mutants, pieces, position = [], [], 0
+
+    def emit(begin, end, inside):
+        """text[begin:end] with the sites `inside`, which are removed from the list."""
+        out, at = [], begin
+        while inside and inside[0][0].begin < end:
+            s, numbers = inside.pop(0)
+            out.append(text[at:s.begin])
+            out.append("(" + "".join("bsn_mutant == %d ? (%s) : " % (number, s.changes[change]) for change, number in numbers))
+            out.append("(" + emit(s.begin, s.end, inside) + "))")
+            at = s.end
+        out.append(text[at:end])
+        return "".join(out)
+
+    for name, layer, begin, end in all_functions:
+        if name not in found or layer in LAYERS_NOT_HERE:
+            continue
+        todo, times = [], {}
+        for s in sites(code, begin, end):
+            numbers = []
+            for change in s.changes:
+                key = (change, s.text)
+                times[key] = times.get(key, 0) + 1
+                mutants.append(Mutant(len(mutants) + 1, name, change, s.text + (" (%d)" % times[key] if times[key] > 1 else "")))
+                numbers.append((change, len(mutants)))
+            todo.append((s, numbers))
+        pieces.append(text[position:begin] + emit(begin, end, todo))
+        position = end
+    return "".join(pieces) + text[position:], mutants
+
+
+DECLARATION = """
+#include <stdlib.h>
+static unsigned bsn_mutant; /* 0: none */
+__attribute__((constructor)) static void bsn_mutant_begin(void)
+{
+    const char *number = getenv("MUTANT");
+    bsn_mutant = number ? (unsigned)atoi(number) : 0;
+}
+"""
+
+
+# ---- building and running ----
+
+class Program:
+    """A test program with all mutants in it, compiled when it is needed first."""
+
+    def __init__(self, name):
+        self.name, self.lock, self.limit = name, threading.Lock(), None
+
+    def build(self):
+        compiler = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-DTEST_FAILURES=1", "-I" + BUILD]
+        checked = ["-fsanitize=bounds,null", "-fsanitize-undefined-trap-on-error"]  # needs no library
+        files = [os.path.join(ROOT, "tests", "test_%s.c" % self.name), "-o", os.path.join(BUILD, self.name), "-lpthread", "-lm"]
+        if subprocess.run(compiler + checked + files, stderr=subprocess.DEVNULL).returncode:
+            subprocess.run(compiler + files, check=True)
+        failed, seconds = self.run(0, 600)
+        if failed:
+            raise RuntimeError("tests/test_%s.c fails without any mutant" % self.name)
+        self.limit = int(4 * seconds) + 2
+
+    def notices(self, number):
+        with self.lock:
+            if self.limit is None:
+                self.build()
+        return self.run(number, self.limit)[0]
+
+    def run(self, number, limit):
+        """Whether it fails, and its processor time. More than `limit` of that is a failure, too."""
+        command = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$1"', str(limit), os.path.join(BUILD, self.name)]
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60 * limit  # one that waits for ever takes no processor time
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                process.returncode = status
+                return status != 0, usage.ru_utime + usage.ru_stime
+            if time.monotonic() > end:
+                process.kill()
+            time.sleep(0.005)
+
+
+def write_copy(text):
+    os.makedirs(BUILD, exist_ok=True)
+    start = text.index("#define BITSNAP_IMPLEMENTED")
+    with open(os.path.join(BUILD, "bitsnap.h"), "w", encoding="utf-8") as f:
+        f.write(text[:start] + text[start:].replace("\n", DECLARATION, 1))
+    with open(os.path.join(BUILD, "bitsnap_simd.h"), "w", encoding="utf-8") as f:
+        f.write('#include "bitsnap.h"\n')  # the portable kernels only
+
+
+UNEXAMINED = "Not examined yet"  # a line's reason: nothing noticed it when it was written down, or it has not been run
+
+
+def read_reasons():
+    """The reason of each line: the last one that stands above it, as a line that begins with #."""
+    reasons, reason = {}, ""
+    with open(REASONS, encoding="utf-8") as f:
+        for line in f.read().splitlines():
+            if line.startswith("#"):
+                reason = line[2:]
+            elif line:
+                reasons[line] = reason
+    return reasons
+
+
+def write_reasons(reasons):
+    with open(REASONS, "w", encoding="utf-8") as f:
+        for reason in sorted(set(reasons.values()), key=lambda reason: (reason.startswith(UNEXAMINED), reason)):
+            lines = [line for line in reasons if reasons[line] == reason]
+            f.write("# %s\n%s\n\n" % (reason, "\n".join(lines)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Changes checks of bitsnap.h one at a time; the tests have to notice.")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--only", metavar="REGEX")
+    parser.add_argument("--lines", metavar="FILE", help="only those that stand there")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--programs", help="only these of the test programs, by name")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    with open(os.path.join(ROOT, "bitsnap.h"), encoding="utf-8") as f:
+        text, mutants = instrumented(f.read())
+    if arguments.list:
+        for m in mutants:
+            print(m.line())
+        print("%d mutants in %d functions" % (len(mutants), len({m.function for m in mutants})))
+        return 0
+    reasons = read_reasons()
+    gone = sorted(set(reasons) - {m.line() for m in mutants})
+    for line in gone:
+        print("not ok - mutants: tests/mutants.txt has what bitsnap.h has not: %s" % line)
+    chosen = [m for m in mutants if not arguments.only or re.search(arguments.only, m.line())]
+    if arguments.lines:
+        with open(arguments.lines, encoding="utf-8") as f:
+            lines = set(f.read().split("\n"))
+        chosen = [m for m in chosen if m.line() in lines]
+    seed = arguments.seed if arguments.seed is not None else int(time.strftime("%j"))
+    if arguments.count and arguments.count < len(chosen):
+        # those that are known to pass all programs take the longest: one of ten
+        known = [m for m in chosen if m.line() in reasons]
+        others = [m for m in chosen if m.line() not in reasons]
+        chance, few = random.Random(seed), arguments.count // 10
+        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(arguments.count - few, len(others)))
+    programs = {name: Program(name) for _, names in PROGRAMS for name in names}
+    wanted = arguments.programs.split() if arguments.programs else list(programs)
+    write_copy(text)
+
+    def noticed(m):
+        names = next(names for pattern, names in PROGRAMS if pattern.search(m.function))
+        return next((name for name in names if name in wanted and programs[name].notices(m.number)), None)
+
+    by, missed, stale, better = {}, [], [], []
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for m, name in zip(chosen, pool.map(noticed, chosen)):
+            line = m.line()
+            by[name] = by.get(name, 0) + 1
+            if name and reasons.get(line, "").startswith(UNEXAMINED):
+                better.append(line)
+            elif name and line in reasons:
+                stale.append(line)
+                print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (name, line), flush=True)
+            elif not name and line not in reasons:
+                missed.append(line)
+                print("not ok - mutants: nothing notices %s" % line, flush=True)
+    if arguments.write:
+        for line in gone + stale + better:
+            del reasons[line]
+        reasons.update((line, UNEXAMINED) for line in missed)
+        write_reasons(reasons)
+    failed = bool(gone or missed or stale)
+    print("%s - mutants: %d of %d (seed %d): %s, nothing notices %d; not examined yet are %d of all%s"
+          % ("not ok" if failed else "ok", len(chosen), len(mutants), seed,
+             ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by), by.get(None, 0),
+             sum(reason.startswith(UNEXAMINED) for reason in reasons.values()),
+             ", of which %d here are noticed (--write)" % len(better) if better else ""))
+    return failed
+
+
+sys.exit(main())
