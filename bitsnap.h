@@ -313,7 +313,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, un
  * decode: base, mask and values -> elements, out of place.
  * apply:  the same in place, where `elements` holds the base: all or nothing, and idempotent, as values are
  *         stored, not added: a call that was interrupted can be repeated. Elements that did not change are
- *         neither read nor written. Mask and values must not change meanwhile.
+ *         neither read nor written. That holds if mask and values do not change meanwhile.
  *         Both check first: BITSNAP_E_CORRUPT, nothing written, unless exactly `values_count` bits are set and
  *         those behind the last element are 0. Whether the base is the right one is for the caller to know.
  *
