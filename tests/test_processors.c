@@ -1,4 +1,6 @@
 /* test_processors.c - how many processors the tool thinks that there are: limits of control groups as Linux shows them. */
+#include "docs/examples/tool/posix.h"
+
 #include "test.h"
 
 #include "docs/examples/tool/processors.c"
