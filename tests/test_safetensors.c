@@ -1,5 +1,7 @@
 /* test_safetensors.c - the tool's parser of .safetensors headers and its coding of their text: what must be
  * accepted, what rejected, and that nothing whatever makes them touch memory that is not theirs. */
+#include "docs/examples/tool/posix.h"
+
 #include "test.h"
 
 #include <math.h>
