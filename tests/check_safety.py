@@ -362,7 +362,7 @@ else:
                         when = f"*:{p.paths.index('d2') + 1}"
                         if os.path.exists("out"):
                             os.unlink("out")
-                    time.sleep(0.004)
+                    time.sleep(0.02)
                     got = p.run(line.replace("OUT", "out"), shim=f"{when} {action} {'other ' if action == 'rename' else ''}{victim}")
                     good = read("out") != p.content["s1"] if line.startswith("apply") else not os.path.exists("out")
                     t.check(f"{line} {action} {victim}", got.returncode == 1 and good and not p.leftovers(), f"status {got.returncode} {got.stderr.strip()}")
@@ -442,7 +442,7 @@ def waiting(out, prepare=None):
     q = subprocess.Popen([tool, "c", "-q", "-T2", "-f", "-o", out, "-"], stdin=r, stderr=subprocess.PIPE, preexec_fn=prepare)
     os.close(r)
     os.write(w, p.content["s0"][:9000])
-    for _ in range(500):
+    for _ in range(5000):
         if p.leftovers():
             break
         time.sleep(0.002)
@@ -464,7 +464,7 @@ with Table("signals that end a program leave nothing") as t:
         if s == signal.SIGXFSZ:  # ignored, so that a limit is an error of write
             time.sleep(0.05)
         else:
-            q.wait(5)
+            q.wait(30)
         os.close(w)
         status = q.wait()
         t.check(f"signal {int(s)}", there == 1 and status == (1 if s == signal.SIGXFSZ else -s) and os.listdir(".") == ["s0"], f"status {status}, {os.listdir('.')}, {there}")
@@ -476,6 +476,11 @@ with Table("signals that end a program leave nothing") as t:
         os.close(w)
         t.check(f"signal {int(s)}, ignored", q.wait() == 0 and p.restorable() == {"s0"} and not p.leftovers())
 
+    for line in ("c -T1 -b s0 -o out s1", "c -T3 -b s0 -o out s1", "d -T3 -b s0 -o out d1") if p.has_shim else ():  # mapped, and cut short
+        p.begin("s0 s1 d1")
+        got = p.run(line, shim="write:1 cut s0", preexec_fn=defaults)
+        t.check(line, got.returncode in (1, -signal.SIGBUS) and sorted(os.listdir(".")) == ["d1", "s0", "s1"], f"status {got.returncode}, {os.listdir('.')}")
+
 with Table("leftovers of a run that was killed") as t:
     p.begin("s0 s1")
     live, w = waiting("live")
@@ -484,7 +489,7 @@ with Table("leftovers of a run that was killed") as t:
     dead = subprocess.Popen([tool, "c", "-q", "-T1", "-o", "dead", "-"], stdin=r)
     os.close(r)
     os.write(v, p.content["s1"][:9000])
-    for _ in range(500):
+    for _ in range(5000):
         if len(p.leftovers()) == 2:
             break
         time.sleep(0.002)

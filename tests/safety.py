@@ -14,7 +14,8 @@ tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsn
 compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
 
 # SHIM="CALL:K ACTION[;CALL:K ACTION]...": before the K-th call of that name (* for any; count them with SHIM_LOG): kill;
-# killafter; fail ERRNO; rename A B; link A B; unlink A; poke A (writes into it in place). Watched are calls that name
+# killafter; fail ERRNO; rename A B; link A B; unlink A; cut A (to 4096 bytes);
+# poke A (writes into it in place). Watched are calls that name
 # files below SHIM_ROOT or by relative paths, and writes and syncs of files.
 SHIM = r"""
 #define _GNU_SOURCE
@@ -68,6 +69,7 @@ static int step(const char *name, const char *path)
         else if (!strcmp(action, "rename")) syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);
         else if (!strcmp(action, "link")) syscall(SYS_linkat, AT_FDCWD, a, AT_FDCWD, b, 0);
         else if (!strcmp(action, "unlink")) syscall(SYS_unlinkat, AT_FDCWD, a, 0);
+        else if (!strcmp(action, "cut")) syscall(SYS_truncate, a, 4096L);
         else if (!strcmp(action, "poke")) {
             int fd = (int)syscall(SYS_openat, AT_FDCWD, a, O_WRONLY, 0);
             syscall(SYS_pwrite64, fd, "CHANGED!", 8, 7000);
@@ -196,7 +198,7 @@ class Place:
         if log:
             environment["SHIM_LOG"] = self.log
         arguments = line.split() if isinstance(line, str) else line
-        return subprocess.run([program or tool, arguments[0], "-T1", *arguments[1:]], env=environment, stdin=subprocess.DEVNULL,
+        return subprocess.run([program or tool, arguments[0], *(["-T1"] if "-T3" not in arguments else []), *arguments[1:]], env=environment, stdin=subprocess.DEVNULL,
                               **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more})
 
     def calls(self, line):

@@ -24,7 +24,10 @@
 
 /* ================================================================================= STAMPS */
 
-static int time_is(const struct timespec *a, const struct timespec *b) { return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec; }
+static int time_is(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
 
 file_stamp stamp_of(const struct stat *st)
 {
@@ -123,16 +126,19 @@ int used_written(used_files *u, const char *path, const file_stamp *stamp, fault
     return file->path ? 0 : fault_memory(f);
 }
 
+#define ANOTHER "; choose another output with -o"
+
 int used_check(const used_files *u, const char *path, const file_stamp *stamp, fault *f)
 {
     size_t i;
     for (i = 0; i < u->count; i++) {
         const used_file *file = &u->files[i];
-        if (!(stamp && file->there && stamp_is_file(stamp, &file->stamp)) && !(path && file->path && !strcmp(path, file->path))) continue;
+        const int is_it = stamp && file->there && stamp_is_file(stamp, &file->stamp);
+        if (!is_it && !(path && file->path && !strcmp(path, file->path))) continue;
         switch (file->role) {
-        case USE_INPUT: return fault_set(f, "is an input itself (%s), which would be replaced; choose another output with -o", file->name);
-        case USE_BASE: return fault_set(f, "is the base %s, without which the output would be of no use; choose another output with -o", file->name);
-        case USE_WEIGHTS: return fault_set(f, "has the weights (%s), which would be replaced; choose another output with -o", file->name);
+        case USE_INPUT: return fault_set(f, "is an input itself (%s), which would be replaced" ANOTHER, file->name);
+        case USE_BASE: return fault_set(f, "is the base %s, without which the output would be of no use" ANOTHER, file->name);
+        case USE_WEIGHTS: return fault_set(f, "has the weights (%s), which would be replaced" ANOTHER, file->name);
         default: return fault_set(f, "is what has been made of another input already; give each an output of its own");
         }
     }
@@ -155,10 +161,14 @@ int used_check_bases(const used_files *u, fault *f)
         struct stat st;
         file_stamp now;
         if (file->role != USE_BASE || !file->opened || !strcmp(file->name, "-")) continue;
-        if (stat(file->name, &st)) return (void)fault_errno(f, "cannot be found again"), fault_in(f, file->name);
+        if (stat(file->name, &st)) {
+            (void)fault_errno(f, "cannot be found again");
+            return fault_in(f, file->name);
+        }
         now = stamp_of(&st);
         if (stamp_is_same(&now, &file->stamp)) continue;
-        return (void)fault_set(f, "has been changed or replaced meanwhile; try again when nobody writes to it"), fault_in(f, file->name);
+        (void)fault_set(f, "has been changed or replaced meanwhile; try again when nobody writes to it");
+        return fault_in(f, file->name);
     }
     return 0;
 }
@@ -396,7 +406,8 @@ int place_remove(const char *path, const file_stamp *opened, fault *f)
     } else {
         const int gone = stat(old, &st); /* through a link: the link is removed */
         now = stamp_of(&st);
-        if (gone || !stamp_is_content(&now, opened)) (void)fault_set(f, "is another file than was read, as it has been changed or replaced meanwhile; it is not removed");
+        if (gone || !stamp_is_content(&now, opened))
+            (void)fault_set(f, "is not removed: it is not what was read, but has been changed or replaced meanwhile");
         else if (unlink(old)) (void)fault_errno(f, "cannot be removed");
         else failed = 0;
         if (failed && move_new(old, path) && errno != ENOENT) { /* gone: another run has put it back */
