@@ -132,8 +132,8 @@ void pairs_free(pairs *p)
 /* ================================================================================= SAMPLES */
 
 /* Of so many elements a delta comes out as small as of many, to 2 %. So many samples of a tensor, or all of it, tell what it
- * gains, if a frame of its own costs nothing beside it. A base that saves less than one part in LITTLE of a file is not worth that
- * it has to be kept: buffers and biases that are the same in every model save as much. */
+ * gains, if a frame of its own costs nothing beside it. A base that saves less than one part in LITTLE of a file is not worth
+ * keeping: buffers and biases that are the same in every model save as much. */
 enum { SAMPLE = 16384, SAMPLES_LEAST = 32, SAMPLES_MOST = 4096, ENOUGH = 4, JUDGED_LEAST = 65536, LITTLE = 1000 };
 
 typedef struct sample {
@@ -228,8 +228,8 @@ static int is_open(const verdict *v, uint64_t bytes)
 }
 
 /* Samples of all tensors; `more`: of those that have too few. */
-static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetensors *model, const file_base *base, verdict *verdicts,
-                      int more, fault *f)
+static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetensors *model, const file_base *base,
+                      verdict *verdicts, int more, fault *f)
 {
     const uint64_t data_begin = in->offset;
     uint64_t at = 0, all;
@@ -282,7 +282,8 @@ static void judge(pairs *p, const safetensors *model, const verdict *verdicts)
         const verdict *v = &verdicts[i];
         const int enough = v->samples >= ENOUGH || v->sampled == bytes;
         if (p->list[i].kind != PAIR_FOUND) continue;
-        if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone)) p->list[i].kind = PAIR_NO_GAIN;
+        if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone))
+            p->list[i].kind = PAIR_NO_GAIN;
     }
     add_up(p, model);
 }
@@ -305,7 +306,8 @@ int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const 
     b.frames = (uint8_t *)malloc(workers * (b.bound + b.workspace));
     verdicts = (verdict *)calloc(p->count, sizeof *verdicts);
     failed = !b.list || !b.elements || !b.frames || !verdicts ? fault_memory(f)
-             : sample_all(p, &b, most, in, model, base, verdicts, 0, f) || sample_all(p, &b, most, in, model, base, verdicts, 1, f);
+             : sample_all(p, &b, most, in, model, base, verdicts, 0, f) ||
+               sample_all(p, &b, most, in, model, base, verdicts, 1, f);
     if (!failed) judge(p, model, verdicts);
     free(b.list);
     free(b.elements);

@@ -32,9 +32,9 @@ typedef struct pairs {
 /* A partner has the tensor's name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. */
 int pairs_find(pairs *p, const safetensors *model, const safetensors *base, fault *f);
 
-/* Codes samples both ways, at most 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors are
- * judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input stands behind the header of a .safetensors file,
- * as it does afterwards; of what is no regular file nothing can be sampled. */
+/* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
+ * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
+ * stands behind the header of a .safetensors file, as it does afterwards; of what is no regular file nothing can be sampled. */
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f);
 
 /* What the tensors with partners would take without them, by the samples; 0: not known. */

@@ -101,7 +101,7 @@ static unsigned limit_of_mount(const char *root, const char *top, const char *po
     size_t mount;
     unsigned least = UINT_MAX;
     if (find_group(group, sizeof group, root, version)) return UINT_MAX;
-    if (strncmp(group, top, size) || (group[size] && group[size] != '/') || strstr(group, "/..")) below = ""; /* of another namespace */
+    if (strncmp(group, top, size) || (group[size] && group[size] != '/') || strstr(group, "/..")) below = ""; /* elsewhere */
     else below += size;
     (void)snprintf(path, sizeof path, "%s%s", root, point);
     mount = strlen(path);
