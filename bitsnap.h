@@ -3686,7 +3686,7 @@ BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
     return m;
 }
 
-/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait for those before them */
+/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait for each other */
 static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
@@ -4613,8 +4613,8 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* What a glance at a list shows: at one in 128 of its symbols or at least 512, and while these look random at up to four times as
- * many; n >= BSN_SAMPLE_MIN. Not at lines of them: near to each other the bytes of sorted numbers are alike. */
+/* What a glance at a list shows: at one in 128 of its symbols, or at least 512, and while these look random at up to four times
+ * as many; n >= BSN_SAMPLE_MIN. Not at lines of them: near to each other the bytes of sorted numbers are alike. */
 enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, BSN_GLANCE_MANY };
 
 static int bsn_glance(bsn_writer *w, const bsn_item *item)
