@@ -190,6 +190,10 @@ def sites(code, begin, end):
     for i, t in enumerate(words):
         if t == "?":
             leaves(operand(i, -1, "?"), i - 1)
+        elif t in ("&&", "||") and not any(a <= i <= b for a, b in conditions + loops):
+            first, last = operand(i, -1, "?"), operand(i, 1, "?")
+            if words[last + 1] != "?" and not any(j < i and words[j] in ("&&", "||") and operand(j, 1, "?") == last for j in range(first, i)):
+                leaves(first, last)
     return sorted(found, key=lambda s: (s.begin, -s.end))
 
 

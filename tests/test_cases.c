@@ -58,7 +58,8 @@ static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b
 {
     const unsigned rule = b->error.rule;
     return status == b->error.status && status == status_of(rule) && b->error.offset <= c->size &&
-           (rule == c->rule || c->rule == 39 || c->rule == 41 || (rule == 6 && (c->rule == 37 || c->rule == 38)));
+           (rule == c->rule || (c->rule == 39 && (rule == 6 || rule == 37 || (rule == 10 && !b->flags))) || c->rule == 41 ||
+            (rule == 6 && (c->rule == 37 || c->rule == 38)));
 }
 
 /* The header, and then `size` bytes at `block`, which end where memory does: what pulling gives, where a whole block is there. */
@@ -373,6 +374,7 @@ static void valid(const frame_case *c)
     for (i = 0; i < c->size && c->size < 700 && size < 9000; i++) {
         b = fresh(c, i % 2 ? BITSNAP_IGNORE_CHECKS : 0);
         CHECK(bitsnap_decode(&b, to, c->info.count, c->info.dtype, put(others, c->frame, i), i) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
+        if (size) CHECK(bitsnap_decode_range(&b, to, 0, 1, c->info.dtype, others - i, i) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
     }
     if (c->info.count) other_sizes(c);
     if (c->damaged) damage(c);
@@ -700,7 +702,7 @@ static void run_too_long(const bitsnap_kernels *kernels)
     static uint8_t elements[CELLS * CELL], block[2048];
     uint8_t *base = bases - sizeof elements;
     const uint8_t *at;
-    size_t prefix, size, i;
+    size_t prefix, size, piece, i;
     bitsnap b;
     frame_case c;
     memset(base, 0, sizeof elements);
@@ -723,12 +725,11 @@ static void run_too_long(const bitsnap_kernels *kernels)
     bsn_store32(block, BSN_FORM_SPARSE | 48u << 8);
     block[prefix + 4 + 16] = 0; /* no change */
     CHECK(pull_block(&c, &b, block, prefix + 48) == BITSNAP_E_CORRUPT && b.error.rule == 52, "%s", bitsnap_message(&b));
-    for (i = 0, size = 4; i < CELLS; at += prefix + (bsn_load32(at) >> 8)) { /* the pieces of several blocks */
-        CHECK((*at & 255) == BSN_FORM_SPARSE, "%s", c.name);
-        memcpy(block + prefix + size, at + prefix + 4, (bsn_load32(at) >> 8) - 4);
-        size += (bsn_load32(at) >> 8) - 4;
-        i += bsn_load32(at + prefix);
-        if (i < CELLS - 1) continue;
+    CHECK((*at & 255) == BSN_FORM_SPARSE, "%s", c.name);
+    piece = ((bsn_load32(at) >> 8) - 4) / bsn_load32(at + prefix); /* those of all cells are alike */
+    for (i = 0; i < CELLS; i++) memcpy(block + prefix + 4 + i * piece, at + prefix + 4, piece);
+    for (i = CELLS - 1; i <= CELLS; i++) {
+        size = 4 + i * piece;
         bsn_store32(block, BSN_FORM_SPARSE | (uint32_t)size << 8);
         bsn_store32(block + prefix, (uint32_t)i);
         if (i < CELLS) CHECK(!pull_block(&c, &b, block, prefix + size), "%s", bitsnap_message(&b));
@@ -760,6 +761,116 @@ static void ranges_and_index(const bitsnap_kernels *kernels)
         else bsn_store32(index + 4, bsn_load32(index + 4) + 1); /* a cell more */
         CHECK(bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) == BITSNAP_E_CORRUPT && d.error.rule == 40, "%u: %s", k, bitsnap_message(&d));
     }
+}
+
+/* An index with runs that cannot be, or that leads out of the frame, to the last of its blocks. */
+static void hostile_index(const bitsnap_kernels *kernels)
+{
+    static uint8_t elements[256];
+    static const uint32_t runs[3] = { 0, 5, 0xFFFFFFFFu };
+    uint8_t out[64];
+    unsigned k;
+    bitsnap b, d;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.block_log2 = 6;
+    for (k = 0; k < 4; k++) {
+        frame_case c;
+        uint8_t *index;
+        size_t i;
+        for (i = 0; i < sizeof elements; i++) elements[i] = (uint8_t)(k == 3 ? i % 3 : 7);
+        c = header_of(b, elements, sizeof elements, BITSNAP_I8);
+        index = frames - BSN_TAIL_SIZE - (size_t)bsn_load64(frames - BSN_TAIL_SIZE);
+        if (k < 3) bsn_store32(index + 4, runs[k]);
+        for (i = 0; i < 3 && k == 3; i++) bsn_store32(index + 4 * i, (bsn_load32(index) & 255) | 64u << 8);
+        d = fresh(&c, BITSNAP_IGNORE_CHECKS);
+        CHECK(bitsnap_decode_range(&d, out, 192, 64, BITSNAP_I8, frames - c.size, c.size) == BITSNAP_E_CORRUPT && d.error.rule == (k < 3 ? 17 : 40),
+              "%u: %s", k, bitsnap_message(&d));
+    }
+}
+
+/* A header with these extensions and the right check; the rule that it breaks. */
+static unsigned header_rule(unsigned dtype, unsigned log2, unsigned flags, uint64_t count, const uint8_t *extensions, size_t size)
+{
+    uint8_t header[128], *p = header;
+    bitsnap b;
+    bitsnap_stream s;
+    size_t used;
+    memset(&b, 0, sizeof b);
+    memset(header, 0, sizeof header);
+    memcpy(p, bsn_magic, 4);
+    p[5] = (uint8_t)dtype;
+    p[6] = (uint8_t)log2;
+    p[7] = (uint8_t)(flags | (size ? 128 : 0));
+    bsn_store64(p + 8, count);
+    p += 16;
+    if (size) {
+        p[0] = (uint8_t)size;
+        memcpy(p + 2, extensions, size);
+        p += 2 + size;
+    }
+    bsn_store64(p, bitsnap_hash(header, (size_t)(p - header)));
+    p += 8;
+    (void)bitsnap_pull_begin(&b, &s, put(others, header, (size_t)(p - header)), (size_t)(p - header), &used);
+    return b.error.rule;
+}
+
+static void headers(void)
+{
+    static const uint8_t base[24] = { 0x81, 10, 1, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0x81, 10, 1, 2, 1, 2, 3, 4, 5, 6, 7, 8 };
+    static const uint8_t cells[15] = { 0x82, 3, 1, 8, 0, 0x83, 8, 5, 0, 0, 0, 0, 0, 0, 0 }, clusters[5] = { 0x82, 3, 2, 16, 0 };
+    static const uint8_t both[17] = { 0x81, 10, 1, 9, 1, 2, 3, 4, 5, 6, 7, 8, 0x82, 3, 1, 8, 0 };
+    uint8_t magic[5];
+    bitsnap b;
+    bitsnap_stream s;
+    size_t used;
+    unsigned dtype, base_dtype, role;
+    memset(&b, 0, sizeof b);
+    CHECK(header_rule(BITSNAP_I8, 16, 0, UINT64_C(1) << 48, NULL, 0) == 0 && header_rule(BITSNAP_I8, 16, 0, (UINT64_C(1) << 48) + 1, NULL, 0) == 34);
+    CHECK(header_rule(BITSNAP_I8, 16, 3, 9, base, 12) == 0 && header_rule(BITSNAP_I8, 16, 3, 9, base, 24) == 42);
+    CHECK(header_rule(BITSNAP_I8, 15, 3, 9, base, 12) == 42 && header_rule(BITSNAP_I8, 16, 1, 9, base, 12) == 42 && header_rule(BITSNAP_I8, 16, 2, 9, base, 12) == 42);
+    CHECK(header_rule(BITSNAP_BF16, 16, 0, 9, cells + 5, 10) == 0 && header_rule(BITSNAP_I8, 16, 0, 9, cells + 5, 10) == 48);
+    CHECK(header_rule(BITSNAP_BF16, 16, 4, 9, cells, 5) == 0 && header_rule(BITSNAP_I8, 16, 4, 9, cells, 5) == 48 && header_rule(BITSNAP_F8_E5M2, 16, 4, 9, cells, 5) == 48);
+    CHECK(header_rule(BITSNAP_BF16, 16, 4, 9, clusters, 5) == 0 && header_rule(BITSNAP_I8, 16, 4, 9, clusters, 5) == 48);
+    CHECK(header_rule(BITSNAP_BF16, 16, 4, 9, cells, 15) == 0 && header_rule(BITSNAP_BF16, 16, 0, 9, cells, 5) == 48 && header_rule(BITSNAP_BF16, 16, 6, 9, cells, 5) == 48);
+    CHECK(header_rule(BITSNAP_BF16, 16, 3, 9, both, 17) == 48 && header_rule(BITSNAP_BF16, 16, 3, 9, both, 12) == 0);
+    for (role = 0; role < 4; role++)
+        for (dtype = 1; dtype <= 11; dtype++)
+            for (base_dtype = 0; base_dtype <= 12; base_dtype++) {
+                const int fits = role == 1 ? dtype == base_dtype : role == 2 && base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16);
+                uint8_t one[12];
+                memcpy(one, base, 12);
+                one[2] = (uint8_t)role;
+                one[3] = (uint8_t)base_dtype;
+                CHECK(header_rule(dtype, 16, 3, 9, one, 12) == (fits ? 0 : 42), "role %u, %u, %u", role, dtype, base_dtype);
+            }
+    memcpy(magic, bsn_magic, 4);
+    magic[4] = 1;
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == 2, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s", bitsnap_message(&b));
+    magic[3]++;
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == 1, "%s", bitsnap_message(&b));
+}
+
+/* A header alone, whose last bytes are the end magic: no footer stands before its beginning. */
+static void header_that_ends(const bitsnap_kernels *kernels)
+{
+    guarded g = guarded_alloc(BSN_HEADER_SIZE, 1);
+    uint8_t out[64];
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.kernels = kernels;
+    b.workspace = workspaces - BITSNAP_WORKSPACE;
+    b.workspace_size = BITSNAP_WORKSPACE;
+    b.flags = BITSNAP_IGNORE_CHECKS;
+    memset(g.p, 0, BSN_HEADER_SIZE);
+    memcpy(g.p, bsn_magic, 4);
+    g.p[5] = BITSNAP_I8;
+    g.p[6] = 6;
+    g.p[9] = 1;
+    memcpy(g.p + 20, bsn_end_magic, 4);
+    CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_I8, g.p, BSN_HEADER_SIZE) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s", bitsnap_message(&b));
+    guarded_free(g);
 }
 
 /* Merges in as little room as there can be, and less; and of deltas that do not belong together. */
@@ -828,6 +939,7 @@ static void crafted(void)
 {
     const bitsnap_kernels *kernels;
     unsigned k;
+    headers();
     for (k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         bodies_too_large(kernels);
         quantized_too_much(kernels);
@@ -838,6 +950,8 @@ static void crafted(void)
         pieces_of_changes(kernels);
         run_too_long(kernels);
         ranges_and_index(kernels);
+        hostile_index(kernels);
+        header_that_ends(kernels);
         merges(kernels);
     }
 }
