@@ -10301,8 +10301,7 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
     bsn_hasher before, h;
     size_t i, at, some;
-    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width);
-    if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* (where nothing had been overwritten it would be the base) */
     for (i = 0; i < n; i += BSN_LEAF) {
         const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
         const uint8_t *old = a + i * c->width;

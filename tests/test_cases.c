@@ -227,7 +227,6 @@ static void callers_mistakes(const frame_case *c)
     WRONG(bitsnap_pull(&b, NULL, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
     WRONG(bitsnap_pull(&b, &s, to, 0, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
     WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame, 0, NULL), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull(&b, &s, NULL, 1, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
     WRONG(bitsnap_pull(&b, &s, to, 0, &n, NULL, 1, &used), BITSNAP_E_ARGUMENT);
     WRONG(bitsnap_pull_end(&b, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
     WRONG(bitsnap_pull_end(&b, &s, frame, 0, NULL), BITSNAP_E_ARGUMENT);
