@@ -35,7 +35,8 @@ REASONS = os.path.join(ROOT, "tests", "mutants.txt")
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
-    (r"", "cases delta frame")]]
+    (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
+    (r"", "cases errors pull delta frame")]]
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_begin|pull_end|merge|invert|read_info|read_block|"

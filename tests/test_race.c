@@ -15,6 +15,7 @@
 #include <time.h>
 #ifndef _WIN32
 #include <pthread.h>
+#include <sys/time.h>
 
 /* ---- memory that changes ---- */
 
@@ -472,6 +473,15 @@ static void quantizers_once(void)
     }
 }
 
+/* No call may take so many seconds of the processor: one that never ends is told by a signal. */
+static void limit(int seconds)
+{
+    struct itimerval t;
+    memset(&t, 0, sizeof t);
+    t.it_value.tv_sec = seconds;
+    (void)setitimer(ITIMER_PROF, &t, NULL);
+}
+
 static void changing(void)
 {
     const char *asked = getenv("RACE_SECONDS");
@@ -500,7 +510,7 @@ static void changing(void)
     do {
         const example *e = &examples[test_below(EXAMPLES)];
         const unsigned kind = (unsigned)test_below(10);
-        alarm(60); /* no call may take so long */
+        limit(60);
 #ifdef RACE_TRACED
         static const unsigned rates[6] = { 2, 5, 30, 200, 2000, 20000 };
         trace_one_in = rates[test_below(6)];
@@ -515,7 +525,7 @@ static void changing(void)
         calls++;
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while ((double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec) < seconds);
-    alarm(0);
+    limit(0);
 #ifndef RACE_TRACED
     stop = 1;
     pthread_join(thread, NULL);
@@ -525,7 +535,7 @@ static void changing(void)
 
 int main(int argc, char **argv)
 {
-    static const int signals[6] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM };
+    static const int signals[6] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF };
     unsigned i;
     (void)argc;
     test_program = "test_race";
