@@ -253,9 +253,8 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     if (input_fill(in, HEADER_SIZE, f)) return 1;
     p = input_bytes(in);
     if (input_available(in) && input_available(in) < 8 && !memcmp(p, file_magic, input_available(in))) return fail_truncated(r, f);
-    if (!file_is_bsnap(p, input_available(in)) && foreign_refuse(in, WANT_BSNAP, f)) return 1;
-    if (!file_is_bsnap(p, input_available(in)))
-        return fault_set(f, "is not a .bsnap file: it does not begin with B5 53 4E 50 46 49 4C 45");
+    if (!file_is_bsnap(p, input_available(in))) /* foreign_refuse reads on, which may move the bytes */
+        return foreign_refuse(in, WANT_BSNAP, f) ? 1 : fault_set(f, "is not a .bsnap file: it does not begin with B5 53 4E 50 46 49 4C 45");
     if (want(r, HEADER_SIZE, f)) return 1;
     p = input_bytes(in);
     if (p[8] != 0) return fault_set(f, "is a .bsnap file of version %u (byte 8): a newer bitsnap is needed", p[8]);
