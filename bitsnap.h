@@ -4992,12 +4992,14 @@ static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned b
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
-    bsn_package *p = (bsn_package *)bsn_align(workspace);
-    uint32_t *own = (uint32_t *)(void *)(p + 1);
+    bsn_package *p;
+    uint32_t *own;
     uint64_t sum = 0;
     unsigned s, codes = 0;
     if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
     if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    p = (bsn_package *)bsn_align(workspace);
+    own = (uint32_t *)(void *)(p + 1);
     memcpy(own, counts, 257 * sizeof *own);
     for (s = 0; s <= 256; s++) {
         sum += own[s];
