@@ -11034,8 +11034,8 @@ static int bsn_stream_fits(const bitsnap_stream *s)
            (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->role, dtype, s->state.base_dtype))) &&
            s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) && s->index_size <= SIZE_MAX / 2 &&
-           (!s->state.waiting_cells || bsn_has_cells(s->state.waiting_form)) && s->state.waiting_cells <= BSN_RUN_MOST &&
-           s->state.waiting_size <= sizeof s->state.waiting;
+           (s->state.waiting_cells ? bsn_has_cells(s->state.waiting_form) : !s->state.waiting_size) &&
+           s->state.waiting_cells <= BSN_RUN_MOST && s->state.waiting_size <= sizeof s->state.waiting;
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
