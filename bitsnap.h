@@ -9239,6 +9239,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     uint64_t all = 0;
     unsigned k, s;
     bsn_writer wr;
+    if (!any) return 0; /* all are as predicted by now, so nothing has been counted: they are being changed */
     if (sampled) {
         unsigned missed = 0;
         for (k = 0; k < t->count; k++) {
