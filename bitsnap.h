@@ -11897,10 +11897,18 @@ BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned worke
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
+/* A header that is read again may have been changed meanwhile: are sizes and places what they were? */
+static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
+{
+    return (unsigned)s->dtype == h->dtype && s->count == h->count && s->block_log2 == h->block_log2 && s->role == h->role &&
+           s->state.base_dtype == h->base_dtype;
+}
+
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
- * not have it on the stack. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *elements, const uint8_t *compare, unsigned aim,
-                                       uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
+ * not have it on the stack. `like`, if not null: its header, as it was read before. */
+static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_header *like, uint8_t *elements,
+                                       const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
+                                       const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
@@ -11910,6 +11918,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *e
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
+    if (like && !bsn_is_like(s, like)) return bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
@@ -11945,7 +11954,7 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
                                           const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
+    return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
 }
 
@@ -11953,14 +11962,14 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
                                           const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
-            source_size);
+    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
+            (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, &s, NULL, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
 /* What the index says of the next block: how many elements it stands for, and how many bytes. */
@@ -12100,7 +12109,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     live.dtype = dtype;
     b->base = live;
     for (pass = BSN_APPLY_DRY; pass <= BSN_APPLY && !status; pass++)
-        status = bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
+        status = bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
                 source_size);
     b->base = base;
     return status;
@@ -12118,14 +12127,16 @@ typedef struct bsn_walk {
     uint64_t content_id;
 } bsn_walk;
 
-/* Checks a delta as far as that goes without its base, and stands before its first cell. */
-static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *frame, size_t size)
+/* Checks a delta, whose header is h, as far as that goes without its base, and stands before its first cell. x lies where larger
+ * blocks would have their scratch. */
+static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *h, const uint8_t *frame, size_t size)
 {
     bsn_footer f;
     bsn_call call;
     size_t used;
-    bitsnap_status status = bsn_decode_frame(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
+    if (!status && !bsn_is_like(&x->s, h)) status = bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
     status = bsn_read_footer(b, &f, x->s.flags, frame + used, size - used, used);
@@ -12469,15 +12480,15 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
 
 /* Whether a second delta is of the same kind as the first, whose header is h: before any of it is decoded, as what lies behind the
  * scratch has its place by the first one's block size. */
-BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, const uint8_t *second, size_t second_size)
+BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_header *next, const uint8_t *second,
+                                           size_t second_size)
 {
-    bsn_header next;
     const bitsnap_status status =
-        second_size ? bsn_read_header(b, &next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+        second_size ? bsn_read_header(b, next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     if (status) return status;
-    if (h->dtype != next.dtype || h->count != next.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
-    return h->block_log2 == next.block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -12488,7 +12499,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
     bsn_algebra *x;
     bsn_making *m;
-    bsn_header h;
+    bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
     size_t needed, footer;
@@ -12496,13 +12507,13 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (merging && (status = bsn_may_follow(b, &h, second, second_size)) != BITSNAP_OK) return status;
+    if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     needed = bsn_workspace(h.block_log2, workers, 1);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
-    status = bsn_walk_begin(b, &x->one, first, first_size);
-    if (!status && merging) status = bsn_walk_begin(b, &x->two, second, second_size);
+    status = bsn_walk_begin(b, &x->one, &h, first, first_size);
+    if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
