@@ -3799,7 +3799,7 @@ typedef struct bsn_reader {
 
 /* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
  * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
- * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 64 bytes, so as many at most.
+ * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 136 bytes, so as many at most.
  *
  * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
  * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
@@ -10290,15 +10290,16 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
 
 /* ---- cells that were being overwritten when the process that did it ended ---- */
 
-/* The first bytes of a cell that does not depend on what was there: they are overwritten with a mark before anything else of it is
- * stored, and stored at last. So many: */
+/* So many of the first bytes of a cell that does not depend on what was there are overwritten by a mark before anything else of it
+ * is stored, and are stored last. */
 static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
 
-/* `a` was being overwritten from its begin on with what `b` would be if nothing had been yet: `step` bytes at a time, what is left at
- * the end by elements. Finds the place that was reached, by the hash that the cell shall have: then `b` is that cell, and `leaves`
- * are its. Linear, as a leaf is not longer than it is: of each place only its block is hashed, of those behind it the sums are known. */
-BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
-                          uint64_t hash)
+/* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
+ * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
+ * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
+ * is hashed, of the leaf's blocks behind it the sums are known. */
+BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
+                                size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
     uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
@@ -11718,8 +11719,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
             job->ids = call->ids ? call->ids + batch : NULL;
-            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
-                job->sink.leaves = call->leaves + batch;
+            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST)
+                job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
             job->head = look.head;
             job->source = next;
             job->size = (size_t)(end - next);
@@ -11834,7 +11835,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
