@@ -10347,8 +10347,9 @@ BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned class
     uint8_t *live = (uint8_t *)d->base, bytes[8];
     size_t i;
     bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
+    /* (the journal is read in the first pass alone, which stores nothing else: in the second one other workers write to it) */
     if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
-    for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
+    for (i = 0; i < c->journal_cells && !d->sink->to; i++, saved += c->journal_cell) {
         bsn_leaves_take(c->kernels, &d->work->pieces, &ids->base, saved, d->n, c->width);
         if (bsn_leaves_end(c->kernels, &ids->base, d->n) != base_hash) continue;
         memcpy(live, saved, size);
