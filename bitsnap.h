@@ -3799,7 +3799,7 @@ typedef struct bsn_reader {
 
 /* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
  * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
- * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 64 bytes, so as many at most.
+ * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 136 bytes, so as many at most.
  *
  * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
  * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
@@ -4992,12 +4992,14 @@ static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned b
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
-    bsn_package *p = (bsn_package *)bsn_align(workspace);
-    uint32_t *own = (uint32_t *)(void *)(p + 1);
+    bsn_package *p;
+    uint32_t *own;
     uint64_t sum = 0;
     unsigned s, codes = 0;
     if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
     if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    p = (bsn_package *)bsn_align(workspace);
+    own = (uint32_t *)(void *)(p + 1);
     memcpy(own, counts, 257 * sizeof *own);
     for (s = 0; s <= 256; s++) {
         sum += own[s];
@@ -9237,6 +9239,7 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     uint64_t all = 0;
     unsigned k, s;
     bsn_writer wr;
+    if (!any) return 0; /* all are as predicted by now, so nothing has been counted: they are being changed */
     if (sampled) {
         unsigned missed = 0;
         for (k = 0; k < t->count; k++) {
@@ -10287,15 +10290,16 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
 
 /* ---- cells that were being overwritten when the process that did it ended ---- */
 
-/* The first bytes of a cell that does not depend on what was there: they are overwritten with a mark before anything else of it is
- * stored, and stored at last. So many: */
+/* So many of the first bytes of a cell that does not depend on what was there are overwritten by a mark before anything else of it
+ * is stored, and are stored last. */
 static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
 
-/* `a` was being overwritten from its begin on with what `b` would be if nothing had been yet: `step` bytes at a time, what is left at
- * the end by elements. Finds the place that was reached, by the hash that the cell shall have: then `b` is that cell, and `leaves`
- * are its. Linear, as a leaf is not longer than it is: of each place only its block is hashed, of those behind it the sums are known. */
-BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n, size_t step,
-                          uint64_t hash)
+/* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
+ * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
+ * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
+ * is hashed, of the leaf's blocks behind it the sums are known. */
+BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
+                                size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
     uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
@@ -10343,8 +10347,9 @@ BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned class
     uint8_t *live = (uint8_t *)d->base, bytes[8];
     size_t i;
     bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
+    /* (the journal is read in the first pass alone, which stores nothing else: in the second one other workers write to it) */
     if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
-    for (i = 0; i < c->journal_cells; i++, saved += c->journal_cell) {
+    for (i = 0; i < c->journal_cells && !d->sink->to; i++, saved += c->journal_cell) {
         bsn_leaves_take(c->kernels, &d->work->pieces, &ids->base, saved, d->n, c->width);
         if (bsn_leaves_end(c->kernels, &ids->base, d->n) != base_hash) continue;
         memcpy(live, saved, size);
@@ -11032,8 +11037,8 @@ static int bsn_stream_fits(const bitsnap_stream *s)
            (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->role, dtype, s->state.base_dtype))) &&
            s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) && s->index_size <= SIZE_MAX / 2 &&
-           (!s->state.waiting_cells || bsn_has_cells(s->state.waiting_form)) && s->state.waiting_cells <= BSN_RUN_MOST &&
-           s->state.waiting_size <= sizeof s->state.waiting;
+           (s->state.waiting_cells ? bsn_has_cells(s->state.waiting_form) : !s->state.waiting_size) &&
+           s->state.waiting_cells <= BSN_RUN_MOST && s->state.waiting_size <= sizeof s->state.waiting;
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
@@ -11715,8 +11720,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             if (room < wanted) wanted = room;
             memset(job, 0, sizeof *job);
             job->ids = call->ids ? call->ids + batch : NULL;
-            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST) /* a part of a run need not have whole ones */
-                job->sink.leaves = call->leaves + batch;
+            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST)
+                job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
             job->head = look.head;
             job->source = next;
             job->size = (size_t)(end - next);
@@ -11831,7 +11836,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (used) *used = 0;
     if (!b) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
@@ -11894,10 +11900,18 @@ BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned worke
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
+/* A header that is read again may have been changed meanwhile: are sizes and places what they were? */
+static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
+{
+    return (unsigned)s->dtype == h->dtype && s->count == h->count && s->block_log2 == h->block_log2 && s->role == h->role &&
+           s->state.base_dtype == h->base_dtype;
+}
+
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
- * not have it on the stack. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *elements, const uint8_t *compare, unsigned aim,
-                                       uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
+ * not have it on the stack. `like`, if not null: its header, as it was read before. */
+static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_header *like, uint8_t *elements,
+                                       const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
+                                       const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
@@ -11907,6 +11921,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, uint8_t *e
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
+    if (like && !bsn_is_like(s, like)) return bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
@@ -11942,7 +11957,7 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
                                           const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
+    return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
 }
 
@@ -11950,14 +11965,14 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
                                           const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
-            source_size);
+    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
+            (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
     bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, &s, NULL, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
 /* What the index says of the next block: how many elements it stands for, and how many bytes. */
@@ -12097,7 +12112,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     live.dtype = dtype;
     b->base = live;
     for (pass = BSN_APPLY_DRY; pass <= BSN_APPLY && !status; pass++)
-        status = bsn_decode_frame(b, &s, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
+        status = bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
                 source_size);
     b->base = base;
     return status;
@@ -12115,14 +12130,16 @@ typedef struct bsn_walk {
     uint64_t content_id;
 } bsn_walk;
 
-/* Checks a delta as far as that goes without its base, and stands before its first cell. */
-static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const uint8_t *frame, size_t size)
+/* Checks a delta, whose header is h, as far as that goes without its base, and stands before its first cell. x lies where larger
+ * blocks would have their scratch. */
+static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *h, const uint8_t *frame, size_t size)
 {
     bsn_footer f;
     bsn_call call;
     size_t used;
-    bitsnap_status status = bsn_decode_frame(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
+    if (!status && !bsn_is_like(&x->s, h)) status = bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
     status = bsn_read_footer(b, &f, x->s.flags, frame + used, size - used, used);
@@ -12466,15 +12483,15 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
 
 /* Whether a second delta is of the same kind as the first, whose header is h: before any of it is decoded, as what lies behind the
  * scratch has its place by the first one's block size. */
-BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, const uint8_t *second, size_t second_size)
+BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_header *next, const uint8_t *second,
+                                           size_t second_size)
 {
-    bsn_header next;
     const bitsnap_status status =
-        second_size ? bsn_read_header(b, &next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+        second_size ? bsn_read_header(b, next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     if (status) return status;
-    if (h->dtype != next.dtype || h->count != next.count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
-    return h->block_log2 == next.block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
+    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -12485,7 +12502,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
     bsn_algebra *x;
     bsn_making *m;
-    bsn_header h;
+    bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
     size_t needed, footer;
@@ -12493,13 +12510,13 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (merging && (status = bsn_may_follow(b, &h, second, second_size)) != BITSNAP_OK) return status;
+    if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     needed = bsn_workspace(h.block_log2, workers, 1);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
-    status = bsn_walk_begin(b, &x->one, first, first_size);
-    if (!status && merging) status = bsn_walk_begin(b, &x->two, second, second_size);
+    status = bsn_walk_begin(b, &x->one, &h, first, first_size);
+    if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
