@@ -72,7 +72,8 @@ fuzz: $(B)/fuzz/$(BUILD).built
 #: make fuzz-smoke  every fuzz target, 3 seconds each, in both builds
 fuzz-smoke: fuzz-smoke-fast fuzz-smoke-checked
 fuzz-smoke-fast fuzz-smoke-checked: fuzz-smoke-%: $(B)/fuzz/%.built
-	@fuzz/soak.sh $* 3 $(FUZZ) | sed -e '1d' -e 's/^[a-z_]* *[a-z]* .* 0$$/ok - fuzz &/' -e 's/^[a-z_]* *[a-z]* .* 1$$/not ok - fuzz &/'
+	@fuzz/soak.sh $* 3 $(FUZZ) >$(B)/fuzz/$*.log; status=$$?; \
+	sed -e '1d' -e 's/^[a-z_]* *$* .* 0$$/ok - fuzz &/' -e 's/^[a-z_]* *$* .* 1$$/not ok - fuzz &/' $(B)/fuzz/$*.log; exit $$status
 
 #: make fuzz-soak [SECONDS=600]   all night: the deep targets in turn, eight times in the fast build, once in the other, until
 #:                  it is stopped; fuzz/soak.sh sums adds up what has been run so far

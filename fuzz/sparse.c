@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const unsigned position_size[] = { 4, 8, 2, 1 };
     const bitsnap_kernels *k;
     bitsnap_status status, applied = BITSNAP_OK;
-    uint8_t *positions, *values, *mask, *base, *expected = NULL;
+    uint8_t *positions, *values, *mask, *base, *expected;
     size_t n, count, c = 0, i, mask_size, elements_size, values_count;
     unsigned form, width, t;
     int large;
@@ -85,11 +85,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* apply whatever is there, with as many values as came */
     elements_size = n * width;
     base = paint(elements_size);
+    expected = fuzz_room(elements_size);
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
         const unsigned taken = fuzz_taken;
         uint8_t *live;
         bitsnap_status s;
-        if (t == 0) expected = fuzz_room(elements_size);
         live = fuzz_copy(base, elements_size);
         s = bitsnap_mask_apply(k, width, live, n, mask, values, values_count);
         if (t == 0) {
