@@ -10,7 +10,8 @@ A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < 
 
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
 them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
-only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", equality always does; "wide", < is <= and so on; "not", loops that compare for equality.
+only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", equality always
+does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality.
 
 Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
 through tables, and are not reached: tests/test_kernels.c compares them with each other.
