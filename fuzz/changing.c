@@ -22,9 +22,10 @@ UNTRACED static void traced(const uint8_t *at, size_t size)
 {
     unsigned i;
     for (i = 0; i < 2; i++) {
-        const size_t k = (size_t)(at - shared[i]) + (size_t)(state >> 40) % size;
-        uint8_t *p = shared[i] + k;
+        const size_t k = (size_t)((uintptr_t)at - (uintptr_t)shared[i]) + (size_t)(state >> 40) % size;
+        uint8_t *p;
         if (!shared[i] || at < shared[i] || k >= shared_size[i]) continue;
+        p = shared[i] + k;
         state = state * 6364136223846793005u + 1442695040888963407u;
         if ((state >> 33) % one_in) return;
         if (state >> 62 == 0) *p ^= (uint8_t)(1u << (state >> 50 & 7));
