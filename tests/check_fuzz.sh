@@ -20,7 +20,7 @@ fuzz() { # name, target, options...: on its seeds
     if "$t/$name/$target" "$@" -dict="$t/$name/$target.dict" -artifact_prefix="$t/" "$t/seeds/$target" >"$t/out" 2>&1; then echo "ok - fuzz: $name, $target"
     else echo "not ok - fuzz: $name, $target"; grep -v '^#' "$t/out" | head -n 20; fi
 }
-if can libFuzzer 'clang, libclang-rt-14-dev' clang -fsanitize=fuzzer && build libFuzzer clang -fsanitize=fuzzer-no-link; then
+if can libFuzzer 'clang, libclang-rt-dev' clang -fsanitize=fuzzer && build libFuzzer clang -fsanitize=fuzzer-no-link; then
     for target in fuzz/*.c; do
         target=$(basename "$target" .c)
         case $target in codec | replay) continue ;; esac
@@ -36,7 +36,7 @@ if can libFuzzer 'clang, libclang-rt-14-dev' clang -fsanitize=fuzzer && build li
         echo "ok - fuzz: the program of fuzz/README.md"
     else echo "not ok - fuzz: the program of fuzz/README.md"; head -n 20 "$t/out"; fi
 fi
-if can 'memory sanitizer' 'clang, libclang-rt-14-dev' clang -fsanitize=fuzzer,memory && build memory clang -fsanitize=fuzzer-no-link,memory frame delta; then
+if can 'memory sanitizer' 'clang, libclang-rt-dev' clang -fsanitize=fuzzer,memory && build memory clang -fsanitize=fuzzer-no-link,memory frame delta; then
     fuzz memory frame -runs=1000
     fuzz memory delta -runs=300
 fi
