@@ -387,8 +387,11 @@ int place_check_replaceable(const char *path, fault *f) { return check_movable(p
 int place_check_removable(const char *path, fault *f)
 {
     char *old = name_beside(path, "old", 1);
+    struct stat st;
+    const int too_long = (!old || lstat(old, &st)) && errno == ENAMETOOLONG; /* some file systems take less than others */
     free(old);
-    if (!old) return fault_errno(f, "cannot be removed");
+    if (too_long) return fault_set(f, "has too long a name to be removed safely, as it is renamed before; leave out --rm, or give it a shorter one");
+    if (!old) return fault_memory(f);
     return check_movable(path, "removed", f);
 }
 
