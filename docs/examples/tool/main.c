@@ -131,7 +131,7 @@ int main(int argc, char **argv)
         return finish_output();
     }
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
-    place_handle_signals();
+    place_handle_signals(failed);
     spool_in(o.temp);
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);

@@ -187,6 +187,7 @@ void used_free(used_files *u)
  * A program that is told to end removes its temporary file first. */
 
 static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
+static volatile sig_atomic_t failed_status;
 
 static void on_fatal_signal(int signal_number)
 {
@@ -197,6 +198,22 @@ static void on_fatal_signal(int signal_number)
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(signal_number, &action, NULL);
     (void)raise(signal_number); /* delivered on return; so the parent sees what ended us */
+}
+
+/* A file that is mapped is shorter by now, or cannot be read. A SIGBUS that somebody sends is like other signals. */
+static void on_bus_error(int signal_number, siginfo_t *info, void *context)
+{
+    static const char text[] = "bitsnap: a file was cut short while it was read, or its disk failed\n";
+    static volatile sig_atomic_t said; /* several threads may come here */
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        on_fatal_signal(signal_number);
+        return;
+    }
+    if (said++) for (;;) (void)pause();
+    if (temporary_path) (void)unlink(temporary_path);
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) { } /* nobody to tell */
+    _exit(failed_status);
 }
 
 /* Signals whose default does not end the program, or cannot be changed. */
@@ -216,10 +233,11 @@ static int is_harmless(int signal_number)
     return 0;
 }
 
-void place_handle_signals(void)
+void place_handle_signals(int status)
 {
     struct sigaction action, before;
     int last = 31, i;
+    failed_status = status;
 #ifdef SIGRTMAX
     last = SIGRTMAX;
 #endif
@@ -227,7 +245,9 @@ void place_handle_signals(void)
     (void)sigfillset(&action.sa_mask);
     for (i = 1; i <= last; i++) {
         if (is_harmless(i) || sigaction(i, NULL, &before) || before.sa_handler != SIG_DFL) continue; /* ignored: as nohup has it */
-        action.sa_handler = on_fatal_signal;
+        action.sa_flags = i == SIGBUS ? SA_SIGINFO : 0;
+        if (i == SIGBUS) action.sa_sigaction = on_bus_error;
+        else action.sa_handler = on_fatal_signal;
 #ifdef SIGXFSZ
         if (i == SIGXFSZ) action.sa_handler = SIG_IGN; /* a file that may not grow further is then an error of write */
 #endif

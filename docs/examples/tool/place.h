@@ -100,8 +100,9 @@ int place_remove(const char *path, const file_stamp *opened, fault *f);
 /* The names in the directory of this path are on the disk, where the file system can do that. */
 int place_sync(const char *path, fault *f);
 
-/* Once, before the first temporary file and before the first thread: signals that would end the program remove it first. */
-void place_handle_signals(void);
+/* Once, before the first temporary file and before the first thread: signals that would end the program remove it first.
+ * Where a file that is mapped is cut short, that is said, and the program ends with `status`. */
+void place_handle_signals(int status);
 
 /* All signals but the faults that a thread causes itself. */
 static inline void signals_all(sigset_t *all)
