@@ -107,6 +107,23 @@ with Table("outputs that are inputs are refused") as t:
             with open(victim, "ab") as out:
                 got = p.run(line.replace("OUT", "-"), stdout=out)
             t.refused(f"{line} >>{victim}", before, got, "(standard output)")
+    for line, inputs in [("c --json -f -o x s0", "s0"), ("c --dry-run --adam small s0", "s0"), ("c --json -f -b s0.bsnap -o x s1", "s0.bsnap s1"), ("d --json -f -o x s0.bsnap", "s0.bsnap"),
+                         ("i --json -b s0 d1", "s0 d1"), ("i d1", "d1"), ("t s0.bsnap", "s0.bsnap"), ("benchmark s0", "s0"), ("apply d1 s0", "d1 s0"), ("merge --json -o x d1 d2", "d1 d2"),
+                         ("compare s0 s0.bsnap", "s0 s0.bsnap")]:
+        for victim in inputs.split():
+            p.begin(inputs)
+            before = p.state()
+            with open(victim, "r+b") as out:
+                got = p.run(line, stdout=out)
+            says = "is what standard output leads to"
+            if line.startswith("compare"):
+                t.check(f"{line} 1<>{victim}", got.returncode == 2 and says in got.stderr and p.state() == before, got.stderr)
+            else:
+                t.refused(f"{line} 1<>{victim}", before, got, says)
+    p.begin("s0")
+    with open("s0", "r+b") as out:
+        got = p.run("c -o x s0", stdout=out)
+    t.check("c -o x s0 1<>s0 prints nothing", got.returncode == 0 and p.restorable() == {"s0"}, got.stderr)
     # weights, and a moment that is read beside the file
     p.begin("s0")
     for name in ("adam_m", "adam_v", "w"):

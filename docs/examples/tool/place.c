@@ -88,6 +88,20 @@ static used_file *used_add(used_files *u, const char *name, use role, fault *f)
     return file;
 }
 
+void used_printing(used_files *u)
+{
+    struct stat st;
+    u->prints = !fstat(STDOUT_FILENO, &st) && is_plain(&st);
+    if (u->prints) u->printed = stamp_of(&st);
+}
+
+static int check_printed(const used_files *u, const char *name, const file_stamp *stamp, fault *f)
+{
+    if (!u->prints || !stamp_is_file(&u->printed, stamp)) return 0;
+    (void)fault_set(f, "is what standard output leads to, and would be overwritten by what is printed; redirect that elsewhere");
+    return fault_in(f, strcmp(name, "-") ? name : "(standard input)");
+}
+
 int used_name(used_files *u, const char *name, use role, fault *f)
 {
     used_file *file = used_add(u, name, role, f);
@@ -99,7 +113,7 @@ int used_name(used_files *u, const char *name, use role, fault *f)
     if ((standard ? fstat(STDIN_FILENO, &st) : stat(name, &st)) || !is_plain(&st)) return 0;
     file->there = 1;
     file->stamp = stamp_of(&st);
-    return 0;
+    return check_printed(u, name, &file->stamp, f);
 }
 
 int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault *f)
@@ -113,7 +127,7 @@ int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault 
     if (!file) return 1;
     file->there = file->opened = 1;
     file->stamp = *stamp;
-    return 0;
+    return check_printed(u, name, stamp, f);
 }
 
 int used_written(used_files *u, const char *path, const file_stamp *stamp, fault *f)

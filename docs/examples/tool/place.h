@@ -50,7 +50,12 @@ typedef struct used_files {
     used_file *files;
     size_t count, capacity;
     int quiet;         /* no warnings */
+    int prints;        /* text goes to standard output, which is this plain file */
+    file_stamp printed;
 } used_files;
+
+/* Text will be printed: none of the files that come from now on may be what standard output leads to. */
+void used_printing(used_files *u);
 
 /* A name of the command line, before anything is opened. */
 int used_name(used_files *u, const char *name, use role, fault *f);
