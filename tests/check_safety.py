@@ -551,7 +551,7 @@ with Table("leftovers of a run that was killed") as t:
             write("lost", p.content["other"])
         got = p.run("c -o x s1")
         if there:
-            good = "is in use again" in got.stderr and len(p.leftovers()) == 1 and p.restorable() == {"s1", "newer", "other"}
+            good = "left of a run that was killed" in got.stderr and len(p.leftovers()) == 1 and p.restorable() == {"s1", "newer", "other"}
         else:
             good = not got.stderr and os.path.exists("lost") and read("lost") == p.content["newer"] and not p.leftovers()
         t.check(f"moved away, {'another is there' if there else 'nothing is there'}", got.returncode == 0 and good, got.stderr)

@@ -496,7 +496,7 @@ static void put_back(const char *directory, const char *leftover, const char *na
     file_stamp a, b;
     if (from && to && move_new(from, to) && errno == EEXIST) {
         if (!look(from, &a) && !look(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
-        else warn(u, from, "was moved away by a run that has been killed, and its old name is in use again; look at both, and remove one");
+        else warn(u, from, "is left of a run that was killed while it replaced or removed the file of that name, which is in use; look at both, and remove one");
     }
     free(from);
     free(to);
