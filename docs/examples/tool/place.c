@@ -502,6 +502,19 @@ static void put_back(const char *directory, const char *leftover, const char *na
     free(to);
 }
 
+/* Whether it is of the files that the command reads, which are not touched whatever they are called. */
+static int is_named(const used_files *u, int directory, const char *name)
+{
+    struct stat st;
+    file_stamp stamp;
+    size_t i;
+    if (fstatat(directory, name, &st, 0)) return 0;
+    stamp = stamp_of(&st);
+    for (i = 0; i < u->count; i++)
+        if (u->files[i].there && stamp_is_file(&stamp, &u->files[i].stamp)) return 1;
+    return 0;
+}
+
 /* What runs on this machine have left in the directory of this path when they were killed. */
 static void clean(const char *path, const used_files *u)
 {
@@ -516,6 +529,7 @@ static void clean(const char *path, const used_files *u)
         if (strncmp(e->d_name, ".bitsnap-", 9)) continue;
         if (sscanf(e->d_name, ".bitsnap-%3[a-z]-%8lx-%ld-%*[0-9a-f]~%n", kind, &host, &pid, &n) != 3 || !n || host != here || pid <= 0)
             continue;
+        if (is_named(u, dirfd(d), e->d_name) || !strcmp(e->d_name, name_of(path))) continue;
         if (!strcmp(kind, "new")) remove_leftover(dirfd(d), e->d_name);
         else if (!strcmp(kind, "old") && e->d_name[n] && kill((pid_t)pid, 0) && errno == ESRCH) put_back(directory, e->d_name, e->d_name + n, u);
     }
