@@ -514,7 +514,7 @@ int command_compare(const options *o, codec *c, const base *b, const char *path_
     j.out.to = open_memstream(&document, &document_size);
     if (!j.out.to) return fault_memory(f);
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path_a, SIZE_UNKNOWN);
-    failed = open_side(&j, &j.a, b, path_a) ? fault_in(f, path_a) : open_side(&j, &j.b, b, path_b) ? fault_in(f, path_b) : 0;
+    failed = open_side(&j, &j.a, b, path_a) ? fault_in(f, j.a.in.name ? j.a.in.name : path_a) : open_side(&j, &j.b, b, path_b) ? fault_in(f, j.b.in.name ? j.b.in.name : path_b) : 0;
     if (!failed) {
         progress_set_total(&j.progress, j.a.data_size);
         failed = compare_sides(&j);

@@ -76,6 +76,7 @@ static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
     u->quiet = o->quiet;
+    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY))) used_printing(u);
     for (i = 0; i < o->file_count; i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++)
@@ -131,7 +132,7 @@ int main(int argc, char **argv)
         return finish_output();
     }
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
-    place_handle_signals();
+    place_handle_signals(failed);
     spool_in(o.temp);
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);

@@ -88,6 +88,20 @@ static used_file *used_add(used_files *u, const char *name, use role, fault *f)
     return file;
 }
 
+void used_printing(used_files *u)
+{
+    struct stat st;
+    u->prints = !fstat(STDOUT_FILENO, &st) && is_plain(&st);
+    if (u->prints) u->printed = stamp_of(&st);
+}
+
+static int check_printed(const used_files *u, const char *name, const file_stamp *stamp, fault *f)
+{
+    if (!u->prints || !stamp_is_file(&u->printed, stamp)) return 0;
+    (void)fault_set(f, "is what standard output leads to, and would be overwritten by what is printed; redirect that elsewhere");
+    return fault_in(f, strcmp(name, "-") ? name : "(standard input)");
+}
+
 int used_name(used_files *u, const char *name, use role, fault *f)
 {
     used_file *file = used_add(u, name, role, f);
@@ -99,7 +113,7 @@ int used_name(used_files *u, const char *name, use role, fault *f)
     if ((standard ? fstat(STDIN_FILENO, &st) : stat(name, &st)) || !is_plain(&st)) return 0;
     file->there = 1;
     file->stamp = stamp_of(&st);
-    return 0;
+    return check_printed(u, name, &file->stamp, f);
 }
 
 int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault *f)
@@ -113,7 +127,7 @@ int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault 
     if (!file) return 1;
     file->there = file->opened = 1;
     file->stamp = *stamp;
-    return 0;
+    return check_printed(u, name, stamp, f);
 }
 
 int used_written(used_files *u, const char *path, const file_stamp *stamp, fault *f)
@@ -187,6 +201,7 @@ void used_free(used_files *u)
  * A program that is told to end removes its temporary file first. */
 
 static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
+static volatile sig_atomic_t failed_status;
 
 static void on_fatal_signal(int signal_number)
 {
@@ -197,6 +212,22 @@ static void on_fatal_signal(int signal_number)
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(signal_number, &action, NULL);
     (void)raise(signal_number); /* delivered on return; so the parent sees what ended us */
+}
+
+/* A file that is mapped is shorter by now, or cannot be read. A SIGBUS that somebody sends is like other signals. */
+static void on_bus_error(int signal_number, siginfo_t *info, void *context)
+{
+    static const char text[] = "bitsnap: a file was cut short while it was read, or its disk failed\n";
+    static volatile sig_atomic_t said; /* several threads may come here */
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        on_fatal_signal(signal_number);
+        return;
+    }
+    if (said++) for (;;) (void)pause();
+    if (temporary_path) (void)unlink(temporary_path);
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) { } /* nobody to tell */
+    _exit(failed_status);
 }
 
 /* Signals whose default does not end the program, or cannot be changed. */
@@ -216,10 +247,11 @@ static int is_harmless(int signal_number)
     return 0;
 }
 
-void place_handle_signals(void)
+void place_handle_signals(int status)
 {
     struct sigaction action, before;
     int last = 31, i;
+    failed_status = status;
 #ifdef SIGRTMAX
     last = SIGRTMAX;
 #endif
@@ -227,7 +259,9 @@ void place_handle_signals(void)
     (void)sigfillset(&action.sa_mask);
     for (i = 1; i <= last; i++) {
         if (is_harmless(i) || sigaction(i, NULL, &before) || before.sa_handler != SIG_DFL) continue; /* ignored: as nohup has it */
-        action.sa_handler = on_fatal_signal;
+        action.sa_flags = i == SIGBUS ? SA_SIGINFO : 0;
+        if (i == SIGBUS) action.sa_sigaction = on_bus_error;
+        else action.sa_handler = on_fatal_signal;
 #ifdef SIGXFSZ
         if (i == SIGXFSZ) action.sa_handler = SIG_IGN; /* a file that may not grow further is then an error of write */
 #endif
@@ -387,8 +421,11 @@ int place_check_replaceable(const char *path, fault *f) { return check_movable(p
 int place_check_removable(const char *path, fault *f)
 {
     char *old = name_beside(path, "old", 1);
+    struct stat st;
+    const int too_long = (!old || lstat(old, &st)) && errno == ENAMETOOLONG; /* some file systems take less than others */
     free(old);
-    if (!old) return fault_errno(f, "cannot be removed");
+    if (too_long) return fault_set(f, "has too long a name to be removed safely, as it is renamed before; leave out --rm, or give it a shorter one");
+    if (!old) return fault_memory(f);
     return check_movable(path, "removed", f);
 }
 
@@ -459,10 +496,23 @@ static void put_back(const char *directory, const char *leftover, const char *na
     file_stamp a, b;
     if (from && to && move_new(from, to) && errno == EEXIST) {
         if (!look(from, &a) && !look(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
-        else warn(u, from, "was moved away by a run that has been killed, and its old name is in use again; look at both, and remove one");
+        else warn(u, from, "is left of a run that was killed while it replaced or removed the file of that name, which is in use; look at both, and remove one");
     }
     free(from);
     free(to);
+}
+
+/* Whether it is of the files that the command reads, which are not touched whatever they are called. */
+static int is_named(const used_files *u, int directory, const char *name)
+{
+    struct stat st;
+    file_stamp stamp;
+    size_t i;
+    if (fstatat(directory, name, &st, 0)) return 0;
+    stamp = stamp_of(&st);
+    for (i = 0; i < u->count; i++)
+        if (u->files[i].there && stamp_is_file(&stamp, &u->files[i].stamp)) return 1;
+    return 0;
 }
 
 /* What runs on this machine have left in the directory of this path when they were killed. */
@@ -479,6 +529,7 @@ static void clean(const char *path, const used_files *u)
         if (strncmp(e->d_name, ".bitsnap-", 9)) continue;
         if (sscanf(e->d_name, ".bitsnap-%3[a-z]-%8lx-%ld-%*[0-9a-f]~%n", kind, &host, &pid, &n) != 3 || !n || host != here || pid <= 0)
             continue;
+        if (is_named(u, dirfd(d), e->d_name) || !strcmp(e->d_name, name_of(path))) continue;
         if (!strcmp(kind, "new")) remove_leftover(dirfd(d), e->d_name);
         else if (!strcmp(kind, "old") && e->d_name[n] && kill((pid_t)pid, 0) && errno == ESRCH) put_back(directory, e->d_name, e->d_name + n, u);
     }

@@ -50,7 +50,12 @@ typedef struct used_files {
     used_file *files;
     size_t count, capacity;
     int quiet;         /* no warnings */
+    int prints;        /* text goes to standard output, which is this plain file */
+    file_stamp printed;
 } used_files;
+
+/* Text will be printed: none of the files that come from now on may be what standard output leads to. */
+void used_printing(used_files *u);
 
 /* A name of the command line, before anything is opened. */
 int used_name(used_files *u, const char *name, use role, fault *f);
@@ -100,8 +105,9 @@ int place_remove(const char *path, const file_stamp *opened, fault *f);
 /* The names in the directory of this path are on the disk, where the file system can do that. */
 int place_sync(const char *path, fault *f);
 
-/* Once, before the first temporary file and before the first thread: signals that would end the program remove it first. */
-void place_handle_signals(void);
+/* Once, before the first temporary file and before the first thread: signals that would end the program remove it first.
+ * Where a file that is mapped is cut short, that is said, and the program ends with `status`. */
+void place_handle_signals(int status);
 
 /* All signals but the faults that a thread causes itself. */
 static inline void signals_all(sigset_t *all)
