@@ -102,9 +102,11 @@ static int probe_output(const options *o, codec *c, fault *f)
 static int finish_output(void)
 {
     fault f;
-    if (!fflush(stdout) && !ferror(stdout)) return EXIT_OK;
+    const int unflushed = fflush(stdout);
+    if (!unflushed && !ferror(stdout)) return EXIT_OK;
     memset(&f, 0, sizeof f);
-    (void)fault_errno(&f, "cannot be written");
+    if (unflushed) (void)fault_errno(&f, "cannot be written");
+    else (void)fault_set(&f, "cannot be written"); /* an earlier flush has failed; errno is of something else by now */
     (void)fault_in(&f, "(standard output)");
     fault_print(&f);
     return EXIT_ERROR;

@@ -537,6 +537,14 @@ static void clean(const char *path, const used_files *u)
     free(directory);
 }
 
+/* Whatever signal comes, it finds a path that is whole, or none. */
+static char *temporary_take(void)
+{
+    char *path = temporary_path;
+    temporary_path = NULL;
+    return path;
+}
+
 int temporary_open(const char *target, const used_files *u, fault *f)
 {
     sigset_t before;
@@ -548,6 +556,7 @@ int temporary_open(const char *target, const used_files *u, fault *f)
         char *path = name_beside(target, "new", 0);
         if (!path) return (void)fault_memory(f), -1;
         hold_signals(&before);
+        temporary_path = path; /* so early because another thread, which does not hold all of them, may be the one that is told */
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         error = fd < 0 ? errno : 0;
         if (fd >= 0 && ((flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) || fstat(fd, &st) || !st.st_nlink)) {
@@ -555,22 +564,13 @@ int temporary_open(const char *target, const used_files *u, fault *f)
             (void)close(fd);
             error = EEXIST;
         }
-        if (!error) temporary_path = path;
-        else free(path);
+        if (error) free(temporary_take());
         release_signals(&before);
     }
     if (!error) return fd;
     errno = error;
     (void)fault_errno(f, "cannot be made");
     return -1;
-}
-
-/* Whatever signal comes, it finds a path that is whole, or none. */
-static char *temporary_take(void)
-{
-    char *path = temporary_path;
-    temporary_path = NULL;
-    return path;
 }
 
 void temporary_remove(void)

@@ -118,9 +118,6 @@ static inline void signals_all(sigset_t *all)
     (void)sigdelset(all, SIGBUS); /* a file that is mapped has been cut short by somebody else */
     (void)sigdelset(all, SIGFPE);
     (void)sigdelset(all, SIGILL);
-    (void)sigdelset(all, SIGTRAP);
-    (void)sigdelset(all, SIGSYS);
-    (void)sigdelset(all, SIGABRT);
 }
 
 /* None of them ends the program between these two. */
