@@ -12402,8 +12402,9 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     return bsn_make_block(m, position, n, ids);
 }
 
-/* words[i] = the zigzag of (the difference of a[i]) + (that of b[i]), or, where b is null, minus the former */
-static void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
+/* words[i] = the zigzag of (the difference of a[i]) + (that of b[i]), or, where b is null, minus the former. Inlined, its buffers
+ * would be on the stack below all that encodes. */
+BSN_FUNCTION void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
 {
     uint8_t zeros[512], x[512], y[512];
     size_t i;
