@@ -56,7 +56,7 @@ with Table("outputs that are inputs are refused") as t:
                 for force in ("", "-f"):
                     for rm in ("", "--rm") if line[0] in "cd" else ("",):
                         p.begin(inputs)
-                        out = {"name": victim, "spelled": f"./../work/{victim}", "dirlink": f"here/{victim}"}.get(kind, "link")
+                        out = {"name": victim, "spelled": f"./../{os.path.basename(os.getcwd())}/{victim}", "dirlink": f"here/{victim}"}.get(kind, "link")
                         if kind == "symlink":
                             os.symlink(victim, "link")
                         elif kind == "hardlink":
