@@ -185,7 +185,24 @@ FUZZ_UNUSED static size_t fuzz_seed_elements(unsigned number, uint8_t *to, bitsn
     return n;
 }
 
-/* What the encoder makes of these; then of rows and columns of other scales, quantized or not. */
+/* A list of these, coded, and how many bytes they are. */
+FUZZ_UNUSED static size_t fuzz_seed_list(unsigned number, uint8_t *to, size_t room, size_t *count)
+{
+    static uint8_t elements[4096];
+    bitsnap_dtype dtype;
+    bitsnap b;
+    size_t size;
+    fuzz_drop(0);
+    b = fuzz_codec(16);
+    *count = fuzz_seed_elements(number, elements, &dtype);
+    if (!*count) return 0;
+    *count *= bitsnap_width(dtype);
+    b.level = (int)(number % 3);
+    REQUIRE(!bitsnap_list_encode(&b, to, room, &size, elements, *count));
+    return size;
+}
+
+/* What the encoder makes of these elements; then of rows and columns of other scales, quantized or not. */
 FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t room)
 {
     static uint8_t elements[4096];

@@ -59,15 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
-    static uint8_t elements[4096];
-    bitsnap_dtype dtype;
-    bitsnap b;
-    size_t n, size;
-    fuzz_drop(0);
-    b = fuzz_codec(16);
-    n = fuzz_seed_elements(number, elements, &dtype);
-    if (!n) return 0;
-    b.level = (int)(number % 3);
-    REQUIRE(!bitsnap_list_encode(&b, to, room, &size, elements, n * bitsnap_width(dtype)));
-    return size;
+    size_t n;
+    return fuzz_seed_list(number, to, room, &n);
 }

@@ -36,17 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
-    static uint8_t elements[4096];
-    bitsnap_dtype dtype;
-    bitsnap b;
-    size_t n, size;
-    fuzz_drop(0);
-    b = fuzz_codec(16);
-    n = fuzz_seed_elements(number, elements, &dtype);
-    if (!n) return 0;
-    n *= bitsnap_width(dtype);
-    b.level = (int)(number % 3);
-    REQUIRE(!bitsnap_list_encode(&b, to + 2, room - 2, &size, elements, n));
+    size_t n, size = fuzz_seed_list(number, to + 2, room - 2, &n);
+    if (!size) return 0;
     to[0] = (uint8_t)n;
     to[1] = (uint8_t)(n >> 8);
     return size + 2;
