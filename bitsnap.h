@@ -11701,7 +11701,6 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         const uint8_t *next = at;
         size_t batch, i;
         bsn_look look;
-        bitsnap_error error;
         look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
             bsn_job *job = &call->jobs[batch];
@@ -11746,7 +11745,6 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
                 skip = 0;
             }
         }
-        error = call->b->error;
         if (batch && bsn_decode_batch(call, batch)) return call->b->error.status;
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
@@ -11784,10 +11782,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         }
         at = source + *used;
         s->need = more ? 0 : look.need;
-        if (status) {
-            call->b->error = error;
-            return status;
-        }
+        if (status) return status;
         if (batch && bsn_cancelled(call, s->position, s->count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
     }
@@ -12086,9 +12081,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             }
         }
         if (batch == bsn_jobs(&call) || position >= end || status) {
-            const bitsnap_error error = b->error;
             if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
-            if (status) b->error = error;
             batch = 0;
         }
     }
