@@ -234,7 +234,7 @@ static void info_tells(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100000, BITSNAP_BF16) == BITSNAP_OK);
     CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK);
     CHECK(info.dtype == BITSNAP_BF16 && info.width == 2 && info.count == 100000 && info.elements_size == 200000 && info.blocks == 2);
-    CHECK(info.block_log2 == 16 && info.version == 0 && info.checks && info.has_content_id && info.header_size == 24);
+    CHECK(info.block_log2 == 16 && info.version == 1 && info.checks && info.has_content_id && info.header_size == 24);
     CHECK(info.frame_size == size && info.content_id == bitsnap_content_id(elements, 100000, BITSNAP_BF16));
     CHECK(info.workspace_size <= BITSNAP_WORKSPACE);
     CHECK(bitsnap_read_info(&info, frame, size - 1) == BITSNAP_OK && info.frame_size == 0);
