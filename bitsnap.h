@@ -4588,7 +4588,7 @@ static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int buil
         raw += 8 * (uint64_t)count[s];
         kinds += count[s] > 0;
     }
-    if (kinds < 2) return 16;
+    if (kinds < 2) return BITSNAP_R_BODY_SIZE;
     if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
     bsn_lengths(&x->package, x->inner, count);
     coded = bsn_tree_bits(count, x->inner);
@@ -6639,7 +6639,7 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
     uint64_t high, length, words, all, escape, j, least = 0, some, place, most;
     size_t i = 0, escapes = 0;
     unsigned low, bits;
-    if (bsn_piece_look(&t, p, size, n, width) != size) return 52;
+    if (bsn_piece_look(&t, p, size, n, width) != size) return BITSNAP_R_SPARSE;
     low = t.low;
     bits = t.bits;
     high = (uint64_t)t.count * low;
@@ -6653,16 +6653,16 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
     x->count = t.count;
     for (j = 0; j < length; j += 64) {
         for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
-            if (i == t.count) return 52;
+            if (i == t.count) return BITSNAP_R_SPARSE;
             place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
-            if (place < least || place >= n) return 52;
+            if (place < least || place >= n) return BITSNAP_R_SPARSE;
             least = place + 1;
             x->place[i] = (uint32_t)place;
             x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
             if (BSN_LIKELY(x->word[i] != most)) continue;
-            if (escapes == t.escapes) return 52;
+            if (escapes == t.escapes) return BITSNAP_R_SPARSE;
             x->word[i] = bsn_get_bits(p, size, escape + (uint64_t)escapes++ * 8 * width, 8 * width);
-            if (x->word[i] < most || x->word[i] == none) return 52;
+            if (x->word[i] < most || x->word[i] == none) return BITSNAP_R_SPARSE;
         }
     }
     return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
@@ -9592,38 +9592,38 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     const unsigned dtype = d->context->dtype, width = d->context->width;
     const uint8_t *p = d->body;
     unsigned bits, flags, k, some = 0, base = 0;
-    if (p == d->end) return 18;
+    if (p == d->end) return BITSNAP_R_PLANES;
     flags = bsn_once8(p++);
     bits = flags & 15;
     flags &= 0xF0;
     if (!bsn_symbol_bits(dtype) || bits < 1 || bits > (width == 1 ? 7u : 8u) || (dtype == BITSNAP_F64 && bits != 8) ||
         (flags & ~BSN_HAS_CONSTANTS))
-        return 19;
+        return BITSNAP_R_DESCRIPTOR;
     bsn_layout_begin(y, dtype, bits, 0);
     if (flags) {
-        if ((size_t)(d->end - p) < 2 * y->planes) return 18;
+        if ((size_t)(d->end - p) < 2 * y->planes) return BITSNAP_R_PLANES;
         for (k = 0; k < y->planes; k++) {
             const unsigned all = y->varying[k], varying = bsn_once8(p + k), value = bsn_once8(p + y->planes + k);
-            if ((varying & ~all) || (value & ~(all & ~varying))) return 20;
+            if ((varying & ~all) || (value & ~(all & ~varying))) return BITSNAP_R_CONSTANT_BITS;
             some |= all & ~varying;
             y->varying[k] = (uint8_t)varying;
             y->value[k] = (uint8_t)value;
         }
-        if (!some) return 20;
+        if (!some) return BITSNAP_R_CONSTANT_BITS;
         p += 2 * y->planes;
     }
     if (y->field.wide) {
-        if (d->end - p < 2) return 18;
+        if (d->end - p < 2) return BITSNAP_R_PLANES;
         base = bsn_once8(p) | bsn_once8(p + 1) << 8;
-        if (base > 2047 - 255) return 21;
+        if (base > 2047 - 255) return BITSNAP_R_EXPONENT_BASE;
         y->field.base = base;
         p += 2;
     }
     y->descriptor_size = (size_t)(p - d->body);
     bsn_layout_place(y, d->n);
-    if ((size_t)(d->end - d->body) < y->at[y->planes]) return 18;
+    if ((size_t)(d->end - d->body) < y->at[y->planes]) return BITSNAP_R_PLANES;
     for (k = 0; k < y->planes; k++)
-        if (y->varying[k] != 0xFF && !bsn_bits_tail_clear(d->body + y->at[k], y->varying[k], d->n)) return 22;
+        if (y->varying[k] != 0xFF && !bsn_bits_tail_clear(d->body + y->at[k], y->varying[k], d->n)) return BITSNAP_R_PLANE_TAIL;
     return 0;
 }
 
@@ -9682,7 +9682,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_list_read(&r, d->n, y.field.symbol_bits);
     d->place = r.at;
     if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     for (k = 0; k < y.planes; k++) {
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
@@ -9798,7 +9798,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
             memcpy(memory + i, bsn_list_next(&r, w->plane[0], i, m), m);
         }
     }
-    if (at != d->end) return 33;
+    if (at != d->end) return BITSNAP_R_BODY_END;
     bsn_field_set(&field, c->dtype, 0, 0);
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
@@ -9898,12 +9898,12 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
     const uint8_t *p = d->body;
     uint8_t borders[BSN_CLASSES];
     unsigned k;
-    if (p == d->end) return 46;
+    if (p == d->end) return BITSNAP_R_CLASSES;
     *classes = bsn_once8(p++);
-    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return 46;
+    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return BITSNAP_R_CLASSES;
     for (k = 0; k + 1 < *classes; k++) {
         borders[k] = (uint8_t)bsn_once8(p + k);
-        if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return 46;
+        if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return BITSNAP_R_CLASSES;
     }
     bsn_classes_begin(t, d->context->dtype, borders, *classes);
     return 0;
@@ -9949,7 +9949,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
         t->narrow |= (unsigned)x.narrow << k;
         x.words += count * bsn_classes_size(t, k);
     }
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     if ((size_t)(d->end - d->body) > n * width / 16) d->sink->stream = 0; /* computing takes longer than waiting for lines */
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(step, n - i);
@@ -10023,9 +10023,9 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_words x;
     size_t i;
     d->place = d->body;
-    if (d->end - d->body < 5) return 49;
+    if (d->end - d->body < 5) return BITSNAP_R_SCALES;
     signs = bsn_once8(d->body);
-    if (signs > 1) return 49;
+    if (signs > 1) return BITSNAP_R_SCALES;
     base = bsn_load32(d->body + 1);
     base -= (base >> 31) << 32; /* its sign */
     bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
@@ -10034,7 +10034,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     if (!r.rule) bsn_words_read(&x, d->n);
     d->place = r.at;
     if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
@@ -10082,7 +10082,7 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     const unsigned width = d->context->width;
     uint8_t *memory;
     bsn_certificate certificate;
-    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return 50;
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return BITSNAP_R_NUMBER;
     exact->left = (size_t)certificate.exact;
     bsn_words_begin(x, r, d, exact->next + exact->left * width, 4, &memory);
     r->rule = 0;
@@ -10091,7 +10091,7 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     if (!r->rule) bsn_words_read(x, d->n);
     d->place = r->at;
     if (r->rule) return r->rule;
-    if (r->at != d->end) return 33;
+    if (r->at != d->end) return BITSNAP_R_BODY_END;
     d->place = d->body;
     return 0;
 }
@@ -10137,7 +10137,7 @@ static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, 
             some = bsn_row_set(place, s, i + j, m - j);
             if (kernels->log_join(place, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
                 !bsn_log_rest(place, exact, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift))
-                return 50;
+                return BITSNAP_R_NUMBER;
         }
         if (out) bsn_sink_done(w, d->sink, 4, i, m, out);
     }
@@ -10161,10 +10161,10 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     size_t i, j, some;
     unsigned rule;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return BITSNAP_R_NUMBER;
     place.log = c->log;
     place.signs = bsn_once8(p);
-    if (place.signs > 1) return 50;
+    if (place.signs > 1) return BITSNAP_R_NUMBER;
     place.base = bsn_load32(p + 1);
     rule = bsn_quantized_read(d, &exact, &s, &place, &x, &r);
     if (rule) return rule;
@@ -10187,9 +10187,9 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
         for (j = 0; j < m; j += some) {
             some = bsn_row_set(&place, &s, i + j, looked_up ? bsn_min(256, m - j) : m - j);
             if (looked_up && bsn_log_look_up(table, to + j * width, words + 4 * (i + j), some)) continue;
-            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
+            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return BITSNAP_R_NUMBER;
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -10210,13 +10210,13 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     unsigned clusters, k, rule;
     size_t i, j;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
     clusters = bsn_once8(p++) + 1u;
-    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return 50;
+    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return BITSNAP_R_NUMBER;
     for (k = 0; k < clusters; k++, p += 2 * width) {
         uint8_t ends[16];
         bsn_copy_little_endian(ends, p, 2, width);
-        if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
+        if (!bsn_cluster_load(&cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
     }
     exact.next = p;
     rule = bsn_quantized_read(d, &exact, NULL, NULL, &x, &r);
@@ -10230,13 +10230,13 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
             const uint32_t u = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
             uint64_t v = 0;
             if (u >= BSN_CODE_FIRST) {
-                if (q >= BSN_CLUSTER_CODES * clusters) return 50;
+                if (q >= BSN_CLUSTER_CODES * clusters) return BITSNAP_R_NUMBER;
                 v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             }
             apart += u == BSN_CODE_EXACT;
             bsn_element_store(to + j * width, v, width);
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return exact.left ? 50 : 0;
@@ -10263,15 +10263,15 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
     if (form > BSN_FORM_SPARSE || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
         (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters))
-        return 15;
+        return BITSNAP_R_FORM;
     if (form == BSN_FORM_CONST) { /* the size is that of the run */
-        if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return 17;
+        if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
         return 0;
     }
     if (form == BSN_FORM_SAME) return size ? 16 : 0;
     if (form == BSN_FORM_STORED) return size != stored ? 16 : 0;
-    if (form == BSN_FORM_SPARSE && size <= BSN_PIECE_HEAD) return 16;
+    if (form == BSN_FORM_SPARSE && size <= BSN_PIECE_HEAD) return BITSNAP_R_BODY_SIZE;
     return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? 16 : 0; /* words of which nothing is known fit */
 }
 
@@ -10418,7 +10418,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
-        if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
+        if (rule) return bsn_refuse(error, rule, prefix);
         if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
         do {
             memset(above, 0, sizeof above);
@@ -10436,7 +10436,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
             if (done) break;
             again = c->apply && !again ? bsn_take_up(&d, ids, t.count, form, cell, bsn_load64(expected)) : BSN_LOST;
-            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
         } while (again != BSN_HALF && !bsn_is_alone(form));
         if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
         else if (!c->ignore) sink->leaves = &ids->result;
@@ -10474,16 +10474,16 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (sink->stream) bsn_streamed();
     if (d.leaves && !rule) {
         ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
     }
     if (!rule && checking &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
-        return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
-    if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
+        return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
+    if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
     if (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
         : c->role && sink->leaves && !(done && c->blind) &&
           bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
-        return bsn_refuse(error, BITSNAP_E_CHECK, 45, (uint64_t)(expected + 8 - p));
+        return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
         return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
@@ -10491,7 +10491,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (made) {
         if (!bsn_find_place(w, c, &ids->result, d.base, made, at->n,
                             form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i, bsn_load64(expected + 8)))
-            return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
         if (live) bsn_store_in_order(live, made, at->n * c->width, c->width);
     }
     if (w->held) {
@@ -10563,39 +10563,39 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
     uint64_t offset = 18;
     while (p < end) {
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
-        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
+        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 42, offset, 0);
+                return bsn_reject(b, BITSNAP_R_BASE_EXTENSION, offset, 0);
             h->role = role;
             h->base_dtype = dtype;
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
             if (family != BSN_FAMILY_CELLS && family != BSN_FAMILY_CLUSTERS)
-                return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+                return bsn_reject(b, BITSNAP_R_FAMILY, offset, 0);
             number = bsn_once8(p + 3) + 256 * bsn_once8(p + 4);
             if (family == BSN_FAMILY_CELLS) h->cells = number;
             else h->clusters = number;
             if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             const uint64_t columns = length == BSN_COLUMNS_SIZE ? bsn_once64(p + 2) : 0;
-            if (h->columns || !columns) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (h->columns || !columns) return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             h->columns = columns;
         } else if (type & BSN_EXTENSION_CRITICAL) {
-            return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
+            return bsn_reject(b, BITSNAP_R_EXTENSION, offset, 0);
         }
         offset += 2 + length;
         p += 2 + length;
     }
     if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
+        return bsn_reject(b, BITSNAP_R_QUANTIZER, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -10603,10 +10603,10 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
 {
     size_t extensions = 0;
     bitsnap_status status;
-    if (!bsn_equal(p, bsn_magic, bsn_min(size, 4))) return bsn_fail(b, BITSNAP_E_MAGIC, 1, 0, 0);
-    if (size < 5) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
-    if (p[4] != BSN_VERSION) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 2, 4, 0);
-    if (size < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    if (!bsn_equal(p, bsn_magic, bsn_min(size, 4))) return bsn_reject(b, BITSNAP_R_MAGIC, 0, 0);
+    if (size < 5) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
+    if (p[4] != BSN_VERSION) return bsn_reject(b, BITSNAP_R_VERSION, 4, 0);
+    if (size < BSN_HEADER_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->dtype = bsn_once8(p + 5);
     h->block_log2 = bsn_once8(p + 6);
     h->flags = bsn_once8(p + 7);
@@ -10615,17 +10615,17 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->base_id = h->columns = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2 + bsn_once8(p + 16) + 256 * bsn_once8(p + 17);
     h->size = BSN_HEADER_SIZE + extensions;
-    if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->check = bsn_load64(p + h->size - 8);
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check)
-        return bsn_fail(b, BITSNAP_E_CHECK, 8, h->size - 8, 0);
-    if (!bsn_is_dtype(h->dtype)) return bsn_fail(b, BITSNAP_E_CORRUPT, 13, 5, 0);
-    if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 14, 6, 0);
-    if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
-    if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
+        return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
+    if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
+    if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
+    if (h->flags & 0x78) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
+    if (h->count > BSN_COUNT_MAX) return bsn_reject(b, BITSNAP_R_COUNT, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
     if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
+        return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -10733,8 +10733,8 @@ static unsigned bsn_index_make(const bsn_footer *f, const uint8_t *index, uint8_
                 offset += f->prefix + bsn_body_of(head, f->width);
             }
             if (to) memcpy(to + place, entry, BSN_ENTRY_SIZE);
-            else if (!bsn_equal(index + place + 16, entry + 16, 8)) return 10;
-            else if (!bsn_equal(index + place, entry, 16)) return 40;
+            else if (!bsn_equal(index + place + 16, entry + 16, 8)) return BITSNAP_R_FOOTER_CHECK;
+            else if (!bsn_equal(index + place, entry, 16)) return BITSNAP_R_INDEX_BLOCKS;
         }
     }
     return 0;
@@ -10759,19 +10759,19 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     uint64_t blocks, root;
     const uint8_t *p, *tail;
     if (x->end < least + fixed || !bsn_equal(bsn_input_at(x, x->end - 4), bsn_end_magic, 4))
-        return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, x->end, 0);
+        return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
     tail = bsn_input_at(x, x->end - BSN_TAIL_SIZE);
     blocks = bsn_once64(tail);
-    if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, x->end - BSN_TAIL_SIZE, 0);
+    if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     bsn_index_shape(&f->index, blocks);
-    if (f->index.size > x->end - least - fixed) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, x->end - BSN_TAIL_SIZE, 0);
+    if (f->index.size > x->end - least - fixed) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     f->start = x->end - fixed - f->index.size;
     root = f->start + f->index.place[f->index.top];
     p = bsn_input_at(x, root);
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_best(), f->header_check, p,
             (size_t)(x->end - 12 - root)) != bsn_load64(tail + 16))
-        return bsn_fail(b, BITSNAP_E_CHECK, 10, x->end - 12, 0);
-    if (bsn_load64(tail + 8) != x->end) return bsn_fail(b, BITSNAP_E_CORRUPT, 38, x->end - 20, 0);
+        return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
+    if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
     p = bsn_input_at(x, x->end - fixed);
     f->content_id = f->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     if (f->flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
@@ -10806,7 +10806,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
         p = bsn_input_at(x, place);
         if (level < t->top && !(b->flags & BITSNAP_IGNORE_CHECKS) &&
             bsn_bound_hash(bsn_kernels_best(), f->header_check, p, n * size) != hash)
-            return bsn_fail(b, BITSNAP_E_CHECK, 10, place, 0);
+            return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, place, 0);
         if (level == 0) {
             at->page = p;
             at->left = n;
@@ -10817,7 +10817,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
             const uint64_t next = bsn_once64(p), offset = bsn_once64(p + 8);
             if (j == 0 ? next != at->cell || offset != at->offset
                        : next <= at->cell || next >= at->page_end || offset <= at->offset || offset >= at->offset_end)
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 41, place + j * BSN_ENTRY_SIZE, 0);
+                return bsn_reject(b, BITSNAP_R_INDEX_END, place + j * BSN_ENTRY_SIZE, 0);
             if (next > cell) {
                 at->page_end = next;
                 at->offset_end = offset;
@@ -10840,15 +10840,15 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_foot
     if (!at->left) {
         bitsnap_status status;
         if (at->cell != at->page_end || at->offset != at->offset_end || at->cell >= f->cells)
-            return bsn_fail(b, BITSNAP_E_CORRUPT, 41, at->offset, position);
+            return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, position);
         status = bsn_cursor_seek(b, at, f, x, at->cell);
         if (status) return status;
     }
-    if (at->cell >= at->page_end) return bsn_fail(b, BITSNAP_E_CORRUPT, 41, at->offset, 0);
+    if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
     rule = bsn_read_head(c, look, bsn_once32(at->page), count - position);
     if (!rule && look->whole > at->offset_end - at->offset) rule = 40;
     if (!rule && look->elements > (at->page_end << c->block_log2) - position) rule = 41;
-    if (rule) return bsn_fail(b, BITSNAP_E_CORRUPT, rule, at->offset, position);
+    if (rule) return bsn_reject(b, rule, at->offset, position);
     at->page += BSN_HEAD_SIZE;
     at->left--;
     at->cell += ((look->elements - 1) >> c->block_log2) + 1;
@@ -11263,7 +11263,7 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
     const bitsnap_base *base = &b->base;
     if (s->role && s->count && (!base->data || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
                                 (base->id && base->id != s->state.base_id)))
-        return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
+        return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
     return BITSNAP_OK;
 }
 
@@ -11714,7 +11714,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->need = BSN_HEADER_SIZE;
-    if (!source_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
     if (status) {
         if (status == BITSNAP_E_TRUNCATED && source_size >= BSN_HEADER_SIZE) s->need = h.size;
@@ -11787,7 +11787,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     rule = bsn_read_head(&call->context, look, bsn_once32(p), s->count - first);
-    if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, first);
+    if (rule) return bsn_reject(call->b, rule, offset, first);
     if (size < look->need) look->whole = 0;
     return BITSNAP_OK;
 }
@@ -11819,7 +11819,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
             if (!status && look.whole && look.elements <= skip) /* not the run that was begun */
-                status = bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset, first);
+                status = bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
             if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
             if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
@@ -11921,7 +11921,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
-    return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
+    return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
@@ -11946,26 +11946,26 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
     whole = f.index.size + bsn_fixed_size(s->flags);
     s->need = (size_t)whole;
-    if (source_size < whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->count);
+    if (source_size < whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->count);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 37, s->stored + whole - 4, s->count);
+        return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->count);
     x.data = p;
     x.offset = s->stored;
     x.end = s->stored + whole;
     status = bsn_read_footer(b, &f, &x);
     if (status) return status;
-    if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);
+    if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
     rule = bsn_index_make(&f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
     if (rule) return bsn_fail(b, rule == 10 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, s->stored, s->count);
     for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
-    if (hash != s->state.index_hash) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, s->stored, s->count);
+    if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
-        return bsn_fail(b, BITSNAP_E_CHECK, 11, s->stored, s->count);
+        return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bitsnap_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
             bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
-            return bsn_fail(b, BITSNAP_E_CHECK, 12, s->stored, s->count);
+            return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
     }
     s->stored += whole;
     *used = (size_t)whole;
@@ -12028,7 +12028,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
-    if (like && !bsn_is_like(s, like)) return bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
+    if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
@@ -12053,11 +12053,11 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
             source_size - at, &used);
     if (status) return status;
     at += used;
-    if (s->position < s->count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s->position);
+    if (s->position < s->count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_TRAILING, 7, at, s->count);
+    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -12130,10 +12130,10 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
                 status = bsn_cursor_next(b, &at, &f, &x, &call.context, s.count, &look);
                 if (!status && position + look.elements <= first) continue; /* before the range */
                 if (!status && bsn_load32(p + (size_t)offset) != look.head)
-                    status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                    status = bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, offset, position);
             } else {
                 status = bsn_look_at(&call, &s, p + offset, source_size - (size_t)offset, position, offset, &look);
-                if (!status && !look.whole) status = bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
+                if (!status && !look.whole) status = bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, position);
             }
             if (status) continue; /* unless a block before it is bad, too */
             memset(job, 0, sizeof *job);
@@ -12204,7 +12204,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     size_t used;
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
-    if (!status && !bsn_is_like(&x->s, h)) status = bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
+    if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
     whole.data = frame;
@@ -12230,7 +12230,7 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
     x->at += x->look.whole;
     x->position = position;
     status = bsn_look_at(call, &x->s, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
-    if (!status && !x->look.whole) status = bsn_fail(call->b, BITSNAP_E_TRUNCATED, 6, (uint64_t)(x->at - x->frame), position);
+    if (!status && !x->look.whole) status = bsn_reject(call->b, BITSNAP_R_TRUNCATED, (uint64_t)(x->at - x->frame), position);
     return status;
 }
 
@@ -12467,7 +12467,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     bsn_walk_ids(one, ids);
     if (merging) {
         bsn_walk_ids(two, next);
-        if (ids[1] != next[0]) return bsn_fail(b, BITSNAP_E_BASE, 44, (uint64_t)(two->at - two->frame), position);
+        if (ids[1] != next[0]) return bsn_reject(b, BITSNAP_R_BASE_HASH, (uint64_t)(two->at - two->frame), position);
         if (two->look.form == BSN_FORM_SAME) copy = one;
         else if (!bsn_is_difference(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
         ids[1] = next[1];
@@ -12482,7 +12482,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     } else if (bsn_walk_single(one) && (!merging || bsn_walk_single(two))) {
         unsigned rule = bsn_walk_words(m, one, m->cell[0], n);
         if (!rule && merging) rule = bsn_walk_words(m, two, m->cell[1], n);
-        if (rule) return bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, position);
+        if (rule) return bsn_reject(b, rule, 0, position);
         bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.width);
         status = bsn_make_words(m, m->cell[0], position, n, ids);
     } else {
@@ -12506,7 +12506,7 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
                                            size_t second_size)
 {
     const bitsnap_status status =
-        second_size ? bsn_read_header(b, next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+        second_size ? bsn_read_header(b, next, second, second_size) : bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     if (status) return status;
     if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
@@ -12525,7 +12525,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bitsnap_status status;
     uint64_t position, cell;
     size_t needed, footer;
-    if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
@@ -12540,7 +12540,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     } else {
-        if (x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+        if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
     if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
@@ -12701,7 +12701,7 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
         size_t ends = 0;
         bsn_tell(&block->certificate, d->body, c->log ? c->log->cells : 0);
         if (!c->log) ends = 2 * c->width * (bsn_once8(d->body + BSN_CERTIFICATE_SIZE) + 1u);
-        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return 50;
+        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return BITSNAP_R_NUMBER;
         p += ends + (size_t)exact * c->width;
     }
     bsn_words_begin(&x, &r, d, p, quantized ? 4 : c->width, &memory);
@@ -12753,7 +12753,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (!status && b->base.data) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
-    if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, first);
+    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, first);
     block->form = look.form;
     block->elements = look.elements;
     block->size = look.whole;
@@ -12772,14 +12772,14 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
                     bsn_min(BSN_CHUNK, d.n - i), d.n, width);
         if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
-            return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
+            return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
     else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
-    return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
+    return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
 /* A call for a list of n bytes that stands alone. */
@@ -12847,7 +12847,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     if (r.rule)
         return bsn_fail(b, r.rule == 24 ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
                         (uint64_t)(r.at - (const uint8_t *)source), 0);
-    if (!used && r.at != d.end) return bsn_fail(b, BITSNAP_E_TRAILING, 7, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
