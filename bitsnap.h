@@ -1452,6 +1452,13 @@ BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8
     bsn_hash_lanes(state + 6, state + 7, p + 48, secret + 48);
 }
 
+static void bsn_hash_scramble(uint64_t state[8])
+{
+    unsigned i;
+    for (i = 0; i < 8; i++)
+        state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
+}
+
 #if !BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
 /* Two accumulators scrambled: vectors multiply 32 bits, so the product is put together from two. */
 BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
@@ -1467,13 +1474,6 @@ BSN_INLINE void bsn_wide_cross(bsn_wide *s, bsn_wide *data)
     const bsn_wide other = { (*data)[1], (*data)[0] };
     *s += other;
     *data ^= *data;
-}
-#else
-static void bsn_hash_scramble(uint64_t state[8])
-{
-    unsigned i;
-    for (i = 0; i < 8; i++)
-        state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
 #endif
 
@@ -10180,26 +10180,41 @@ static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(si
 
 /* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
  * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
- * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place its leaf is
- * hashed from there on. */
+ * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
+ * of 16 stripes is hashed: of those behind it is known what they add to the accumulators, whatever these hold. */
 BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
                                 size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
+    uint64_t *sums = (uint64_t *)bsn_align(w + 1);
     bsn_hasher before, h;
-    size_t i, at, some;
+    size_t i, at, some, k;
+    unsigned j;
     bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* (where nothing had been overwritten it would be the base) */
     for (i = 0; i < n; i += BSN_LEAF) {
-        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width;
+        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
         const uint8_t *old = a + i * c->width;
         uint8_t *p = b + i * c->width;
         bsn_hash_begin(&before, size);
+        memset(sums, 0, 64 * blocks);
+        for (k = 0; k < blocks; k++) { /* (behind the 16th stripe they are scrambled) */
+            kernels->hash(sums + 8 * k, p + 1024 * k, 15, 0);
+            bsn_hash_stripe(sums + 8 * k, p + 1024 * k + 15 * 64, bsn_secret + 15 * 8);
+        }
         for (at = 0; at < size; at += some) {
             some = size - at < step ? c->width : step;
             if (bsn_equal(p + at, old + at, some)) continue;
             memcpy(p + at, old + at, some);
-            bsn_hash_feed(kernels, &before, p, at);
+            bsn_hash_feed(kernels, &before, p, 1024 * (at / 1024));
             h = before;
+            if (at / 1024 < blocks) {
+                bsn_hash_feed(kernels, &h, p, 1024 * (at / 1024 + 1));
+                for (k = at / 1024 + 1; k < blocks; k++) {
+                    for (j = 0; j < 8; j++) h.state[j] += sums[8 * k + j];
+                    bsn_hash_scramble(h.state);
+                }
+                h.stripes = 16 * blocks;
+            }
             if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
             else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
             if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
