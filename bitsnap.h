@@ -63,14 +63,28 @@ extern "C" {
 #define BITSNAP_VERSION_PATCH 0
 #define BITSNAP_VERSION "0.1.0"
 
-/* BITSNAP_API: what stands before each public function. Define BITSNAP_STATIC to make all of them
- * static in the implementation file (then only that file can call them), or define BITSNAP_API. */
+/* What stands before each public function. They are seen in the program or shared library that they are linked into, and nowhere
+ * else, so that two libraries in one process can have versions of their own. Define, in all files alike,
+ *   BITSNAP_EXPORT  where a shared library is to export them,
+ *   BITSNAP_STATIC  where only the file with the implementation calls them: they are static,
+ *   BITSNAP_API     where they need something else. */
 #ifndef BITSNAP_API
 #if defined(BITSNAP_STATIC) && (defined(__GNUC__) || defined(__clang__))
 #define BITSNAP_API static __attribute__((unused)) /* without a warning */
 #elif defined(BITSNAP_STATIC)
 #define BITSNAP_API static
+#elif defined(_WIN32) || defined(__CYGWIN__)
+#ifdef BITSNAP_EXPORT
+#define BITSNAP_API __declspec(dllexport) extern
+#endif
+#elif defined(__GNUC__) || defined(__clang__)
+#ifdef BITSNAP_EXPORT
+#define BITSNAP_API __attribute__((visibility("default"))) extern
 #else
+#define BITSNAP_API __attribute__((visibility("hidden"))) extern
+#endif
+#endif
+#ifndef BITSNAP_API
 #define BITSNAP_API extern
 #endif
 #endif
