@@ -116,7 +116,8 @@ typedef enum bitsnap_status {
 /* Where an error was met. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies */
+    unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies; 64: base.source.read failed; 65:
+                           the cell is not in the window of the base */
     uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
                            bytes that the call needs */
     uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
@@ -139,13 +140,24 @@ enum {
                                    inverted without the base; larger by a tenth to a third */
 };
 
+/* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
+ * cannot. With `workers` > 1 it is called from several threads at one time. */
+typedef struct bitsnap_source {
+    int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: there is no source */
+    void *context;
+} bitsnap_source;
+
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
- * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. */
+ * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
+ * a window of it, or comes from a source cell by cell: then the workspace has room for a cell of it for each worker. */
 typedef struct bitsnap_base {
-    const void *data;       /* null: no base */
+    const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
+    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All cells that a call codes must be inside
+                               (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
+    bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
 } bitsnap_base;
 
 /* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
@@ -7937,7 +7949,6 @@ typedef struct bsn_context {
     int ignore;            /* decoding: do not compute them */
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
-    const uint8_t *base;   /* all of it */
     unsigned classes;      /* encoding: at most so many */
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
@@ -10267,7 +10278,7 @@ typedef struct bsn_place {
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME, SPARSE: which of its cells */
-    const uint8_t *base;   /* of the cell's first element; null: in the context's */
+    const uint8_t *base;   /* of the cell's first element; null: none, or blind */
     uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_place;
 
@@ -10408,7 +10419,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             expected = d.body - BSN_IDS_SIZE;
             bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
         }
-        d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
+        d.base = at->base;
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
@@ -10503,6 +10514,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
 #define BSN_HEADER_SIZE 24 /* without extensions */
 #define BSN_TAIL_SIZE 28   /* the end of a footer: index size, frame size, check, magic */
 
+enum { BSN_BASE_UNREAD = 64, BSN_BASE_OUTSIDE = 65 }; /* of bitsnap_error.rule: not the format's */
 enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
 enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_COLUMNS = 0x83, BSN_EXTENSION_CRITICAL = 0x80 };
 
@@ -10938,6 +10950,8 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
     };
     const unsigned rule = b->error.rule;
     if (rule < 53 && rules[rule]) return rules[rule];
+    if (rule == BSN_BASE_UNREAD) return "the callback of the base failed";
+    if (rule == BSN_BASE_OUTSIDE) return "the window of the base does not hold the cell";
     return bitsnap_status_message(b->error.status);
 }
 
@@ -10958,6 +10972,7 @@ typedef struct bsn_call {
     size_t work_size;
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
     size_t staging_size;
+    uint8_t *bases;        /* of a base with a source: for each worker a cell */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -10966,17 +10981,26 @@ typedef struct bsn_call {
 
 #define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
 
+BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
+
+/* Bytes of a cell of a base that comes from a source. */
+static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role, unsigned dtype)
+{
+    return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
+}
+
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
     const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t needed = bsn_workspace(s->block_log2, workers, large);
+    const size_t usual = bsn_workspace(s->block_log2, workers, large);
+    const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -10991,6 +11015,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
+    call->bases = memory + (usual - 64); /* which are for the alignment */
     if (s->cells) {
         call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
         call->log->cells = s->cells;
@@ -11008,7 +11033,6 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.header_check = s->state.header_check;
     call->context.role = s->role;
     call->context.base_dtype = s->state.base_dtype;
-    call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
     return BITSNAP_OK;
 }
@@ -11045,9 +11069,47 @@ static int bsn_stream_fits(const bitsnap_stream *s)
 static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
 {
     const bitsnap_base *base = &b->base;
-    if (s->role && s->count && (!base->data || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
+    if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
                                 (base->id && base->id != s->state.base_id)))
         return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
+    return BITSNAP_OK;
+}
+
+/* The base of n elements from `first` on: in memory, or read to the worker's. Null where there is none, and error says why. */
+static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
+{
+    const bitsnap_base *base = &call->b->base;
+    const unsigned width = bsn_dtypes[call->context.base_dtype].width;
+    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.block_log2);
+    if (base->source.read) {
+        if (!base->source.read(base->source.context, first * width, cell, n * width)) return cell;
+    } else if (!base->held) {
+        return (const uint8_t *)base->data + first * width;
+    } else if (first >= base->first && first - base->first < base->held && n <= base->held - (first - base->first)) {
+        return (const uint8_t *)base->data + (first - base->first) * width;
+    }
+    (void)bsn_refuse(error, BITSNAP_E_BASE, base->source.read ? BSN_BASE_UNREAD : BSN_BASE_OUTSIDE, 0);
+    error->element = first;
+    return NULL;
+}
+
+/* The content id of a base that comes from a source. */
+BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
+{
+    const unsigned width = bsn_dtypes[b->base.dtype].width;
+    bitsnap_pieces leaf, root;
+    uint64_t i;
+    bsn_call call;
+    bitsnap_status status = bsn_call_begin(&call, b, s);
+    if (status) return status;
+    bsn_content_begin(&root, s->count);
+    for (i = 0; i < s->count; i += BSN_LEAF) {
+        const size_t n = s->count - i < BSN_LEAF ? (size_t)(s->count - i) : BSN_LEAF;
+        const uint8_t *p = bsn_base_cell(&call, 0, i, n, &b->error);
+        if (!p) return b->error.status;
+        bsn_content_add(call.context.kernels, &leaf, &root, p, i, n, s->count, width);
+    }
+    s->state.base_id = bsn_content_end(call.context.kernels, &root, s->state.base_dtype, s->count);
     return BITSNAP_OK;
 }
 
@@ -11106,7 +11168,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
         log2 = width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
@@ -11171,7 +11233,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
     if (!q->cells && !q->clusters) return 1;
-    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !b->base.data &&
+    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !bsn_has_base(b) &&
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
@@ -11186,7 +11248,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     memset(&b->error, 0, sizeof b->error);
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
+        log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
@@ -11195,14 +11257,18 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     s->count = count;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
+        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
             return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
-        s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
-        s->state.check_base = b->base.id != 0;
+        s->state.base_id = b->base.id;
+        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        if (!b->base.id && !all) return bsn_fail(b, BITSNAP_E_BASE, BSN_BASE_OUTSIDE, 0, 0);
+        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
         bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
@@ -11227,14 +11293,16 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
-static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
+    bsn_work *w = bsn_work_of(call, worker);
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
     if (job->ids) {
         job->ids->same = 0;
-        job->ids->cell = c->base + job->first * bsn_dtypes[c->base_dtype].width;
+        job->ids->cell = bsn_base_cell(call, worker, job->first, job->n, &job->error);
+        if (!job->ids->cell) return;
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
     job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
@@ -11256,6 +11324,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
         at.n = job->n;
         at.first = job->first;
         at.total = job->n;
+        if (job->ids) at.base = job->ids->cell;
         (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
     }
 }
@@ -11269,7 +11338,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     for (i = first; i < first + call->group; i++) {
         w->next = call->workers <= 1 || i + 1 < first + call->group;
         if (i < call->coded_count) bsn_place_block(call, &call->coded[i]);
-        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], w);
+        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], worker);
     }
 }
 
@@ -11610,9 +11679,10 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     at.first = job->first;
     at.total = job->total;
     at.part = job->part;
-    at.base = NULL;
-    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     job->error.status = BITSNAP_OK;
+    at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first + (at.part << c->block_log2), at.n, &job->error) : NULL;
+    if (job->error.status) return;
+    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
 }
 
@@ -11793,6 +11863,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
+    const bitsnap_base *base = b ? &b->base : NULL;
     bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
@@ -11806,6 +11877,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (status) return status;
     bsn_call_log(&call, s, 1);
     bsn_call_expect(&call, s->flags, capacity);
+    if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
+        capacity > base->held - (s->position - base->first))
+        capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
     before = *s;
     call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
@@ -12421,8 +12495,6 @@ BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
 {
-    const uint8_t *base = b->base.data
-            ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
     bsn_walk *one = &x->one, *two = &x->two;
     bsn_making *m = &x->made;
     const bsn_walk *copy = NULL;
@@ -12458,6 +12530,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
             status = bsn_make_words(m, m->cell[0], position, n, ids, &same);
         } else {
             const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
+            const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
+            if (b->error.status) return b->error.status;
             if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
             status = bsn_walk_decode(m, one, m->cell[0], base, n);
             if (!status && merging) {
@@ -12499,14 +12573,15 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t needed, footer;
+    size_t usual, needed, footer;
     if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    needed = bsn_workspace(h.block_log2, workers, 1);
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    usual = bsn_workspace(h.block_log2, workers, 1);
+    needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
@@ -12517,7 +12592,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     } else {
         if (x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
     }
-    if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
+    if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
     m->s.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
@@ -12529,6 +12604,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
+    m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
@@ -12734,7 +12810,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
-    if (!status && b->base.data) status = bsn_check_base(b, &s);
+    if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
     if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, first);
@@ -12748,10 +12824,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     d.end = d.input_end = p + look.whole;
     d.first = first;
     d.n = (size_t)look.elements;
-    if (look.form == BSN_FORM_CLASSED && b->base.data) {
+    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) {
         const unsigned width = bsn_dtypes[info->base_dtype].width;
-        d.base = (const uint8_t *)b->base.data + first * width;
         size_t i;
+        d.base = bsn_base_cell(&call, 0, first, d.n, &b->error);
+        if (!d.base) return b->error.status;
         for (i = 0; i < d.n; i += BSN_CHUNK)
             bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
                     bsn_min(BSN_CHUNK, d.n - i), d.n, width);
