@@ -1313,11 +1313,6 @@ struct bitsnap_kernels {
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
     /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
     void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
-    /* the same over `blocks` of 16 stripes, beginning with number 0; sums[8 * i ..]: what block i adds to the accumulators */
-    void (*hash_blocks)(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks);
-    /* the same over at most 4 blocks at q, which are those at p, with these sums, but for the stripes whose bit is set */
-    void (*hash_again)(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p, const uint8_t *q,
-                       size_t blocks);
     /* exact: touch nothing but the elements named */
     size_t (*count)(const uint8_t *mask, size_t n);
     void (*partition)(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
@@ -1515,15 +1510,8 @@ BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8
     bsn_hash_lanes(state + 6, state + 7, p + 48, secret + 48);
 }
 
-static void bsn_hash_scramble(uint64_t state[8])
-{
-    unsigned i;
-    for (i = 0; i < 8; i++)
-        state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
-}
-
 #if !BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-/* the same of the accumulators in a wide word: vectors multiply 32 bits, so the product is put together from two */
+/* Two accumulators scrambled: vectors multiply 32 bits, so the product is put together from two. */
 BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
 {
     const bsn_wide x = s ^ (s >> 47) ^ bsn_wide_load(secret), prime = bsn_wide_all(BSN_P32_1);
@@ -1537,6 +1525,13 @@ BSN_INLINE void bsn_wide_cross(bsn_wide *s, bsn_wide *data)
     const bsn_wide other = { (*data)[1], (*data)[0] };
     *s += other;
     *data ^= *data;
+}
+#else
+static void bsn_hash_scramble(uint64_t state[8])
+{
+    unsigned i;
+    for (i = 0; i < 8; i++)
+        state[i] = (state[i] ^ (state[i] >> 47) ^ bsn_load64(bsn_secret + 128 + 8 * i)) * BSN_P32_1;
 }
 #endif
 
@@ -1585,35 +1580,6 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
     bsn_wide_store(state + 4, s2);
     bsn_wide_store(state + 6, s3);
 #endif
-}
-
-/* What a block adds to the accumulators does not depend on what they hold, and is the sum of what its stripes add. */
-static void bsn_scalar_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
-{
-    for (; blocks; blocks--, sums += 8, p += 1024) {
-        unsigned i;
-        memset(sums, 0, 64);
-        bsn_scalar_hash(sums, p, 15, 0); /* (behind the 16th come scrambles) */
-        bsn_hash_stripe(sums, p + 15 * 64, bsn_secret + 15 * 8);
-        for (i = 0; i < 8; i++) state[i] += sums[i];
-        bsn_hash_scramble(state);
-    }
-}
-
-static void bsn_scalar_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p, const uint8_t *q,
-                                  size_t blocks)
-{
-    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
-        uint64_t less[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-        unsigned some = (unsigned)(changed & 0xFFFF), i;
-        for (; some; some &= some - 1) {
-            i = bsn_lowest_bit(some);
-            bsn_hash_stripe(less, p + 64 * i, bsn_secret + 8 * i);
-            bsn_hash_stripe(state, q + 64 * i, bsn_secret + 8 * i);
-        }
-        for (i = 0; i < 8; i++) state[i] += sums[i] - less[i];
-        bsn_hash_scramble(state);
-    }
 }
 
 /* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
@@ -1682,7 +1648,6 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
 /* Base and result are hashed in turn, so many bytes at a time: processors follow both, and ask for what comes next themselves.
  * With longer pieces, or where the program asks, it takes longer. */
 #define BSN_PAGE 4096u
-#define BSN_PAGE_SUMS (8 * BSN_PAGE / 1024)
 
 /* The same for bytes that come in pieces of any size and do not stay. */
 static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
@@ -1723,26 +1688,6 @@ static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, co
         n -= taken;
         h->got += taken;
     }
-}
-
-/* The same of at most a page, with the sums of its blocks of 1024 bytes, as far as these are whole; or of one that is `like`
- * another but for its `changed` stripes, if not null: then the sums are of that one, hashed at the same place of as many bytes. */
-static void bsn_pieces_add_page(const bitsnap_kernels *kernels, bitsnap_pieces *h, uint64_t sums[BSN_PAGE_SUMS], const uint8_t *p,
-                                size_t n, const uint8_t *like, uint64_t changed)
-{
-    if (h->total > 240 && h->got % 1024 == 0) {
-        const uint64_t whole = (h->total - 1 - h->got) / 1024;
-        const size_t blocks = whole < n / 1024 ? (size_t)whole : n / 1024, size = 1024 * blocks;
-        if (blocks) {
-            if (like) kernels->hash_again(h->state, sums, changed, like, p, blocks);
-            else kernels->hash_blocks(h->state, sums, p, blocks);
-            memcpy(h->recent, p + size - 64, 64);
-            h->got += size;
-            p += size;
-            n -= size;
-        }
-    }
-    bsn_pieces_add(kernels, h, p, n);
 }
 
 static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
@@ -8101,21 +8046,6 @@ static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf,
     if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
 }
 
-/* At most a page of them, with the sums of its blocks, see bsn_pieces_add_page. */
-static void bsn_leaves_add_page(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves,
-                                uint64_t sums[BSN_PAGE_SUMS], const uint8_t *elements, size_t i, size_t m, size_t n,
-                                unsigned width, const uint8_t *like, uint64_t changed)
-{
-    const size_t begin = i & ~(size_t)(BSN_LEAF - 1), end = bsn_min(n, begin + BSN_LEAF);
-    if (BSN_BIG_ENDIAN) {
-        bsn_leaves_add(kernels, leaf, leaves, elements, i, m, n, width);
-        return;
-    }
-    if (i == begin) bsn_pieces_begin(leaf, (uint64_t)(end - begin) * width);
-    bsn_pieces_add_page(kernels, leaf, sums, elements, m * width, like, changed);
-    if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
-}
-
 /* All n at once. */
 static void bsn_leaves_take(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                             size_t n, unsigned width)
@@ -8131,25 +8061,6 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
-}
-
-/* Few enough changes among n elements for a page's stripes that have changed to be hashed one by one: one in 512 bytes. */
-BSN_INLINE int bsn_hardly_changed(size_t changes, size_t n, unsigned width) { return changes * (BSN_PAGE / 8) <= n * width; }
-
-/* bsn_leaves_add_page of elements that are those at `like` but for changes, of which number `next` is the first that may concern
- * them; x is null where changes are not known, nor are sums: then bsn_leaves_add. */
-static void bsn_leaves_add_like(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves,
-                                uint64_t sums[BSN_PAGE_SUMS], const uint8_t *elements, size_t i, size_t m, size_t n, unsigned width,
-                                const uint8_t *like, const bsn_changes *x, size_t next)
-{
-    uint64_t changed = 0;
-    if (!x) {
-        bsn_leaves_add(kernels, leaf, leaves, elements, i, m, n, width);
-        return;
-    }
-    for (; next < x->count && x->place[next] < i + m; next++)
-        if (x->place[next] >= i) changed |= UINT64_C(1) << (x->place[next] - i) * width / 64;
-    bsn_leaves_add_page(kernels, leaf, leaves, sums, elements, i, m, n, width, like, changed);
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -9121,14 +9032,11 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
     size_t i, j, waiting = 0;
-    uint64_t sums[4 * BSN_CHUNK / BSN_PAGE][BSN_PAGE_SUMS]; /* of pages of the base, in a chunk of elements up to 4 bytes */
     *any = 0;
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
         const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
-        const size_t others = changes ? changes->count : 0;
-        int alike, few;
         if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
             j = i;
             while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
@@ -9136,24 +9044,14 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             equal = j >= end;
             known |= (unsigned)equal << i / BSN_LEAF;
         }
-        alike = words && changes && !equal && width == base_width && width <= 4 && bsn_hardly_changed(others, i, width);
         for (j = i; j < i + m && hash; j += step) {
             const size_t some = bsn_min(step, i + m - j);
-            p = base + (j - i) * base_width;
-            if (alike) {
-                bsn_leaves_add_page(c->kernels, &w->pieces, &ids->base, sums[(j - i) / step], p, j, some, n, width, NULL, 0);
-                continue;
-            }
-            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, p, j, some, n, base_width);
+            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base + (j - i) * base_width, j, some, n, base_width);
             if (!equal) bsn_leaves_add(c->kernels, &w->result, &ids->result, from + (j - i) * width, j, some, n, width);
         }
         if (hash && equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
         if (!words || (equal && (changes || (deal && !t->count)))) continue;
-        few = changes && bsn_take_changes(w, c, ids, changes, elements, i, m);
-        for (j = i; j < i + m && hash && alike; j += step)
-            bsn_leaves_add_like(c->kernels, &w->result, &ids->result, sums[(j - i) / step], from + (j - i) * width, j,
-                                bsn_min(step, i + m - j), n, width, base + (j - i) * width, few ? changes : NULL, others);
-        if (few) continue;
+        if (changes && bsn_take_changes(w, c, ids, changes, elements, i, m)) continue;
         if (deal) {
             if (!t->count) {
                 bsn_sample_classes(w, c, ids, elements, n, t);
@@ -9558,10 +9456,11 @@ BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
     return s->stream && i >= s->from && i + m <= s->until;
 }
 
-/* Elements i .. i + m - 1 stand in that place, and have been hashed. */
-static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+/* Elements i .. i + m - 1 stand in that place. */
+static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
+    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
     if (place != w->elements || !bsn_sink_wants(s, i, m)) return;
     if (s->to && s->stream) {
         bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
@@ -9576,12 +9475,6 @@ static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, 
             a++;
         if (a < b) s->differs = i + a;
     }
-}
-
-static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
-{
-    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
-    bsn_sink_hashed(w, s, width, i, m, place);
 }
 
 /* A block on its way through the decoder. */
@@ -9918,8 +9811,6 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
     bsn_changes *x = bsn_changes_place(w, c);
     const unsigned rule = bsn_piece_read(x, piece, size, d->n, width);
     const size_t step = BSN_PAGE / width;
-    const int alike = d->leaves && width == base_width && bsn_hardly_changed(x->count, d->n, width);
-    uint64_t sums[BSN_PAGE_SUMS];
     size_t i, j = 0;
     d->place = piece;
     d->sink->stream = 0; /* a copy by way of our own memory takes longer than asking for lines */
@@ -9928,24 +9819,17 @@ static unsigned bsn_decode_sparse(bsn_decoding *d, const uint8_t *piece, size_t 
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
         bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
-        const uint8_t *base = d->base + i * base_width;
-        size_t next;
         bsn_ask(&asking);
-        if (alike) bsn_leaves_add_page(c->kernels, &w->result, d->leaves, sums, base, i, m, d->n, width, NULL, 0);
-        else if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, base, i, m, d->n, base_width);
+        if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         bsn_ask(&asking);
         if (out && out != p) memcpy(out, p, m * width);
         bsn_ask(&asking);
-        for (next = j; j < x->count && x->place[j] < i + m; j++) {
+        for (; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
             if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
             BSN_ORDERED(); /* applying: see bsn_find_place */
         }
-        if (!out) continue;
-        if (d->sink->leaves)
-            bsn_leaves_add_like(c->kernels, &w->pieces, d->sink->leaves, sums, out, i, m, d->n, width, base, alike ? x : NULL,
-                                next);
-        bsn_sink_hashed(w, d->sink, width, i, m, out);
+        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return rule;
 }
@@ -10365,34 +10249,26 @@ static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(si
 
 /* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
  * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
- * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
- * is hashed, of the leaf's blocks behind it the sums are known. */
+ * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place its leaf is
+ * hashed from there on. */
 BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
                                 size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
-    uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
     bsn_hasher before, h;
     size_t i, at, some;
     bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* (where nothing had been overwritten it would be the base) */
     for (i = 0; i < n; i += BSN_LEAF) {
-        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
+        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width;
         const uint8_t *old = a + i * c->width;
         uint8_t *p = b + i * c->width;
         bsn_hash_begin(&before, size);
-        kernels->hash_blocks(state, sums, p, blocks);
         for (at = 0; at < size; at += some) {
-            const size_t block = at / 1024;
             some = size - at < step ? c->width : step;
             if (bsn_equal(p + at, old + at, some)) continue;
             memcpy(p + at, old + at, some);
-            bsn_hash_feed(kernels, &before, p, 1024 * block);
+            bsn_hash_feed(kernels, &before, p, at);
             h = before;
-            if (block < blocks) {
-                bsn_hash_feed(kernels, &h, p, 1024 * (block + 1));
-                kernels->hash_again(h.state, sums + 8 * (block + 1), 0, p, p, blocks - block - 1);
-                h.stripes = 16 * blocks;
-            }
             if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
             else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
             if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
@@ -12903,8 +12779,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
     512,
     bsn_scalar_hash,
-    bsn_scalar_hash_blocks,
-    bsn_scalar_hash_again,
     bsn_scalar_count,
     bsn_scalar_partition,
     bsn_scalar_merge,
