@@ -160,22 +160,22 @@ static void failures(void)
             c = with_file(&b, &f);
             f.fail = i;
             status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule == 64 && c.error.element == (i - 1) * 65536 && !again);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536 && !again);
             CHECK(!strcmp(bitsnap_message(&c), "the callback of the base failed"));
             f.reads = 0;
             status = bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule == 64 && c.error.element == (i - 1) * 65536);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536);
             f.reads = 0;
             status = bitsnap_decode_range(&c, back, 0, n, BITSNAP_BF16, frame, size);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule == 64 && c.error.element == (i - 1) * 65536);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536);
             f.fail = 0;
             f.change = i;
             f.reads = 0;
             status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule != 64 && !again);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule != BITSNAP_R_BASE_SOURCE && !again);
             f.reads = 0;
             status = bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule == 44 && c.error.element == (i - 1) * 65536);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_HASH && c.error.element == (i - 1) * 65536);
             c.base.id = 0; /* then the name is formed by a first reading */
             f.reads = 0;
             status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
@@ -184,11 +184,11 @@ static void failures(void)
             f.fail = i;
             f.reads = 0;
             status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
-            CHECK(status == BITSNAP_E_BASE && c.error.rule == 64 && c.error.element == (i - 1) * 65536 && !again);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536 && !again);
         }
         c = with_file(&b, &f);
         c.base.count++;
-        CHECK(bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && c.error.rule == 43 && !f.reads);
+        CHECK(bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE && !f.reads);
     }
 }
 
@@ -238,11 +238,11 @@ static void windows(void)
     b.block_log2 = 16;
     CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
     b.base.held = cell;
-    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == 65, "no id");
+    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW, "no id");
     b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
-    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == 65);
+    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
     CHECK(b.error.element == cell && strstr(bitsnap_message(&b), "window"));
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 65 && b.error.element == cell);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW && b.error.element == cell);
     b.base.held = n;
     CHECK(!bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) && part == size && !memcmp(frame, other, size));
     CHECK(!bitsnap_push_begin(&b, &s, other, room, &at, n, BITSNAP_BF16));
@@ -275,10 +275,10 @@ static void windows(void)
     b.base.first = cell;
     b.base.held = cell;
     CHECK(!bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) && !memcmp(back, result + 2 * (cell + 5), 2000));
-    CHECK(bitsnap_decode_range(&b, back, 2 * cell - 5, 10, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 65);
+    CHECK(bitsnap_decode_range(&b, back, 2 * cell - 5, 10, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
     CHECK(b.error.element == 2 * cell);
     b.base.first = UINT64_MAX; /* windows that cannot be */
-    CHECK(bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 65);
+    CHECK(bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
     b.base.first = cell;
     b.base.held = UINT64_MAX;
     CHECK(!bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size));
