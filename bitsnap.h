@@ -106,31 +106,92 @@ typedef enum bitsnap_dtype {
     BITSNAP_F64 = 11
 } bitsnap_dtype;
 
-/* What a call returns. 0 is success. The numbers R.. are the reject conditions of docs/FORMAT.md;
- * error.rule holds the one that was met. */
+/* What a call returns. */
 typedef enum bitsnap_status {
     BITSNAP_OK = 0,
-    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array */
-    BITSNAP_E_WORKSPACE = 2,   /* workspace too small: see BITSNAP_WORKSPACE and bitsnap_info */
+    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array; error.argument */
+    BITSNAP_E_WORKSPACE = 2,   /* workspace too small; error.needed */
     BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
-    BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame                                             R1      */
-    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this
-                                  build does not read                                             R2-R4   */
-    BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
-    BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
-    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format, as those of a bad
-                                  encoder and also damaged ones do                                R13-R42, R46-R52 */
+    BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this build does not read */
+    BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame */
+    BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame */
+    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format: a bad encoder, or damage */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
-    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
+    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas) */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
     BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
 } bitsnap_status;
 
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5 is not used; from 100 on they are
+ * not about the frame. */
+#define BITSNAP_RULES(R) \
+    R(1, MAGIC, MAGIC, "not a bitsnap frame") \
+    R(2, UNSUPPORTED, VERSION, "a frame of a version of the format that this build does not read") \
+    R(3, UNSUPPORTED, EXTENSION, "a frame with an extension that is not known") \
+    R(4, UNSUPPORTED, FAMILY, "quantized in a way that this build does not read") \
+    R(6, TRUNCATED, TRUNCATED, "truncated: the data ends inside the frame") \
+    R(7, TRAILING, TRAILING, "bytes behind the end of the frame") \
+    R(8, CHECK, HEADER_CHECK, "damaged: the check of the header does not match") \
+    R(9, CHECK, BLOCK_CHECK, "damaged: the check of a block does not match") \
+    R(10, CHECK, FOOTER_CHECK, "damaged: the check of the footer does not match") \
+    R(11, CHECK, CHAIN, "damaged: a block was replaced by one of another frame") \
+    R(12, CHECK, CONTENT_ID, "damaged: the elements do not have the content id") \
+    R(13, CORRUPT, DTYPE, "unknown dtype") \
+    R(14, CORRUPT, BLOCK_LOG2, "block size out of range") \
+    R(15, CORRUPT, FORM, "unknown form of block") \
+    R(16, CORRUPT, BODY_SIZE, "wrong size of a block") \
+    R(17, CORRUPT, RUN, "a run past the end of the frame") \
+    R(18, CORRUPT, PLANES, "raw planes longer than their block") \
+    R(19, CORRUPT, DESCRIPTOR, "wrong symbol size") \
+    R(20, CORRUPT, CONSTANT_BITS, "wrong constant bits") \
+    R(21, CORRUPT, EXPONENT_BASE, "wrong base of exponents") \
+    R(22, CORRUPT, PLANE_TAIL, "bits behind the end of a bit plane") \
+    R(23, CORRUPT, LIST_KIND, "unknown kind of list") \
+    R(24, CORRUPT, LIST_END, "a list that does not end inside its block") \
+    R(25, CORRUPT, SYMBOL, "a symbol outside its alphabet") \
+    R(26, CORRUPT, TABLE, "a table that is not canonical") \
+    R(27, CORRUPT, TABLE_TAIL, "bits behind the end of a table") \
+    R(28, CORRUPT, CODE_LENGTHS, "code lengths that are no complete code") \
+    R(29, CORRUPT, SMALL_TREE, "a tree for fewer than 16 elements") \
+    R(30, CORRUPT, DEPTH, "lists nested too deeply") \
+    R(31, CORRUPT, NODES, "a list with too many nodes") \
+    R(32, CORRUPT, MASK_TAIL, "bits behind the end of a mask") \
+    R(33, CORRUPT, BODY_END, "bytes left behind the last list of a block") \
+    R(34, CORRUPT, COUNT, "more than 2^48 elements") \
+    R(35, CORRUPT, FLAGS, "reserved flags set") \
+    R(36, CORRUPT, EXTENSIONS, "extensions that do not fit the header") \
+    R(37, CORRUPT, FOOTER_MAGIC, "a footer without its magic") \
+    R(38, CORRUPT, FRAME_SIZE, "wrong frame size in the footer") \
+    R(39, CORRUPT, INDEX_SIZE, "wrong index size") \
+    R(40, CORRUPT, INDEX_BLOCKS, "the index does not match the blocks") \
+    R(41, CORRUPT, INDEX_END, "the index does not cover the frame") \
+    R(42, CORRUPT, BASE_EXTENSION, "a base that does not fit the frame") \
+    R(43, BASE, BASE, "this delta needs its base: give the tensor it was made against") \
+    R(44, BASE, BASE_HASH, "not the base that this delta was made against") \
+    R(45, CHECK, ELEMENTS_HASH, "damaged: a block does not give the elements it was made from") \
+    R(46, CORRUPT, CLASSES, "wrong classes") \
+    R(47, CORRUPT, WORDS, "a list of words that breaks the format") \
+    R(48, CORRUPT, QUANTIZER, "columns or a quantizer that do not fit the frame") \
+    R(49, CORRUPT, SCALES, "wrong scales of rows and columns") \
+    R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
+    R(51, CORRUPT, CERTIFICATE, "the certificate is not that of the blocks") \
+    R(52, CORRUPT, SPARSE, "few changes of a cell that break their rules") \
+    R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
+    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell")
+
+enum bitsnap_rule {
+    BITSNAP_R_NONE = 0
+#define BITSNAP_RULE_(number, status, name, message) , BITSNAP_R_##name = number
+    BITSNAP_RULES(BITSNAP_RULE_)
+#undef BITSNAP_RULE_
+};
+
 /* Where an error was met. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies */
+    unsigned rule;      /* the reject condition, BITSNAP_R_..; 0 where none applies */
     uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
                            bytes that the call needs */
     uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
@@ -153,13 +214,24 @@ enum {
                                    inverted without the base; larger by a tenth to a third */
 };
 
+/* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
+ * cannot. With `workers` > 1 it is called from several threads at one time. */
+typedef struct bitsnap_source {
+    int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: there is no source */
+    void *context;
+} bitsnap_source;
+
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
- * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. */
+ * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
+ * a window of it, or comes from a source cell by cell: then the workspace has room for a cell of it for each worker. */
 typedef struct bitsnap_base {
-    const void *data;       /* null: no base */
+    const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
+    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All cells that a call codes must be inside
+                               (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
+    bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
 } bitsnap_base;
 
 /* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
@@ -3238,11 +3310,11 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
     size_t used = 2;
-    *rule = 24;
+    *rule = BITSNAP_R_LIST_END;
     if (size < 2) return 0;
     first = bsn_once8(p);
     count = bsn_once8(p + 1) + 1u;
-    *rule = 25;
+    *rule = BITSNAP_R_SYMBOL;
     if (first + count > 1u << bits) return 0;
     t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
     memset(t->length, 0, sizeof t->length);
@@ -3251,7 +3323,7 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
         if (nibble & 1) {
             code = bsn_once8(p + used++) >> 4;
         } else {
-            *rule = 24;
+            *rule = BITSNAP_R_LIST_END;
             if (used == size) return 0;
             code = bsn_once8(p + used) & 15;
         }
@@ -3264,14 +3336,14 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
         /* absent symbols: their runs must fall, so that there is one way to write them; and neither
          * the first symbol nor the last is absent */
         run = code ? 1u << (code - 8) : 1;
-        *rule = 26;
+        *rule = BITSNAP_R_TABLE;
         if (s == 0 || run >= previous || run >= count - s) return 0;
         s += run;
         previous = run;
     }
-    *rule = 27;
+    *rule = BITSNAP_R_TABLE_TAIL;
     if ((nibble & 1) && p[used++] >> 4) return 0;
-    *rule = 28;
+    *rule = BITSNAP_R_CODE_LENGTHS;
     return bsn_tree_order(t, first, first + count - 1) ? used : 0;
 }
 
@@ -3773,7 +3845,7 @@ static uint8_t *bsn_keep(bsn_reader *r, size_t size)
 {
     uint8_t *p = r->kept;
     if ((size_t)(r->kept_end - r->kept) < size) {
-        r->rule = 31;
+        r->rule = BITSNAP_R_NODES;
         return NULL;
     }
     r->kept += size;
@@ -3786,7 +3858,7 @@ static const uint8_t *bsn_take(bsn_reader *r, size_t size, size_t reach)
     const uint8_t *p = r->at;
     uint8_t *copy;
     if ((size_t)(r->end - p) < size) {
-        r->rule = 24;
+        r->rule = BITSNAP_R_LIST_END;
         return NULL;
     }
     r->at += size;
@@ -3860,7 +3932,7 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
 {
     bsn_node *node = &r->lists->node[r->nodes];
     if (r->noted == BSN_MAX_NODES) {
-        r->rule = 31;
+        r->rule = BITSNAP_R_NODES;
         return NULL;
     }
     r->noted++;
@@ -3900,7 +3972,7 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     unsigned j, longest = 0;
     r->kernels->node_counts(node, counts);
     if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     for (j = 1; j < node->lists; j++)
@@ -3915,7 +3987,7 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
             top->data = node->out + node->count - counts[j];
         } else {
             if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
-                r->rule = 31;
+                r->rule = BITSNAP_R_NODES;
                 return top;
             }
             top->data = scratch;
@@ -3946,7 +4018,7 @@ static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
     const size_t reach = parent ? (parent->follows ? 8 * r->most : parent->count) : item->count > r->most ? item->count : r->most;
     const uint8_t *p = bsn_take(r, item->count, reach);
     if (!p) return;
-    if (!bsn_all_below(p, item->count, item->bits)) r->rule = 25;
+    if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
     if (item->parent == BSN_TOP) r->raw = p;
     else r->lists->node[item->parent].list[item->slot] = p;
 }
@@ -3959,7 +4031,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     unsigned kind, form, length;
     int built_in, split;
     if (r->at == r->end) {
-        r->rule = 24;
+        r->rule = BITSNAP_R_LIST_END;
         return top;
     }
     kind = bsn_once8(r->at++);
@@ -3971,8 +4043,8 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     if (kind == BSN_LIST_CONST) {
         const unsigned symbol = r->at == r->end ? 0 : bsn_once8(r->at);
-        if (r->at == r->end) r->rule = 24;
-        else if (symbol >> item->bits) r->rule = 25;
+        if (r->at == r->end) r->rule = BITSNAP_R_LIST_END;
+        else if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
         else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) {
             node->leaf[0] = (uint8_t)symbol;
             r->at++;
@@ -3983,21 +4055,21 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
     if (!built_in && !split && (form < BSN_LIST_TREE || form > BSN_LIST_TREE_LIST || length > BSN_LIMIT ||
                                 (form == BSN_LIST_TREE) != (length == 0))) {
-        r->rule = 23;
+        r->rule = BITSNAP_R_LIST_KIND;
         return top;
     }
     if (item->count < BSN_MIN_TREE) {
-        r->rule = 29;
+        r->rule = BITSNAP_R_SMALL_TREE;
         return top;
     }
     if (item->level == 2) { /* the escapes of an escape's tree are raw or constant */
-        r->rule = 30;
+        r->rule = BITSNAP_R_DEPTH;
         return top;
     }
     t = &r->lists->tree[item->level];
     if (split) {
         if (item->depth == BSN_MAX_DEPTH) {
-            r->rule = 30;
+            r->rule = BITSNAP_R_DEPTH;
             return top;
         }
         *top = *item; /* comes back when the mask is there */
@@ -4016,7 +4088,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     if (built_in) {
         if (item->bits < 8) {
-            r->rule = 25;
+            r->rule = BITSNAP_R_SYMBOL;
             return top;
         }
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
@@ -4027,7 +4099,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         r->at += used;
     }
     if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
-        r->rule = 30;
+        r->rule = BITSNAP_R_DEPTH;
         return top;
     }
     *top = *item;
@@ -4055,7 +4127,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
     if (!bsn_planes_clear(node)) {
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
@@ -4084,7 +4156,7 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
     node->planes = mask;
     node->stride = bsn_mask_bytes(item->count);
     if (!bsn_planes_clear(node)) {
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     like.type = BSN_ITEM_LIST;
@@ -6314,7 +6386,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
         const uint8_t *low, *symbols;
         size_t more = 0;
         unsigned shift, limit, mask;
-        r->rule = 47;
+        r->rule = BITSNAP_R_WORDS;
         if (r->at == r->end) return;
         shift = bsn_once8(r->at++);
         if (level == 0) x->kind = shift;
@@ -6340,7 +6412,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
         if ((size_t)(r->end - r->at) < bsn_low_size(shift, n)) return;
         r->at += bsn_low_size(shift, n);
         if (mask && !bsn_bits_tail_clear(low + shift / 8 * n, mask, n)) {
-            r->rule = 22;
+            r->rule = BITSNAP_R_PLANE_TAIL;
             return;
         }
         if (level == 0) x->kind = r->at < r->end ? bsn_once8(r->at) : 0;
@@ -6380,7 +6452,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
             }
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
-                r->rule = 47;
+                r->rule = BITSNAP_R_WORDS;
                 return;
             }
         }
@@ -6573,7 +6645,7 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
     uint64_t high, length, words, all, escape, j, least = 0, some, place, most;
     size_t i = 0, escapes = 0;
     unsigned low, bits;
-    if (bsn_piece_look(&t, p, p + size, n, width) != size) return 52;
+    if (bsn_piece_look(&t, p, p + size, n, width) != size) return BITSNAP_R_SPARSE;
     low = t.low;
     bits = t.bits;
     high = (uint64_t)t.count * low;
@@ -6587,19 +6659,19 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
     x->count = t.count;
     for (j = 0; j < length; j += 64) {
         for (some = bsn_get_bits(p, size, high + j, (unsigned)bsn_min(64, (size_t)(length - j))); some; some &= some - 1, i++) {
-            if (i == t.count) return 52;
+            if (i == t.count) return BITSNAP_R_SPARSE;
             place = (j + bsn_lowest_bit(some) - i) << low | bsn_get_bits(p, size, (uint64_t)i * low, low);
-            if (place < least || place >= n) return 52;
+            if (place < least || place >= n) return BITSNAP_R_SPARSE;
             least = place + 1;
             x->place[i] = (uint32_t)place;
             x->word[i] = bsn_get_bits(p, size, words + (uint64_t)i * bits, bits);
             if (BSN_LIKELY(x->word[i] != most)) continue;
-            if (escapes == t.escapes) return 52;
+            if (escapes == t.escapes) return BITSNAP_R_SPARSE;
             x->word[i] = bsn_get_bits(p, size, escape + (uint64_t)escapes++ * 8 * width, 8 * width);
-            if (x->word[i] < most || x->word[i] == none) return 52;
+            if (x->word[i] < most || x->word[i] == none) return BITSNAP_R_SPARSE;
         }
     }
-    return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
+    return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? BITSNAP_R_SPARSE : 0;
 }
 
 /* The piece of cell `part` of a run, which has n elements, all cells before it having `cell`; null where the run breaks rules. */
@@ -7896,7 +7968,6 @@ typedef struct bsn_context {
     int ignore;            /* decoding: do not compute them */
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
-    const uint8_t *base;   /* all of it */
     unsigned classes;      /* encoding: at most so many */
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
@@ -9499,38 +9570,38 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     const unsigned dtype = d->context->dtype, width = d->context->width;
     const uint8_t *p = d->body;
     unsigned bits, flags, k, some = 0, base = 0;
-    if (p == d->end) return 18;
+    if (p == d->end) return BITSNAP_R_PLANES;
     flags = bsn_once8(p++);
     bits = flags & 15;
     flags &= 0xF0;
     if (!bsn_symbol_bits(dtype) || bits < 1 || bits > (width == 1 ? 7u : 8u) || (dtype == BITSNAP_F64 && bits != 8) ||
         (flags & ~BSN_HAS_CONSTANTS))
-        return 19;
+        return BITSNAP_R_DESCRIPTOR;
     bsn_layout_begin(y, dtype, bits, 0);
     if (flags) {
-        if ((size_t)(d->end - p) < 2 * y->planes) return 18;
+        if ((size_t)(d->end - p) < 2 * y->planes) return BITSNAP_R_PLANES;
         for (k = 0; k < y->planes; k++) {
             const unsigned all = y->varying[k], varying = bsn_once8(p + k), value = bsn_once8(p + y->planes + k);
-            if ((varying & ~all) || (value & ~(all & ~varying))) return 20;
+            if ((varying & ~all) || (value & ~(all & ~varying))) return BITSNAP_R_CONSTANT_BITS;
             some |= all & ~varying;
             y->varying[k] = (uint8_t)varying;
             y->value[k] = (uint8_t)value;
         }
-        if (!some) return 20;
+        if (!some) return BITSNAP_R_CONSTANT_BITS;
         p += 2 * y->planes;
     }
     if (y->field.wide) {
-        if (d->end - p < 2) return 18;
+        if (d->end - p < 2) return BITSNAP_R_PLANES;
         base = bsn_once8(p) | bsn_once8(p + 1) << 8;
-        if (base > 2047 - 255) return 21;
+        if (base > 2047 - 255) return BITSNAP_R_EXPONENT_BASE;
         y->field.base = base;
         p += 2;
     }
     y->descriptor_size = (size_t)(p - d->body);
     bsn_layout_place(y, d->n);
-    if ((size_t)(d->end - d->body) < y->at[y->planes]) return 18;
+    if ((size_t)(d->end - d->body) < y->at[y->planes]) return BITSNAP_R_PLANES;
     for (k = 0; k < y->planes; k++)
-        if (y->varying[k] != 0xFF && !bsn_bits_tail_clear(d->body + y->at[k], y->varying[k], d->n)) return 22;
+        if (y->varying[k] != 0xFF && !bsn_bits_tail_clear(d->body + y->at[k], y->varying[k], d->n)) return BITSNAP_R_PLANE_TAIL;
     return 0;
 }
 
@@ -9589,7 +9660,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_list_read(&r, d->n, y.field.symbol_bits);
     d->place = r.at;
     if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     for (k = 0; k < y.planes; k++) {
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
@@ -9705,7 +9776,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
             memcpy(memory + i, bsn_list_next(&r, w->plane[0], i, m), m);
         }
     }
-    if (at != d->end) return 33;
+    if (at != d->end) return BITSNAP_R_BODY_END;
     bsn_field_set(&field, c->dtype, 0, 0);
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
@@ -9797,12 +9868,12 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
     const uint8_t *p = d->body;
     uint8_t borders[BSN_CLASSES];
     unsigned k;
-    if (p == d->end) return 46;
+    if (p == d->end) return BITSNAP_R_CLASSES;
     *classes = bsn_once8(p++);
-    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return 46;
+    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return BITSNAP_R_CLASSES;
     for (k = 0; k + 1 < *classes; k++) {
         borders[k] = (uint8_t)bsn_once8(p + k);
-        if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return 46;
+        if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return BITSNAP_R_CLASSES;
     }
     bsn_classes_begin(t, d->context->dtype, borders, *classes);
     return 0;
@@ -9848,7 +9919,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
         t->narrow |= (unsigned)x.narrow << k;
         x.words += count * bsn_classes_size(t, k);
     }
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     if ((size_t)(d->end - d->body) > n * width / 16) d->sink->stream = 0; /* computing takes longer than waiting for lines */
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(step, n - i);
@@ -9873,7 +9944,7 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
     unsigned k, there;
     size_t i;
     s->rows = s->columns = NULL;
-    r->rule = 49;
+    r->rule = BITSNAP_R_SCALES;
     if (r->at == r->end) return;
     there = bsn_once8(r->at++);
     if (there > 1) return;
@@ -9922,18 +9993,18 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_words x;
     size_t i;
     d->place = d->body;
-    if (d->end - d->body < 5) return 49;
+    if (d->end - d->body < 5) return BITSNAP_R_SCALES;
     signs = bsn_once8(d->body);
-    if (signs > 1) return 49;
+    if (signs > 1) return BITSNAP_R_SCALES;
     base = bsn_load32(d->body + 1);
     base -= (base >> 31) << 32; /* its sign */
     bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
     bsn_read_scales(&r, &s, c, d->first, d->n, memory);
-    if (!r.rule && !s.rows) r.rule = 49;
+    if (!r.rule && !s.rows) r.rule = BITSNAP_R_SCALES;
     if (!r.rule) bsn_words_read(&x, d->n);
     d->place = r.at;
     if (r.rule) return r.rule;
-    if (r.at != d->end) return 33;
+    if (r.at != d->end) return BITSNAP_R_BODY_END;
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
@@ -9981,7 +10052,8 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     const unsigned width = d->context->width;
     uint8_t *memory;
     bsn_certificate certificate;
-    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return 50;
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width)
+        return BITSNAP_R_NUMBER;
     exact->left = (size_t)certificate.exact;
     bsn_words_begin(x, r, d, exact->next + exact->left * width, 4, &memory);
     r->rule = 0;
@@ -9990,7 +10062,7 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     if (!r->rule) bsn_words_read(x, d->n);
     d->place = r->at;
     if (r->rule) return r->rule;
-    if (r->at != d->end) return 33;
+    if (r->at != d->end) return BITSNAP_R_BODY_END;
     d->place = d->body;
     return 0;
 }
@@ -10036,11 +10108,11 @@ static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, 
             some = bsn_row_set(place, s, i + j, m - j);
             if (kernels->log_join(place, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
                 !bsn_log_rest(place, exact, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift))
-                return 50;
+                return BITSNAP_R_NUMBER;
         }
         if (out) bsn_sink_done(w, d->sink, 4, i, m, out);
     }
-    return exact->left ? 50 : 0;
+    return exact->left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* Numbers of which the cell is known. */
@@ -10060,10 +10132,10 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     size_t i, j, some;
     unsigned rule;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return BITSNAP_R_NUMBER;
     place.log = c->log;
     place.signs = bsn_once8(p);
-    if (place.signs > 1) return 50;
+    if (place.signs > 1) return BITSNAP_R_NUMBER;
     place.base = bsn_load32(p + 1);
     rule = bsn_quantized_read(d, &exact, &s, &place, &x, &r);
     if (rule) return rule;
@@ -10086,12 +10158,12 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
         for (j = 0; j < m; j += some) {
             some = bsn_row_set(&place, &s, i + j, looked_up ? bsn_min(256, m - j) : m - j);
             if (looked_up && bsn_log_look_up(table, to + j * width, words + 4 * (i + j), some)) continue;
-            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return 50;
+            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return BITSNAP_R_NUMBER;
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return exact.left ? 50 : 0;
+    return exact.left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* Numbers of which the cluster is known, and the place in it. */
@@ -10109,13 +10181,13 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
     unsigned clusters, k, rule;
     size_t i, j;
     d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return 50;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
     clusters = bsn_once8(p++) + 1u;
-    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return 50;
+    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return BITSNAP_R_NUMBER;
     for (k = 0; k < clusters; k++, p += 2 * width) {
         uint8_t ends[16];
         bsn_copy_little_endian(ends, p, 2, width);
-        if (!bsn_cluster_load(&cluster[k], &o, ends)) return 50;
+        if (!bsn_cluster_load(&cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
     }
     exact.next = p;
     rule = bsn_quantized_read(d, &exact, NULL, NULL, &x, &r);
@@ -10129,16 +10201,16 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
             const uint32_t u = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
             uint64_t v = 0;
             if (u >= BSN_CODE_FIRST) {
-                if (q >= BSN_CLUSTER_CODES * clusters) return 50;
+                if (q >= BSN_CLUSTER_CODES * clusters) return BITSNAP_R_NUMBER;
                 v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
             }
             apart += u == BSN_CODE_EXACT;
             bsn_element_store(to + j * width, v, width);
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return 50;
+        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return exact.left ? 50 : 0;
+    return exact.left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* The smallest and largest body of each form is known before anything of it is read. */
@@ -10148,13 +10220,14 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
     const uint64_t size = head >> 8, stored = n * c->width;
     if (form > BSN_FORM_SPARSE || ((bsn_has_cells(form) || bsn_is_difference(form)) && !c->role) ||
         (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log && !c->clusters))
-        return 15;
-    if (form == BSN_FORM_STORED && size != stored) return 16;
-    if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
-    if (form == BSN_FORM_SAME && size % 8) return 16;
-    if (form == BSN_FORM_CLASSED && size > stored + 2) return 16; /* words of which nothing is known fit */
-    if (form == BSN_FORM_SPARSE && size < 4 + BSN_PIECE_HEAD + 1) return 16;
-    if (size == 0 || (form >= BSN_FORM_SPLIT && form != BSN_FORM_SAME && form != BSN_FORM_CLASSED && size > stored)) return 16;
+        return BITSNAP_R_FORM;
+    if (form == BSN_FORM_STORED && size != stored) return BITSNAP_R_BODY_SIZE;
+    if (form == BSN_FORM_CONST && size != c->width + 4u) return BITSNAP_R_BODY_SIZE;
+    if (form == BSN_FORM_SAME && size % 8) return BITSNAP_R_BODY_SIZE;
+    if (form == BSN_FORM_CLASSED && size > stored + 2) return BITSNAP_R_BODY_SIZE; /* words of which nothing is known fit */
+    if (form == BSN_FORM_SPARSE && size < 4 + BSN_PIECE_HEAD + 1) return BITSNAP_R_BODY_SIZE;
+    if (size == 0 || (form >= BSN_FORM_SPLIT && form != BSN_FORM_SAME && form != BSN_FORM_CLASSED && size > stored))
+        return BITSNAP_R_BODY_SIZE;
     return 0;
 }
 
@@ -10165,16 +10238,25 @@ typedef struct bsn_place {
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t part;         /* SAME, SPARSE: which of its cells */
-    const uint8_t *base;   /* of the cell's first element; null: in the context's */
+    const uint8_t *base;   /* of the cell's first element; null: none, or blind */
     uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_place;
 
-static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
+static bitsnap_status bsn_rule_status(unsigned rule)
 {
-    error->status = status;
+    switch (rule) {
+#define BSN_RULE(number, status, name, message) case number: return BITSNAP_E_##status;
+    BITSNAP_RULES(BSN_RULE)
+#undef BSN_RULE
+    default: return BITSNAP_OK;
+    }
+}
+
+static bitsnap_status bsn_refuse(bitsnap_error *error, unsigned rule, uint64_t offset)
+{
     error->rule = rule;
     error->offset = offset;
-    return status;
+    return error->status = bsn_rule_status(rule);
 }
 
 /* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
@@ -10308,15 +10390,15 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             expected = d.body + 8 * at->part;
         } else if (form == BSN_FORM_SPARSE) {
             expected = bsn_piece_at(d.body, d.end, at->part, (size_t)1 << c->block_log2, at->n, c->width, &piece);
-            if (!expected) return bsn_refuse(error, BITSNAP_E_CORRUPT, 52, prefix);
+            if (!expected) return bsn_refuse(error, BITSNAP_R_SPARSE, prefix);
         } else {
             expected = d.body - BSN_IDS_SIZE;
             bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
         }
-        d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
+        d.base = at->base;
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
-        if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, prefix);
+        if (rule) return bsn_refuse(error, rule, prefix);
         if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
         do {
             memset(above, 0, sizeof above);
@@ -10334,7 +10416,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
             if (done) break;
             again = c->apply && !again ? bsn_take_up(&d, ids, t.count, form, cell, bsn_load64(expected)) : BSN_LOST;
-            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
         } while (again != BSN_HALF && !bsn_is_alone(form));
         if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
         else if (!c->ignore) sink->leaves = &ids->result;
@@ -10372,23 +10454,23 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     if (sink->stream) bsn_streamed();
     if (d.leaves && !rule) {
         ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
     }
     if (!rule && checking && at->part == 0 &&
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
-        return bsn_refuse(error, BITSNAP_E_CHECK, 9, 0);
-    if (rule) return bsn_refuse(error, BITSNAP_E_CORRUPT, rule, (uint64_t)(d.place - p));
+        return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
+    if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
     if (c->role && sink->leaves && form != BSN_FORM_SAME && !(done && c->blind) &&
         bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
-        return bsn_refuse(error, BITSNAP_E_CHECK, 45, (uint64_t)(expected + 8 - p));
+        return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
-        return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
+        return error->status = BITSNAP_E_DIFFERENT;
     }
     if (made) {
         if (!bsn_find_place(w, c, &ids->result, d.base, made, at->n,
                             form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i, bsn_load64(expected + 8)))
-            return bsn_refuse(error, BITSNAP_E_BASE, 44, (uint64_t)(expected - p));
+            return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
         if (live) bsn_store_in_order(live, made, at->n * c->width, c->width);
     }
     if (w->held) {
@@ -10421,6 +10503,11 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
     b->error.offset = offset;
     b->error.element = element;
     return status;
+}
+
+static bitsnap_status bsn_reject(bitsnap *b, unsigned rule, uint64_t offset, uint64_t element)
+{
+    return bsn_fail(b, bsn_rule_status(rule), rule, offset, element);
 }
 
 /* What a header says. */
@@ -10460,39 +10547,39 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
     uint64_t offset = 18;
     while (p < end) {
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
-        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_fail(b, BITSNAP_E_CORRUPT, 36, offset, 0);
+        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 42, offset, 0);
+                return bsn_reject(b, BITSNAP_R_BASE_EXTENSION, offset, 0);
             h->role = role;
             h->base_dtype = dtype;
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
             if (family != BSN_FAMILY_CELLS && family != BSN_FAMILY_CLUSTERS)
-                return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 4, offset, 0);
+                return bsn_reject(b, BITSNAP_R_FAMILY, offset, 0);
             number = bsn_once8(p + 3) + 256 * bsn_once8(p + 4);
             if (family == BSN_FAMILY_CELLS) h->cells = number;
             else h->clusters = number;
             if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
-                return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             const uint64_t columns = length == BSN_COLUMNS_SIZE ? bsn_once64(p + 2) : 0;
-            if (h->columns || !columns) return bsn_fail(b, BITSNAP_E_CORRUPT, 48, offset, 0);
+            if (h->columns || !columns) return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             h->columns = columns;
         } else if (type & BSN_EXTENSION_CRITICAL) {
-            return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 3, offset, 0);
+            return bsn_reject(b, BITSNAP_R_EXTENSION, offset, 0);
         }
         offset += 2 + length;
         p += 2 + length;
     }
     if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 18, 0);
+        return bsn_reject(b, BITSNAP_R_QUANTIZER, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -10500,10 +10587,10 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
 {
     size_t extensions = 0;
     bitsnap_status status;
-    if (!bsn_equal(p, bsn_magic, bsn_min(size, 4))) return bsn_fail(b, BITSNAP_E_MAGIC, 1, 0, 0);
-    if (size < 5) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
-    if (p[4] != BSN_VERSION) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 2, 4, 0);
-    if (size < BSN_HEADER_SIZE) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    if (!bsn_equal(p, bsn_magic, bsn_min(size, 4))) return bsn_reject(b, BITSNAP_R_MAGIC, 0, 0);
+    if (size < 5) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
+    if (p[4] != BSN_VERSION) return bsn_reject(b, BITSNAP_R_VERSION, 4, 0);
+    if (size < BSN_HEADER_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->dtype = bsn_once8(p + 5);
     h->block_log2 = bsn_once8(p + 6);
     h->flags = bsn_once8(p + 7);
@@ -10512,17 +10599,17 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->base_id = h->columns = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2 + bsn_once8(p + 16) + 256 * bsn_once8(p + 17);
     h->size = BSN_HEADER_SIZE + extensions;
-    if (size < h->size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, 0);
+    if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->check = bsn_load64(p + h->size - 8);
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check)
-        return bsn_fail(b, BITSNAP_E_CHECK, 8, h->size - 8, 0);
-    if (!bsn_is_dtype(h->dtype)) return bsn_fail(b, BITSNAP_E_CORRUPT, 13, 5, 0);
-    if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 14, 6, 0);
-    if (h->flags & 0x78) return bsn_fail(b, BITSNAP_E_CORRUPT, 35, 7, 0);
-    if (h->count > BSN_COUNT_MAX) return bsn_fail(b, BITSNAP_E_CORRUPT, 34, 8, 0);
+        return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
+    if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
+    if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
+    if (h->flags & 0x78) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
+    if (h->count > BSN_COUNT_MAX) return bsn_reject(b, BITSNAP_R_COUNT, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
     if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 48, 7, 0);
+        return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
@@ -10548,18 +10635,18 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags,
     const size_t prefix = bsn_footer_prefix(flags);
     const uint8_t *tail = size < BSN_TAIL_SIZE + prefix ? NULL : p + (size - BSN_TAIL_SIZE);
     uint64_t index_size;
-    if (!tail || !bsn_equal(tail + 24, bsn_end_magic, 4)) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, offset + size, 0);
+    if (!tail || !bsn_equal(tail + 24, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, offset + size, 0);
     index_size = bsn_once64(tail);
     if (index_size > size - BSN_TAIL_SIZE - prefix || index_size % 4)
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 39, offset + size - BSN_TAIL_SIZE, 0);
+        return bsn_reject(b, BITSNAP_R_INDEX_SIZE, offset + size - BSN_TAIL_SIZE, 0);
     f->index_end = tail;
     f->index = tail - index_size;
     p = f->index - prefix;
     f->start = offset + size - BSN_TAIL_SIZE - index_size - prefix;
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) &&
         bsn_hash_of(bsn_kernels_best(), p, (size_t)(tail + 16 - p)) != bsn_load64(tail + 16))
-        return bsn_fail(b, BITSNAP_E_CHECK, 10, offset + size - 12, 0);
-    if (bsn_load64(tail + 8) != offset + size) return bsn_fail(b, BITSNAP_E_CORRUPT, 38, offset + size - 20, 0);
+        return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, offset + size - 12, 0);
+    if (bsn_load64(tail + 8) != offset + size) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, offset + size - 20, 0);
     f->content_id = flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     f->certificate = p; /* there is no content id beside it */
     f->chain = flags & BSN_FLAG_CHECKS ? bsn_load64(f->index - 8) : 0;
@@ -10820,30 +10907,12 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
-    static const char *const rules[53] = {
-        NULL, NULL, "a frame of an unknown version of the format", "a frame with an extension that is not known",
-        "quantized in a way that this build does not read", NULL,
-        "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
-        "damaged: the check of a block does not match", "damaged: the check of the footer does not match",
-        "damaged: a block was replaced by one of another frame", "damaged: the elements do not have the content id",
-        "unknown dtype", "block size out of range", "unknown form of block", "wrong size of a block",
-        "a run past the end of the frame", "raw planes longer than their block", "wrong symbol size",
-        "wrong constant bits", "wrong base of exponents", "bits behind the end of a bit plane", "unknown kind of list",
-        "a list that does not end inside its block", "a symbol outside its alphabet", "a table that is not canonical",
-        "bits behind the end of a table", "code lengths that are no complete code", "a tree for fewer than 16 elements",
-        "lists nested too deeply", "a list with too many nodes", "bits behind the end of a mask",
-        "bytes left behind the last list of a block", "more than 2^48 elements", "reserved flags set",
-        "extensions that do not fit the header", "a footer without its magic", "wrong frame size in the footer", "wrong index size",
-        "the index does not match the blocks", "the index does not cover the frame", "a base that does not fit the frame",
-        "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
-        "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
-        "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns",
-        "a number that the quantizer does not have",
-        "the certificate is not that of the blocks", "few changes of a cell that break their rules"
-    };
-    const unsigned rule = b->error.rule;
-    if (rule < 53 && rules[rule]) return rules[rule];
-    return bitsnap_status_message(b->error.status);
+    switch (b->error.rule) {
+#define BSN_RULE(number, status, name, message) case number: return message;
+    BITSNAP_RULES(BSN_RULE)
+#undef BSN_RULE
+    default: return bitsnap_status_message(b->error.status);
+    }
 }
 
 /* ================================================================================= STREAM
@@ -10863,6 +10932,7 @@ typedef struct bsn_call {
     size_t work_size;
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
     size_t staging_size;
+    uint8_t *bases;        /* of a base with a source: for each worker a cell */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -10871,17 +10941,26 @@ typedef struct bsn_call {
 
 #define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
 
+BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
+
+/* Bytes of a cell of a base that comes from a source. */
+static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role, unsigned dtype)
+{
+    return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
+}
+
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
     const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t needed = bsn_workspace(s->block_log2, workers, large);
+    const size_t usual = bsn_workspace(s->block_log2, workers, large);
+    const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -10896,6 +10975,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
+    call->bases = memory + (usual - 64); /* which are for the alignment */
     if (s->cells) {
         call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
         call->log->cells = s->cells;
@@ -10913,7 +10993,6 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.header_check = s->state.header_check;
     call->context.role = s->role;
     call->context.base_dtype = s->state.base_dtype;
-    call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
     return BITSNAP_OK;
 }
@@ -10950,9 +11029,47 @@ static int bsn_stream_fits(const bitsnap_stream *s)
 static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
 {
     const bitsnap_base *base = &b->base;
-    if (s->role && s->count && (!base->data || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
+    if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
                                 (base->id && base->id != s->state.base_id)))
-        return bsn_fail(b, BITSNAP_E_BASE, 43, 0, 0);
+        return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
+    return BITSNAP_OK;
+}
+
+/* The base of n elements from `first` on: in memory, or read to the worker's. Null where there is none, and error says why. */
+static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
+{
+    const bitsnap_base *base = &call->b->base;
+    const unsigned width = bsn_dtypes[call->context.base_dtype].width;
+    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.block_log2);
+    if (base->source.read) {
+        if (!base->source.read(base->source.context, first * width, cell, n * width)) return cell;
+    } else if (!base->held) {
+        return (const uint8_t *)base->data + first * width;
+    } else if (first >= base->first && first - base->first < base->held && n <= base->held - (first - base->first)) {
+        return (const uint8_t *)base->data + (first - base->first) * width;
+    }
+    (void)bsn_refuse(error, base->source.read ? BITSNAP_R_BASE_SOURCE : BITSNAP_R_BASE_WINDOW, 0);
+    error->element = first;
+    return NULL;
+}
+
+/* The content id of a base that comes from a source. */
+BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
+{
+    const unsigned width = bsn_dtypes[b->base.dtype].width;
+    bitsnap_pieces leaf, root;
+    uint64_t i;
+    bsn_call call;
+    bitsnap_status status = bsn_call_begin(&call, b, s);
+    if (status) return status;
+    bsn_content_begin(&root, s->count);
+    for (i = 0; i < s->count; i += BSN_LEAF) {
+        const size_t n = s->count - i < BSN_LEAF ? (size_t)(s->count - i) : BSN_LEAF;
+        const uint8_t *p = bsn_base_cell(&call, 0, i, n, &b->error);
+        if (!p) return b->error.status;
+        bsn_content_add(call.context.kernels, &leaf, &root, p, i, n, s->count, width);
+    }
+    s->state.base_id = bsn_content_end(call.context.kernels, &root, s->state.base_dtype, s->count);
     return BITSNAP_OK;
 }
 
@@ -11011,7 +11128,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
         log2 = width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
@@ -11076,7 +11193,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
     if (!q->cells && !q->clusters) return 1;
-    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !b->base.data &&
+    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !bsn_has_base(b) &&
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
@@ -11091,7 +11208,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     memset(&b->error, 0, sizeof b->error);
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
+        log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
@@ -11100,14 +11217,18 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     s->count = count;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
+        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
             return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
-        s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
-        s->state.check_base = b->base.id != 0;
+        s->state.base_id = b->base.id;
+        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
+        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
         bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
@@ -11132,14 +11253,16 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
-static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
+    bsn_work *w = bsn_work_of(call, worker);
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
     if (job->ids) {
         job->ids->same = 0;
-        job->ids->cell = c->base + job->first * bsn_dtypes[c->base_dtype].width;
+        job->ids->cell = bsn_base_cell(call, worker, job->first, job->n, &job->error);
+        if (!job->ids->cell) return;
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
     job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
@@ -11161,6 +11284,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
         at.n = job->n;
         at.first = job->first;
         at.total = job->n;
+        if (job->ids) at.base = job->ids->cell;
         (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
     }
 }
@@ -11174,7 +11298,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     for (i = first; i < first + call->group; i++) {
         w->next = call->workers <= 1 || i + 1 < first + call->group;
         if (i < call->coded_count) bsn_place_block(call, &call->coded[i]);
-        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], w);
+        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], worker);
     }
 }
 
@@ -11480,7 +11604,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->need = BSN_HEADER_SIZE;
-    if (!source_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
     if (status) {
         if (status == BITSNAP_E_TRUNCATED && source_size >= BSN_HEADER_SIZE) s->need = h.size;
@@ -11515,9 +11639,10 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     at.first = job->first;
     at.total = job->total;
     at.part = job->part;
-    at.base = NULL;
-    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     job->error.status = BITSNAP_OK;
+    at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first + (at.part << c->block_log2), at.n, &job->error) : NULL;
+    if (job->error.status) return;
+    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
 }
 
@@ -11569,7 +11694,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     look->head = head = bsn_once32(p);
     rule = bsn_check_head(c, head, look->elements);
-    if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, first);
+    if (rule) return bsn_reject(call->b, rule, offset, first);
     look->form = head & 255;
     look->prefix = bsn_prefix_of(look->form, c->checks, c->role != BSN_ROLE_NONE);
     look->need = look->prefix + (head >> 8);
@@ -11579,7 +11704,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
         run = look->form == BSN_FORM_SAME ? head >> 11 : bsn_once32(p + place);
         if (run == 0 || run > bsn_cells(left, s->block_log2) || (c->role && look->form == BSN_FORM_CONST && run != 1) ||
             (look->form == BSN_FORM_SPARSE && run > BSN_RUN_MOST))
-            return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset + place, first);
+            return bsn_reject(call->b, BITSNAP_R_RUN, offset + place, first);
         look->elements = (uint64_t)run << s->block_log2 < left ? (uint64_t)run << s->block_log2 : left;
     }
     look->whole = look->need;
@@ -11613,7 +11738,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
             if (!status && look.whole && look.elements <= skip) /* not the run that was begun */
-                status = bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, offset, first);
+                status = bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
             if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
             if (look.whole && bsn_has_cells(look.form) && wanted > cell) wanted = cell;
@@ -11698,6 +11823,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
+    const bitsnap_base *base = b ? &b->base : NULL;
     bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
@@ -11711,6 +11837,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (status) return status;
     bsn_call_log(&call, s, 1);
     bsn_call_expect(&call, s->flags, capacity);
+    if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
+        capacity > base->held - (s->position - base->first))
+        capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
     before = *s;
     call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
@@ -11722,7 +11851,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
-    return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->position);
+    return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
@@ -11742,23 +11871,23 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
     s->need = (size_t)whole;
-    if (source_size < whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, s->stored + source_size, s->count);
+    if (source_size < whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->count);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 37, s->stored + whole - 4, s->count);
+        return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->count);
     status = bsn_read_footer(b, &f, s->flags, p, (size_t)whole, s->stored);
     if (status) return status;
-    if (f.start != s->stored) return bsn_fail(b, BITSNAP_E_CORRUPT, 39, s->stored, s->count);
+    if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
     for (; f.index < f.index_end; f.index += 4) hash = bsn_chain(hash, bsn_load32(f.index));
-    if (hash != s->state.index_hash) return bsn_fail(b, BITSNAP_E_CORRUPT, 40, s->stored, s->count);
+    if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
     if ((s->flags & BSN_FLAG_LOSSY) && !bsn_equal(f.certificate, s->state.certificate, BSN_CERTIFICATE_SIZE))
-        return bsn_fail(b, BITSNAP_E_CORRUPT, 51, s->stored, s->count);
+        return bsn_reject(b, BITSNAP_R_CERTIFICATE, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != s->state.chain)
-        return bsn_fail(b, BITSNAP_E_CHECK, 11, s->stored, s->count);
+        return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bitsnap_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
             bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
-            return bsn_fail(b, BITSNAP_E_CHECK, 12, s->stored, s->count);
+            return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
     }
     s->stored += whole;
     *used = (size_t)whole;
@@ -11821,7 +11950,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     if (!b) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
-    if (like && !bsn_is_like(s, like)) return bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
+    if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
@@ -11846,11 +11975,11 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
             source_size - at, &used);
     if (status) return status;
     at += used;
-    if (s->position < s->count) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, s->position);
+    if (s->position < s->count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_TRAILING, 7, at, s->count);
+    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -11882,19 +12011,19 @@ static bitsnap_status bsn_index_next(const bsn_call *call, const bitsnap_stream 
     const bsn_context *c = &call->context;
     const uint64_t left = s->count - position, cell = UINT64_C(1) << s->block_log2;
     unsigned rule, form;
-    if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
+    if (f->index_end - f->index < 4) return bsn_reject(call->b, BITSNAP_R_INDEX_END, f->start, position);
     *head = bsn_once32(f->index);
     f->index += 4;
     rule = bsn_check_head(c, *head, left < cell ? left : cell);
-    if (rule) return bsn_fail(call->b, BITSNAP_E_CORRUPT, rule, offset, position);
+    if (rule) return bsn_reject(call->b, rule, offset, position);
     form = *head & 255;
     *run = form == BSN_FORM_SAME ? *head >> 11 : 1;
     if (bsn_index_size(form) > 4) {
-        if (f->index_end - f->index < 4) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 41, f->start, position);
+        if (f->index_end - f->index < 4) return bsn_reject(call->b, BITSNAP_R_INDEX_END, f->start, position);
         *run = bsn_once32(f->index);
         f->index += 4;
     }
-    if (*run == 0 || *run > bsn_cells(left, s->block_log2)) return bsn_fail(call->b, BITSNAP_E_CORRUPT, 17, f->start, position);
+    if (*run == 0 || *run > bsn_cells(left, s->block_log2)) return bsn_reject(call->b, BITSNAP_R_RUN, f->start, position);
     *total = *run << s->block_log2 < left ? *run << s->block_log2 : left;
     *whole = bsn_prefix_of(form, c->checks, c->role != BSN_ROLE_NONE) + (uint64_t)(*head >> 8);
     return BITSNAP_OK;
@@ -11943,20 +12072,20 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             uint32_t head = 0;
             if (indexed && !skip) {
                 status = bsn_index_next(&call, &s, &f, position, offset, &head, &run, &total, &whole);
-                if (!status && whole > blocks_end - offset) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (!status && whole > blocks_end - offset) status = bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, offset, position);
                 if (status) continue; /* unless a block before it is bad, too */
                 if (position + total <= first) { /* before the range */
                     position += total;
                     offset += whole;
                     continue;
                 }
-                if (bsn_load32(p + offset) != head) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (bsn_load32(p + offset) != head) status = bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, offset, position);
             }
             if (!skip) { /* else it is the next cell of a block that has been looked at */
                 if (!status)
                     status = bsn_look_at(&call, &s, p + offset, blocks_end - (size_t)offset, position, offset, &look);
-                if (!status && !look.whole) status = bsn_fail(b, BITSNAP_E_TRUNCATED, 6, source_size, position);
-                if (!status && indexed && look.elements != total) status = bsn_fail(b, BITSNAP_E_CORRUPT, 40, offset, position);
+                if (!status && !look.whole) status = bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, position);
+                if (!status && indexed && look.elements != total) status = bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, offset, position);
                 if (status) continue;
             }
             n = look.elements;
@@ -12037,7 +12166,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     size_t used;
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
-    if (!status && !bsn_is_like(&x->s, h)) status = bsn_fail(b, BITSNAP_E_CHECK, 8, 0, 0);
+    if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s);
     if (status) return status;
     status = bsn_read_footer(b, &f, x->s.flags, frame + used, size - used, used);
@@ -12064,7 +12193,7 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
     x->part = (position - x->first) >> x->s.block_log2;
     if (x->look.whole) return BITSNAP_OK;
     status = bsn_look_at(call, &x->s, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
-    if (!status && !x->look.whole) status = bsn_fail(call->b, BITSNAP_E_TRUNCATED, 6, (uint64_t)(x->at - x->frame), position);
+    if (!status && !x->look.whole) status = bsn_reject(call->b, BITSNAP_R_TRUNCATED, (uint64_t)(x->at - x->frame), position);
     return status;
 }
 
@@ -12095,7 +12224,7 @@ static bitsnap_status bsn_walk_ids(bitsnap *b, const bsn_walk *x, uint64_t ids[2
         return BITSNAP_OK;
     }
     p = x->look.form == BSN_FORM_SPARSE ? bsn_walk_piece(x, &size) : p - BSN_IDS_SIZE;
-    if (!p) return bsn_fail(b, BITSNAP_E_CORRUPT, 52, (uint64_t)(x->at - x->frame), x->first); /* not what was looked through */
+    if (!p) return bsn_reject(b, BITSNAP_R_SPARSE, (uint64_t)(x->at - x->frame), x->first); /* not what was looked through */
     ids[0] = bsn_load64(p);
     ids[1] = bsn_load64(p + 8);
     return BITSNAP_OK;
@@ -12148,7 +12277,8 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         bsn_changes *changes = bsn_changes_place(w, &x->context);
         size_t size, i;
         const uint8_t *piece = bsn_walk_piece(x, &size);
-        const unsigned rule = piece ? bsn_piece_read(changes, piece, size, n, x->s.width) : 52;
+        unsigned rule = BITSNAP_R_SPARSE;
+        if (piece) rule = bsn_piece_read(changes, piece, size, n, x->s.width);
         memset(words, 0, n * x->s.width);
         for (i = 0; i < changes->count && !rule; i++)
             bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
@@ -12163,7 +12293,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
     bsn_words_to(&list, &r, words, memory, w->plane[0], w->plane[1], x->s.width);
     bsn_words_read(&list, n);
-    return r.rule ? r.rule : r.at == d.end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
 }
 
 /* A block of n elements stands at m->at, but for hashes and check. */
@@ -12212,7 +12342,7 @@ static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t p
     if (x->look.form == BSN_FORM_SPARSE) { /* of a run only the cell */
         size_t size;
         const uint8_t *piece = bsn_walk_piece(x, &size);
-        if (!piece) return bsn_fail(m->call.b, BITSNAP_E_CORRUPT, 52, (uint64_t)(x->at - x->frame), position);
+        if (!piece) return bsn_reject(m->call.b, BITSNAP_R_SPARSE, (uint64_t)(x->at - x->frame), position);
         bsn_store32(m->at, (uint32_t)(BSN_FORM_SPARSE | (4 + size) << 8));
         bsn_store32(m->at + x->look.prefix, 1);
         memcpy(m->at + x->look.prefix + 4, piece, size);
@@ -12326,8 +12456,6 @@ BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
 {
-    const uint8_t *base = b->base.data
-            ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
     bsn_walk *one = &x->one, *two = &x->two;
     bsn_making *m = &x->made;
     const bsn_walk *copy = NULL;
@@ -12339,7 +12467,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     if (!status && merging) status = bsn_walk_ids(b, two, next);
     if (status) return status;
     if (merging) {
-        if (ids[1] && ids[1] != next[0]) return bsn_fail(b, BITSNAP_E_BASE, 44, (uint64_t)(two->at - two->frame), position);
+        if (ids[1] && ids[1] != next[0]) return bsn_reject(b, BITSNAP_R_BASE_HASH, (uint64_t)(two->at - two->frame), position);
         if (two->look.form == BSN_FORM_SAME) copy = one;
         else if (!bsn_is_difference(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
         if (copy != one) ids[1] = next[1];
@@ -12358,11 +12486,13 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         } else if (bsn_walk_single(one) && (!merging || bsn_walk_single(two))) {
             unsigned rule = bsn_walk_words(m, one, m->cell[0], n);
             if (!rule && merging) rule = bsn_walk_words(m, two, m->cell[1], n);
-            if (rule) return bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, position);
+            if (rule) return bsn_reject(b, rule, 0, position);
             bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.width);
             status = bsn_make_words(m, m->cell[0], position, n, ids, &same);
         } else {
             const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
+            const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
+            if (b->error.status) return b->error.status;
             if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
             status = bsn_walk_decode(m, one, m->cell[0], base, n);
             if (!status && merging) {
@@ -12386,7 +12516,7 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
                                            size_t second_size)
 {
     const bitsnap_status status =
-        second_size ? bsn_read_header(b, next, second, second_size) : bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+        second_size ? bsn_read_header(b, next, second, second_size) : bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     if (status) return status;
     if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
     if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
@@ -12404,14 +12534,15 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t needed, footer;
-    if (!first_size) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, 0, 0);
+    size_t usual, needed, footer;
+    if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    needed = bsn_workspace(h.block_log2, workers, 1);
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    usual = bsn_workspace(h.block_log2, workers, 1);
+    needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
@@ -12420,9 +12551,9 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
     } else {
-        if (x->two.s.state.base_id != x->one.content_id) return bsn_fail(b, BITSNAP_E_BASE, 44, 0, 0);
+        if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
-    if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
+    if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
     m->s.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
@@ -12434,6 +12565,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
+    m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
@@ -12508,7 +12640,7 @@ BSN_FUNCTION unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d
     block->part[0].size = y.at[y.planes];
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(d->work + 1));
     bsn_part_list(&block->part[1], &r, d->n, y.field.symbol_bits);
-    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
@@ -12521,7 +12653,7 @@ BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d
         if (r.rule) return r.rule;
         at = r.at;
     }
-    return at == d->end ? 0 : 33;
+    return at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
@@ -12549,7 +12681,7 @@ BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding 
         bsn_part_words(&block->part[block->parts], &x, count);
         if (r.rule) return r.rule;
     }
-    return r.at == d->end ? 0 : 33;
+    return r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *d)
@@ -12563,7 +12695,7 @@ BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *
         const size_t n = bsn_min((size_t)(block->elements - first), cell);
         size_t size;
         const uint8_t *piece = bsn_piece_at(d->body, d->end, i, cell, n, c->width, &size);
-        if (!piece) return 52;
+        if (!piece) return BITSNAP_R_SPARSE;
         rule = bsn_piece_read(x, piece, size, n, c->width);
         block->part[0].changed += x->count;
     }
@@ -12584,13 +12716,13 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    if ((size_t)(d->end - d->body) < head) return quantized ? 50 : 49;
+    if ((size_t)(d->end - d->body) < head) return quantized ? BITSNAP_R_NUMBER : BITSNAP_R_SCALES;
     if (quantized) {
         const uint64_t exact = bsn_once64(d->body + 8);
         size_t ends = 0;
         bsn_tell(&block->certificate, d->body, c->log ? c->log->cells : 0);
         if (!c->log) ends = 2 * c->width * (bsn_once8(d->body + BSN_CERTIFICATE_SIZE) + 1u);
-        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return 50;
+        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return BITSNAP_R_NUMBER;
         p += ends + (size_t)exact * c->width;
     }
     bsn_words_begin(&x, &r, d, p, quantized ? 4 : c->width, &memory);
@@ -12602,7 +12734,7 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     }
     block->part[0].size = (uint64_t)(r.at - d->body);
     bsn_part_words(&block->part[1], &x, d->n);
-    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
@@ -12639,10 +12771,10 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
-    if (!status && b->base.data) status = bsn_check_base(b, &s);
+    if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
-    if (!look.whole) return bsn_fail(b, BITSNAP_E_TRUNCATED, 6, size, first);
+    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, first);
     block->form = look.form;
     block->elements = look.elements;
     block->size = look.whole;
@@ -12653,22 +12785,23 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     d.end = d.input_end = p + look.whole;
     d.first = first;
     d.n = (size_t)look.elements;
-    if (look.form == BSN_FORM_CLASSED && b->base.data) {
+    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) {
         const unsigned width = bsn_dtypes[info->base_dtype].width;
-        d.base = (const uint8_t *)b->base.data + first * width;
         size_t i;
+        d.base = bsn_base_cell(&call, 0, first, d.n, &b->error);
+        if (!d.base) return b->error.status;
         for (i = 0; i < d.n; i += BSN_CHUNK)
             bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
                     bsn_min(BSN_CHUNK, d.n - i), d.n, width);
         if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
-            return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
+            return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
     else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
-    return rule ? bsn_fail(b, BITSNAP_E_CORRUPT, rule, 0, first) : BITSNAP_OK;
+    return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
 /* A call for a list of n bytes that stands alone. */
@@ -12734,9 +12867,9 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
     if (r.rule)
-        return bsn_fail(b, r.rule == 24 ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
+        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
                         (uint64_t)(r.at - (const uint8_t *)source), 0);
-    if (!used && r.at != d.end) return bsn_fail(b, BITSNAP_E_TRAILING, 7, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
