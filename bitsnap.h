@@ -63,14 +63,28 @@ extern "C" {
 #define BITSNAP_VERSION_PATCH 0
 #define BITSNAP_VERSION "0.1.0"
 
-/* BITSNAP_API: what stands before each public function. Define BITSNAP_STATIC to make all of them
- * static in the implementation file (then only that file can call them), or define BITSNAP_API. */
+/* What stands before each public function. They are seen in the program or shared library that they are linked into, and nowhere
+ * else, so that two libraries in one process can have versions of their own. Define, in all files alike,
+ *   BITSNAP_EXPORT  where a shared library is to export them,
+ *   BITSNAP_STATIC  where only the file with the implementation calls them: they are static,
+ *   BITSNAP_API     where they need something else. */
 #ifndef BITSNAP_API
 #if defined(BITSNAP_STATIC) && (defined(__GNUC__) || defined(__clang__))
 #define BITSNAP_API static __attribute__((unused)) /* without a warning */
 #elif defined(BITSNAP_STATIC)
 #define BITSNAP_API static
+#elif defined(_WIN32) || defined(__CYGWIN__)
+#ifdef BITSNAP_EXPORT
+#define BITSNAP_API __declspec(dllexport) extern
+#endif
+#elif defined(__GNUC__) || defined(__clang__)
+#ifdef BITSNAP_EXPORT
+#define BITSNAP_API __attribute__((visibility("default"))) extern
 #else
+#define BITSNAP_API __attribute__((visibility("hidden"))) extern
+#endif
+#endif
+#ifndef BITSNAP_API
 #define BITSNAP_API extern
 #endif
 #endif
@@ -92,31 +106,91 @@ typedef enum bitsnap_dtype {
     BITSNAP_F64 = 11
 } bitsnap_dtype;
 
-/* What a call returns. 0 is success. The numbers R.. are the reject conditions of docs/FORMAT.md;
- * error.rule holds the one that was met. */
+/* What a call returns. */
 typedef enum bitsnap_status {
     BITSNAP_OK = 0,
-    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array */
-    BITSNAP_E_WORKSPACE = 2,   /* workspace too small: see BITSNAP_WORKSPACE and bitsnap_info */
+    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array; error.argument */
+    BITSNAP_E_WORKSPACE = 2,   /* workspace too small; error.needed */
     BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
-    BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame                                             R1      */
-    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this
-                                  build does not read                                             R2-R4   */
-    BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame                                R6      */
-    BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame                                 R7      */
-    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport         R8-R12, R45 */
-    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format, as those of a bad
-                                  encoder and also damaged ones do                                R13-R42, R46-R52 */
+    BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this build does not read */
+    BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame */
+    BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame */
+    BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport */
+    BITSNAP_E_CORRUPT = 9,     /* the bytes break the grammar of the format: a bad encoder, or damage */
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
-    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas)                                  R43-R44 */
+    BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas) */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
     BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
 } bitsnap_status;
 
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5 is not used; from 100 on they are
+ * not about the frame. */
+#define BITSNAP_RULES(R) \
+    R(1, MAGIC, MAGIC, "not a bitsnap frame") \
+    R(2, UNSUPPORTED, VERSION, "a frame of another version of the format than 1 (version 0: of a release before 1.0)") \
+    R(3, UNSUPPORTED, EXTENSION, "a frame with an extension that is not known") \
+    R(4, UNSUPPORTED, FAMILY, "quantized in a way that this build does not read") \
+    R(6, TRUNCATED, TRUNCATED, "truncated: the data ends inside the frame") \
+    R(7, TRAILING, TRAILING, "bytes behind the end of the frame") \
+    R(8, CHECK, HEADER_CHECK, "damaged: the check of the header does not match") \
+    R(9, CHECK, BLOCK_CHECK, "damaged: the check of a block does not match") \
+    R(10, CHECK, FOOTER_CHECK, "damaged: the check of the footer does not match") \
+    R(11, CHECK, CHAIN, "damaged: a block was replaced by one of another frame") \
+    R(12, CHECK, CONTENT_ID, "damaged: the elements do not have the content id") \
+    R(13, CORRUPT, DTYPE, "unknown dtype") \
+    R(14, CORRUPT, BLOCK_LOG2, "block size out of range") \
+    R(15, CORRUPT, FORM, "unknown form of block") \
+    R(16, CORRUPT, BODY_SIZE, "wrong size of a block") \
+    R(17, CORRUPT, RUN, "a run past the end of the frame") \
+    R(18, CORRUPT, PLANES, "raw planes longer than their block") \
+    R(19, CORRUPT, DESCRIPTOR, "wrong symbol size") \
+    R(20, CORRUPT, CONSTANT_BITS, "wrong constant bits") \
+    R(21, CORRUPT, EXPONENT_BASE, "wrong base of exponents") \
+    R(22, CORRUPT, PLANE_TAIL, "bits behind the end of a bit plane") \
+    R(23, CORRUPT, LIST_KIND, "unknown kind of list") \
+    R(24, CORRUPT, LIST_END, "a list that does not end inside its block") \
+    R(25, CORRUPT, SYMBOL, "a symbol outside its alphabet") \
+    R(26, CORRUPT, TABLE, "a table that is not canonical") \
+    R(27, CORRUPT, TABLE_TAIL, "bits behind the end of a table") \
+    R(28, CORRUPT, CODE_LENGTHS, "code lengths that are no complete code") \
+    R(29, CORRUPT, SMALL_TREE, "a tree for fewer than 16 elements") \
+    R(30, CORRUPT, DEPTH, "lists nested too deeply") \
+    R(31, CORRUPT, NODES, "a list with too many nodes") \
+    R(32, CORRUPT, MASK_TAIL, "bits behind the end of a mask") \
+    R(33, CORRUPT, BODY_END, "bytes left behind the last list of a block") \
+    R(34, CORRUPT, COUNT, "more than 2^48 elements") \
+    R(35, CORRUPT, FLAGS, "reserved flags set") \
+    R(36, CORRUPT, EXTENSIONS, "extensions that do not fit the header") \
+    R(37, CORRUPT, FOOTER_MAGIC, "a footer without its magic") \
+    R(38, CORRUPT, FRAME_SIZE, "wrong frame size in the footer") \
+    R(39, CORRUPT, INDEX_SIZE, "wrong number of blocks in the footer") \
+    R(40, CORRUPT, INDEX_BLOCKS, "the index does not match the blocks") \
+    R(41, CORRUPT, INDEX_END, "the index does not cover the frame") \
+    R(42, CORRUPT, BASE_EXTENSION, "a base that does not fit the frame") \
+    R(43, BASE, BASE, "this delta needs its base: give the tensor it was made against") \
+    R(44, BASE, BASE_HASH, "not the base that this delta was made against") \
+    R(45, CHECK, ELEMENTS_HASH, "damaged: a block does not give the elements it was made from") \
+    R(46, CORRUPT, CLASSES, "wrong classes") \
+    R(47, CORRUPT, WORDS, "a list of words that breaks the format") \
+    R(48, CORRUPT, QUANTIZER, "columns or a quantizer that do not fit the frame") \
+    R(49, CORRUPT, SCALES, "wrong scales of rows and columns") \
+    R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
+    R(52, CORRUPT, SPARSE, "few changes of a cell that break their rules") \
+    R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
+    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell")
+
+enum bitsnap_rule {
+    BITSNAP_R_NONE = 0
+#define BITSNAP_RULE_(number, status, name, message) , BITSNAP_R_##name = number
+    BITSNAP_RULES(BITSNAP_RULE_)
+#undef BITSNAP_RULE_
+};
+
 /* Where an error was met. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* number of the reject condition in docs/FORMAT.md, 0 where none applies */
+    unsigned rule;      /* the reject condition, BITSNAP_R_..; 0 where none applies */
     uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
                            bytes that the call needs */
     uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
@@ -139,13 +213,24 @@ enum {
                                    inverted without the base; larger by a tenth to a third */
 };
 
+/* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
+ * cannot. With `workers` > 1 it is called from several threads at one time. */
+typedef struct bitsnap_source {
+    int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: there is no source */
+    void *context;
+} bitsnap_source;
+
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
- * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. */
+ * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
+ * a window of it, or comes from a source cell by cell: then the workspace has room for a cell of it for each worker. */
 typedef struct bitsnap_base {
-    const void *data;       /* null: no base */
+    const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
+    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All cells that a call codes must be inside
+                               (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
+    bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
 } bitsnap_base;
 
 /* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
@@ -1257,11 +1342,6 @@ struct bitsnap_kernels {
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
     /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
     void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
-    /* the same over `blocks` of 16 stripes, beginning with number 0; sums[8 * i ..]: what block i adds to the accumulators */
-    void (*hash_blocks)(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks);
-    /* the same over at most 4 blocks at q, which are those at p, with these sums, but for the stripes whose bit is set */
-    void (*hash_again)(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p, const uint8_t *q,
-                       size_t blocks);
     /* exact: touch nothing but the elements named */
     size_t (*count)(const uint8_t *mask, size_t n);
     void (*partition)(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
@@ -1467,7 +1547,7 @@ static void bsn_hash_scramble(uint64_t state[8])
 }
 
 #if !BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-/* the same of the accumulators in a wide word: vectors multiply 32 bits, so the product is put together from two */
+/* Two accumulators scrambled: vectors multiply 32 bits, so the product is put together from two. */
 BSN_INLINE bsn_wide bsn_wide_scramble(bsn_wide s, const uint8_t *secret)
 {
     const bsn_wide x = s ^ (s >> 47) ^ bsn_wide_load(secret), prime = bsn_wide_all(BSN_P32_1);
@@ -1529,35 +1609,6 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
     bsn_wide_store(state + 4, s2);
     bsn_wide_store(state + 6, s3);
 #endif
-}
-
-/* What a block adds to the accumulators does not depend on what they hold, and is the sum of what its stripes add. */
-static void bsn_scalar_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
-{
-    for (; blocks; blocks--, sums += 8, p += 1024) {
-        unsigned i;
-        memset(sums, 0, 64);
-        bsn_scalar_hash(sums, p, 15, 0); /* (behind the 16th come scrambles) */
-        bsn_hash_stripe(sums, p + 15 * 64, bsn_secret + 15 * 8);
-        for (i = 0; i < 8; i++) state[i] += sums[i];
-        bsn_hash_scramble(state);
-    }
-}
-
-static void bsn_scalar_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p, const uint8_t *q,
-                                  size_t blocks)
-{
-    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
-        uint64_t less[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-        unsigned some = (unsigned)(changed & 0xFFFF), i;
-        for (; some; some &= some - 1) {
-            i = bsn_lowest_bit(some);
-            bsn_hash_stripe(less, p + 64 * i, bsn_secret + 8 * i);
-            bsn_hash_stripe(state, q + 64 * i, bsn_secret + 8 * i);
-        }
-        for (i = 0; i < 8; i++) state[i] += sums[i] - less[i];
-        bsn_hash_scramble(state);
-    }
 }
 
 /* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
@@ -1626,7 +1677,6 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
 /* Base and result are hashed in turn, so many bytes at a time: processors follow both, and ask for what comes next themselves.
  * With longer pieces, or where the program asks, it takes longer. */
 #define BSN_PAGE 4096u
-#define BSN_PAGE_SUMS (8 * BSN_PAGE / 1024)
 
 /* The same for bytes that come in pieces of any size and do not stay. */
 static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
@@ -1667,26 +1717,6 @@ static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, co
         n -= taken;
         h->got += taken;
     }
-}
-
-/* The same of at most a page, with the sums of its blocks of 1024 bytes, as far as these are whole; or of one that is `like`
- * another but for its `changed` stripes, if not null: then the sums are of that one, hashed at the same place of as many bytes. */
-static void bsn_pieces_add_page(const bitsnap_kernels *kernels, bitsnap_pieces *h, uint64_t sums[BSN_PAGE_SUMS], const uint8_t *p,
-                                size_t n, const uint8_t *like, uint64_t changed)
-{
-    if (h->total > 240 && h->got % 1024 == 0) {
-        const uint64_t whole = (h->total - 1 - h->got) / 1024;
-        const size_t blocks = whole < n / 1024 ? (size_t)whole : n / 1024, size = 1024 * blocks;
-        if (blocks) {
-            if (like) kernels->hash_again(h->state, sums, changed, like, p, blocks);
-            else kernels->hash_blocks(h->state, sums, p, blocks);
-            memcpy(h->recent, p + size - 64, 64);
-            h->got += size;
-            p += size;
-            n -= size;
-        }
-    }
-    bsn_pieces_add(kernels, h, p, n);
 }
 
 static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
@@ -3309,11 +3339,11 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
     size_t used = 2;
-    *rule = 24;
+    *rule = BITSNAP_R_LIST_END;
     if (size < 2) return 0;
     first = bsn_once8(p);
     count = bsn_once8(p + 1) + 1u;
-    *rule = 25;
+    *rule = BITSNAP_R_SYMBOL;
     if (first + count > 1u << bits) return 0;
     t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
     memset(t->length, 0, sizeof t->length);
@@ -3322,7 +3352,7 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
         if (nibble & 1) {
             code = bsn_once8(p + used++) >> 4;
         } else {
-            *rule = 24;
+            *rule = BITSNAP_R_LIST_END;
             if (used == size) return 0;
             code = bsn_once8(p + used) & 15;
         }
@@ -3335,14 +3365,14 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
         /* absent symbols: their runs must fall, so that there is one way to write them; and neither
          * the first symbol nor the last is absent */
         run = code ? 1u << (code - 8) : 1;
-        *rule = 26;
+        *rule = BITSNAP_R_TABLE;
         if (s == 0 || run >= previous || run >= count - s) return 0;
         s += run;
         previous = run;
     }
-    *rule = 27;
+    *rule = BITSNAP_R_TABLE_TAIL;
     if ((nibble & 1) && p[used++] >> 4) return 0;
-    *rule = 28;
+    *rule = BITSNAP_R_CODE_LENGTHS;
     return bsn_tree_order(t, first, first + count - 1) ? used : 0;
 }
 
@@ -3844,7 +3874,7 @@ static uint8_t *bsn_keep(bsn_reader *r, size_t size)
 {
     uint8_t *p = r->kept;
     if ((size_t)(r->kept_end - r->kept) < size) {
-        r->rule = 31;
+        r->rule = BITSNAP_R_NODES;
         return NULL;
     }
     r->kept += size;
@@ -3857,7 +3887,7 @@ static const uint8_t *bsn_take(bsn_reader *r, size_t size, size_t reach)
     const uint8_t *p = r->at;
     uint8_t *copy;
     if ((size_t)(r->end - p) < size) {
-        r->rule = 24;
+        r->rule = BITSNAP_R_LIST_END;
         return NULL;
     }
     r->at += size;
@@ -3931,7 +3961,7 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
 {
     bsn_node *node = &r->lists->node[r->nodes];
     if (r->noted == BSN_MAX_NODES) {
-        r->rule = 31;
+        r->rule = BITSNAP_R_NODES;
         return NULL;
     }
     r->noted++;
@@ -3971,7 +4001,7 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     unsigned j, longest = 0;
     r->kernels->node_counts(node, counts);
     if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     for (j = 1; j < node->lists; j++)
@@ -3986,7 +4016,7 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
             top->data = node->out + node->count - counts[j];
         } else {
             if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
-                r->rule = 31;
+                r->rule = BITSNAP_R_NODES;
                 return top;
             }
             top->data = scratch;
@@ -4017,7 +4047,7 @@ static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
     const size_t reach = parent ? (parent->follows ? 8 * r->most : parent->count) : item->count > r->most ? item->count : r->most;
     const uint8_t *p = bsn_take(r, item->count, reach);
     if (!p) return;
-    if (!bsn_all_below(p, item->count, item->bits)) r->rule = 25;
+    if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
     if (item->parent == BSN_TOP) r->raw = p;
     else r->lists->node[item->parent].list[item->slot] = p;
 }
@@ -4030,7 +4060,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     unsigned kind, form, length;
     int built_in, split;
     if (r->at == r->end) {
-        r->rule = 24;
+        r->rule = BITSNAP_R_LIST_END;
         return top;
     }
     kind = bsn_once8(r->at++);
@@ -4042,8 +4072,8 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     if (kind == BSN_LIST_CONST) {
         const unsigned symbol = r->at == r->end ? 0 : bsn_once8(r->at);
-        if (r->at == r->end) r->rule = 24;
-        else if (symbol >> item->bits) r->rule = 25;
+        if (r->at == r->end) r->rule = BITSNAP_R_LIST_END;
+        else if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
         else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) {
             node->leaf[0] = (uint8_t)symbol;
             r->at++;
@@ -4054,21 +4084,21 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
     if (!built_in && !split && (form < BSN_LIST_TREE || form > BSN_LIST_TREE_LIST || length > BSN_LIMIT ||
                                 (form == BSN_LIST_TREE) != (length == 0))) {
-        r->rule = 23;
+        r->rule = BITSNAP_R_LIST_KIND;
         return top;
     }
     if (item->count < BSN_MIN_TREE) {
-        r->rule = 29;
+        r->rule = BITSNAP_R_SMALL_TREE;
         return top;
     }
     if (item->level == 2) { /* the escapes of an escape's tree are raw or constant */
-        r->rule = 30;
+        r->rule = BITSNAP_R_DEPTH;
         return top;
     }
     t = &r->lists->tree[item->level];
     if (split) {
         if (item->depth == BSN_MAX_DEPTH) {
-            r->rule = 30;
+            r->rule = BITSNAP_R_DEPTH;
             return top;
         }
         *top = *item; /* comes back when the mask is there */
@@ -4087,7 +4117,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     if (built_in) {
         if (item->bits < 8) {
-            r->rule = 25;
+            r->rule = BITSNAP_R_SYMBOL;
             return top;
         }
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
@@ -4098,7 +4128,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         r->at += used;
     }
     if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
-        r->rule = 30;
+        r->rule = BITSNAP_R_DEPTH;
         return top;
     }
     *top = *item;
@@ -4126,7 +4156,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
     if (!bsn_planes_clear(node)) {
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
@@ -4155,7 +4185,7 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
     node->planes = mask;
     node->stride = bsn_mask_bytes(item->count);
     if (!bsn_planes_clear(node)) {
-        r->rule = 32;
+        r->rule = BITSNAP_R_MASK_TAIL;
         return top;
     }
     like.type = BSN_ITEM_LIST;
@@ -6385,7 +6415,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
         const uint8_t *low, *symbols;
         size_t more = 0;
         unsigned shift, limit, mask;
-        r->rule = 47;
+        r->rule = BITSNAP_R_WORDS;
         if (r->at == r->end) return;
         shift = bsn_once8(r->at++);
         if (level == 0) x->kind = shift;
@@ -6411,7 +6441,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
         if ((size_t)(r->end - r->at) < bsn_low_size(shift, n)) return;
         r->at += bsn_low_size(shift, n);
         if (mask && !bsn_bits_tail_clear(low + shift / 8 * n, mask, n)) {
-            r->rule = 22;
+            r->rule = BITSNAP_R_PLANE_TAIL;
             return;
         }
         if (level == 0) x->kind = r->at < r->end ? bsn_once8(r->at) : 0;
@@ -6451,7 +6481,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
             }
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
-                r->rule = 47;
+                r->rule = BITSNAP_R_WORDS;
                 return;
             }
         }
@@ -6665,7 +6695,7 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
             if (x->word[i] < most || x->word[i] == none) return BITSNAP_R_SPARSE;
         }
     }
-    return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? 52 : 0;
+    return i < t.count || escapes < t.escapes || (all % 8 && p[size - 1] >> all % 8) ? BITSNAP_R_SPARSE : 0;
 }
 
 /* ================================================================================= QUANTIZE
@@ -7945,7 +7975,6 @@ typedef struct bsn_context {
     int ignore;            /* decoding: do not compute them */
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
-    const uint8_t *base;   /* all of it */
     unsigned classes;      /* encoding: at most so many */
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
@@ -8051,21 +8080,6 @@ static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf,
     if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
 }
 
-/* At most a page of them, with the sums of its blocks, see bsn_pieces_add_page. */
-static void bsn_leaves_add_page(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves,
-                                uint64_t sums[BSN_PAGE_SUMS], const uint8_t *elements, size_t i, size_t m, size_t n,
-                                unsigned width, const uint8_t *like, uint64_t changed)
-{
-    const size_t begin = i & ~(size_t)(BSN_LEAF - 1), end = bsn_min(n, begin + BSN_LEAF);
-    if (BSN_BIG_ENDIAN) {
-        bsn_leaves_add(kernels, leaf, leaves, elements, i, m, n, width);
-        return;
-    }
-    if (i == begin) bsn_pieces_begin(leaf, (uint64_t)(end - begin) * width);
-    bsn_pieces_add_page(kernels, leaf, sums, elements, m * width, like, changed);
-    if (i + m == end) leaves->hash[i / BSN_LEAF] = bsn_pieces_end(leaf);
-}
-
 /* All n at once. */
 static void bsn_leaves_take(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                             size_t n, unsigned width)
@@ -8081,25 +8095,6 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
-}
-
-/* Few enough changes among n elements for a page's stripes that have changed to be hashed one by one: one in 512 bytes. */
-BSN_INLINE int bsn_hardly_changed(size_t changes, size_t n, unsigned width) { return changes * (BSN_PAGE / 8) <= n * width; }
-
-/* bsn_leaves_add_page of elements that are those at `like` but for changes, of which number `next` is the first that may concern
- * them; x is null where changes are not known, nor are sums: then bsn_leaves_add. */
-static void bsn_leaves_add_like(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves,
-                                uint64_t sums[BSN_PAGE_SUMS], const uint8_t *elements, size_t i, size_t m, size_t n, unsigned width,
-                                const uint8_t *like, const bsn_changes *x, size_t next)
-{
-    uint64_t changed = 0;
-    if (!x) {
-        bsn_leaves_add(kernels, leaf, leaves, elements, i, m, n, width);
-        return;
-    }
-    for (; next < x->count && x->place[next] < i + m; next++)
-        if (x->place[next] >= i) changed |= UINT64_C(1) << (x->place[next] - i) * width / 64;
-    bsn_leaves_add_page(kernels, leaf, leaves, sums, elements, i, m, n, width, like, changed);
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -9070,14 +9065,11 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     unsigned known = 0; /* bit i: leaf i is known to be equal */
     int equal = 0, counting = 0;
     size_t i, j, waiting = 0;
-    uint64_t sums[4 * BSN_CHUNK / BSN_PAGE][BSN_PAGE_SUMS]; /* of pages of the base, in a chunk of elements up to 4 bytes */
     *any = 0;
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
         const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
-        const size_t others = changes ? changes->count : 0;
-        int alike, few;
         if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
             j = i;
             while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
@@ -9085,24 +9077,14 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
             equal = j >= end;
             known |= (unsigned)equal << i / BSN_LEAF;
         }
-        alike = words && changes && !equal && width == base_width && width <= 4 && bsn_hardly_changed(others, i, width);
         for (j = i; j < i + m && hash; j += step) {
             const size_t some = bsn_min(step, i + m - j);
-            p = base + (j - i) * base_width;
-            if (alike) {
-                bsn_leaves_add_page(c->kernels, &w->pieces, &ids->base, sums[(j - i) / step], p, j, some, n, width, NULL, 0);
-                continue;
-            }
-            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, p, j, some, n, base_width);
+            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base + (j - i) * base_width, j, some, n, base_width);
             if (!equal) bsn_leaves_add(c->kernels, &w->result, &ids->result, from + (j - i) * width, j, some, n, width);
         }
         if (hash && equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
         if (!words || (equal && (changes || (deal && !t->count)))) continue;
-        few = changes && bsn_take_changes(w, c, ids, changes, elements, i, m);
-        for (j = i; j < i + m && hash && alike; j += step)
-            bsn_leaves_add_like(c->kernels, &w->result, &ids->result, sums[(j - i) / step], from + (j - i) * width, j,
-                                bsn_min(step, i + m - j), n, width, base + (j - i) * width, few ? changes : NULL, others);
-        if (few) continue;
+        if (changes && bsn_take_changes(w, c, ids, changes, elements, i, m)) continue;
         if (deal) {
             if (!t->count) {
                 bsn_sample_classes(w, c, ids, elements, n, t);
@@ -9500,10 +9482,11 @@ BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
     return s->stream && i >= s->from && i + m <= s->until;
 }
 
-/* Elements i .. i + m - 1 stand in that place, and have been hashed. */
-static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+/* Elements i .. i + m - 1 stand in that place. */
+static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
+    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
     if (place != w->elements || !bsn_sink_wants(s, i, m)) return;
     if (s->to && s->stream) {
         bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
@@ -9518,12 +9501,6 @@ static void bsn_sink_hashed(bsn_work *w, bsn_sink *s, unsigned width, size_t i, 
             a++;
         if (a < b) s->differs = i + a;
     }
-}
-
-static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
-{
-    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
-    bsn_sink_hashed(w, s, width, i, m, place);
 }
 
 /* A block on its way through the decoder. */
@@ -9860,8 +9837,6 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
     bsn_changes *x = bsn_changes_place(w, c);
     const unsigned rule = bsn_piece_read(x, d->body, (size_t)(d->end - d->body), d->n, width);
     const size_t step = BSN_PAGE / width;
-    const int alike = d->leaves && width == base_width && bsn_hardly_changed(x->count, d->n, width);
-    uint64_t sums[BSN_PAGE_SUMS];
     size_t i, j = 0;
     d->sink->stream = 0; /* a copy by way of our own memory takes longer than asking for lines */
     for (i = 0; i < d->n && !rule; i += step) {
@@ -9869,24 +9844,17 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
         const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
         bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
-        const uint8_t *base = d->base + i * base_width;
-        size_t next;
         bsn_ask(&asking);
-        if (alike) bsn_leaves_add_page(c->kernels, &w->result, d->leaves, sums, base, i, m, d->n, width, NULL, 0);
-        else if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, base, i, m, d->n, base_width);
+        if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
         bsn_ask(&asking);
         if (out && out != p) memcpy(out, p, m * width);
         bsn_ask(&asking);
-        for (next = j; j < x->count && x->place[j] < i + m; j++) {
+        for (; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
             if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
             BSN_ORDERED(); /* applying: see bsn_find_place */
         }
-        if (!out) continue;
-        if (d->sink->leaves)
-            bsn_leaves_add_like(c->kernels, &w->pieces, d->sink->leaves, sums, out, i, m, d->n, width, base, alike ? x : NULL,
-                                next);
-        bsn_sink_hashed(w, d->sink, width, i, m, out);
+        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
     return rule;
 }
@@ -9974,7 +9942,7 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
     unsigned k, there;
     size_t i;
     s->rows = s->columns = NULL;
-    r->rule = 49;
+    r->rule = BITSNAP_R_SCALES;
     if (r->at == r->end) return;
     there = bsn_once8(r->at++);
     if (there > 1) return;
@@ -10030,7 +9998,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     base -= (base >> 31) << 32; /* its sign */
     bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
     bsn_read_scales(&r, &s, c, d->first, d->n, memory);
-    if (!r.rule && !s.rows) r.rule = 49;
+    if (!r.rule && !s.rows) r.rule = BITSNAP_R_SCALES;
     if (!r.rule) bsn_words_read(&x, d->n);
     d->place = r.at;
     if (r.rule) return r.rule;
@@ -10082,7 +10050,8 @@ static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales
     const unsigned width = d->context->width;
     uint8_t *memory;
     bsn_certificate certificate;
-    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width) return BITSNAP_R_NUMBER;
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width)
+        return BITSNAP_R_NUMBER;
     exact->left = (size_t)certificate.exact;
     bsn_words_begin(x, r, d, exact->next + exact->left * width, 4, &memory);
     r->rule = 0;
@@ -10141,7 +10110,7 @@ static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, 
         }
         if (out) bsn_sink_done(w, d->sink, 4, i, m, out);
     }
-    return exact->left ? 50 : 0;
+    return exact->left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* Numbers of which the cell is known. */
@@ -10192,7 +10161,7 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
         if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return exact.left ? 50 : 0;
+    return exact.left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* Numbers of which the cluster is known, and the place in it. */
@@ -10239,7 +10208,7 @@ static unsigned bsn_decode_clusters(bsn_decoding *d)
         if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return BITSNAP_R_NUMBER;
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
     }
-    return exact.left ? 50 : 0;
+    return exact.left ? BITSNAP_R_NUMBER : 0;
 }
 
 /* What a head says: the bytes of the block's parts, and how many elements it stands for. */
@@ -10269,10 +10238,11 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
         look->elements = size * cell < left ? size * cell : left;
         return 0;
     }
-    if (form == BSN_FORM_SAME) return size ? 16 : 0;
-    if (form == BSN_FORM_STORED) return size != stored ? 16 : 0;
+    if (form == BSN_FORM_SAME) return size ? BITSNAP_R_BODY_SIZE : 0;
+    if (form == BSN_FORM_STORED) return size != stored ? BITSNAP_R_BODY_SIZE : 0;
     if (form == BSN_FORM_SPARSE && size <= BSN_PIECE_HEAD) return BITSNAP_R_BODY_SIZE;
-    return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? 16 : 0; /* words of which nothing is known fit */
+    /* (words of which nothing is known fit) */
+    return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? BITSNAP_R_BODY_SIZE : 0;
 }
 
 /* Which bytes are to be decoded, and what is known about them. */
@@ -10281,16 +10251,25 @@ typedef struct bsn_place {
     uint32_t head;         /* of the block, as it was checked */
     size_t n;              /* elements: those of a cell, of a CONST run any number */
     uint64_t first, total; /* of the block: its first element, and how many there are */
-    const uint8_t *base;   /* of the cell's first element; null: in the context's */
+    const uint8_t *base;   /* of the cell's first element; null: none, or blind */
     uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_place;
 
-static bitsnap_status bsn_refuse(bitsnap_error *error, bitsnap_status status, unsigned rule, uint64_t offset)
+static bitsnap_status bsn_rule_status(unsigned rule)
 {
-    error->status = status;
+    switch (rule) {
+#define BSN_RULE(number, status, name, message) case number: return BITSNAP_E_##status;
+    BITSNAP_RULES(BSN_RULE)
+#undef BSN_RULE
+    default: return BITSNAP_OK;
+    }
+}
+
+static bitsnap_status bsn_refuse(bitsnap_error *error, unsigned rule, uint64_t offset)
+{
     error->rule = rule;
     error->offset = offset;
-    return status;
+    return error->status = bsn_rule_status(rule);
 }
 
 /* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
@@ -10311,31 +10290,38 @@ static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(si
 /* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
  * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
  * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
- * is hashed, of the leaf's blocks behind it the sums are known. */
+ * of 16 stripes is hashed: of those behind it is known what they add to the accumulators, whatever these hold. */
 BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
                                 size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
-    uint64_t *sums = (uint64_t *)bsn_align(w + 1), state[8];
+    uint64_t *sums = (uint64_t *)bsn_align(w + 1);
     bsn_hasher before, h;
-    size_t i, at, some;
+    size_t i, at, some, k;
+    unsigned j;
     bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* (where nothing had been overwritten it would be the base) */
     for (i = 0; i < n; i += BSN_LEAF) {
         const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
         const uint8_t *old = a + i * c->width;
         uint8_t *p = b + i * c->width;
         bsn_hash_begin(&before, size);
-        kernels->hash_blocks(state, sums, p, blocks);
+        memset(sums, 0, 64 * blocks);
+        for (k = 0; k < blocks; k++) { /* (behind the 16th stripe they are scrambled) */
+            kernels->hash(sums + 8 * k, p + 1024 * k, 15, 0);
+            bsn_hash_stripe(sums + 8 * k, p + 1024 * k + 15 * 64, bsn_secret + 15 * 8);
+        }
         for (at = 0; at < size; at += some) {
-            const size_t block = at / 1024;
             some = size - at < step ? c->width : step;
             if (bsn_equal(p + at, old + at, some)) continue;
             memcpy(p + at, old + at, some);
-            bsn_hash_feed(kernels, &before, p, 1024 * block);
+            bsn_hash_feed(kernels, &before, p, 1024 * (at / 1024));
             h = before;
-            if (block < blocks) {
-                bsn_hash_feed(kernels, &h, p, 1024 * (block + 1));
-                kernels->hash_again(h.state, sums + 8 * (block + 1), 0, p, p, blocks - block - 1);
+            if (at / 1024 < blocks) {
+                bsn_hash_feed(kernels, &h, p, 1024 * (at / 1024 + 1));
+                for (k = at / 1024 + 1; k < blocks; k++) {
+                    for (j = 0; j < 8; j++) h.state[j] += sums[8 * k + j];
+                    bsn_hash_scramble(h.state);
+                }
                 h.stripes = 16 * blocks;
             }
             if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
@@ -10415,7 +10401,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         expected = d.body - BSN_IDS_SIZE;
         bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
-        d.base = at->base ? at->base : c->base ? c->base + cell * base_width : NULL; /* null: blind */
+        d.base = at->base;
         t.count = 1;
         if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
         if (rule) return bsn_refuse(error, rule, prefix);
@@ -10486,7 +10472,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
         error->element = cell + sink->differs;
-        return bsn_refuse(error, BITSNAP_E_DIFFERENT, 0, 0);
+        return error->status = BITSNAP_E_DIFFERENT;
     }
     if (made) {
         if (!bsn_find_place(w, c, &ids->result, d.base, made, at->n,
@@ -10524,6 +10510,11 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
     b->error.offset = offset;
     b->error.element = element;
     return status;
+}
+
+static bitsnap_status bsn_reject(bitsnap *b, unsigned rule, uint64_t offset, uint64_t element)
+{
+    return bsn_fail(b, bsn_rule_status(rule), rule, offset, element);
 }
 
 /* What a header says. */
@@ -10846,8 +10837,8 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_foot
     }
     if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
     rule = bsn_read_head(c, look, bsn_once32(at->page), count - position);
-    if (!rule && look->whole > at->offset_end - at->offset) rule = 40;
-    if (!rule && look->elements > (at->page_end << c->block_log2) - position) rule = 41;
+    if (!rule && look->whole > at->offset_end - at->offset) rule = BITSNAP_R_INDEX_BLOCKS;
+    if (!rule && look->elements > (at->page_end << c->block_log2) - position) rule = BITSNAP_R_INDEX_END;
     if (rule) return bsn_reject(b, rule, at->offset, position);
     at->page += BSN_HEAD_SIZE;
     at->left--;
@@ -11131,30 +11122,12 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
-    static const char *const rules[53] = {
-        NULL, NULL, "a frame of another version of the format than 1 (those of version 0 are read by releases before 1.0 alone)", "a frame with an extension that is not known",
-        "quantized in a way that this build does not read", NULL,
-        "truncated: the data ends inside the frame", NULL, "damaged: the check of the header does not match",
-        "damaged: the check of a block does not match", "damaged: the check of the footer does not match",
-        "damaged: a block was replaced by one of another frame", "damaged: the elements do not have the content id",
-        "unknown dtype", "block size out of range", "unknown form of block", "wrong size of a block",
-        "a run past the end of the frame", "raw planes longer than their block", "wrong symbol size",
-        "wrong constant bits", "wrong base of exponents", "bits behind the end of a bit plane", "unknown kind of list",
-        "a list that does not end inside its block", "a symbol outside its alphabet", "a table that is not canonical",
-        "bits behind the end of a table", "code lengths that are no complete code", "a tree for fewer than 16 elements",
-        "lists nested too deeply", "a list with too many nodes", "bits behind the end of a mask",
-        "bytes left behind the last list of a block", "more than 2^48 elements", "reserved flags set",
-        "extensions that do not fit the header", "a footer without its magic", "wrong frame size in the footer", "wrong index size",
-        "the index does not match the blocks", "the index does not cover the frame", "a base that does not fit the frame",
-        "this delta needs its base: give the tensor it was made against", "not the base that this delta was made against",
-        "damaged: a block does not give the elements it was made from", "wrong classes", "a list of words that breaks the format",
-        "columns or a quantizer that do not fit the frame", "wrong scales of rows and columns",
-        "a number that the quantizer does not have",
-        NULL, "few changes of a cell that break their rules"
-    };
-    const unsigned rule = b->error.rule;
-    if (rule < 53 && rules[rule]) return rules[rule];
-    return bitsnap_status_message(b->error.status);
+    switch (b->error.rule) {
+#define BSN_RULE(number, status, name, message) case number: return message;
+    BITSNAP_RULES(BSN_RULE)
+#undef BSN_RULE
+    default: return bitsnap_status_message(b->error.status);
+    }
 }
 
 /* ================================================================================= STREAM
@@ -11174,6 +11147,7 @@ typedef struct bsn_call {
     size_t work_size;
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
     size_t staging_size;
+    uint8_t *bases;        /* of a base with a source: for each worker a cell */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -11182,17 +11156,26 @@ typedef struct bsn_call {
 
 #define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
 
+BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
+
+/* Bytes of a cell of a base that comes from a source. */
+static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role, unsigned dtype)
+{
+    return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
+}
+
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
     const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t needed = bsn_workspace(s->block_log2, workers, large);
+    const size_t usual = bsn_workspace(s->block_log2, workers, large);
+    const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -11207,6 +11190,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->work_size = bsn_worker_size(s->block_log2, large);
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
+    call->bases = memory + (usual - 64); /* which are for the alignment */
     if (s->cells) {
         call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
         call->log->cells = s->cells;
@@ -11225,7 +11209,6 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.header_check = s->state.header_check;
     call->context.role = s->role;
     call->context.base_dtype = s->state.base_dtype;
-    call->context.base = (const uint8_t *)b->base.data;
     call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
     return BITSNAP_OK;
 }
@@ -11261,9 +11244,47 @@ static int bsn_stream_fits(const bitsnap_stream *s)
 static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
 {
     const bitsnap_base *base = &b->base;
-    if (s->role && s->count && (!base->data || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
+    if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
                                 (base->id && base->id != s->state.base_id)))
         return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
+    return BITSNAP_OK;
+}
+
+/* The base of n elements from `first` on: in memory, or read to the worker's. Null where there is none, and error says why. */
+static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
+{
+    const bitsnap_base *base = &call->b->base;
+    const unsigned width = bsn_dtypes[call->context.base_dtype].width;
+    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.block_log2);
+    if (base->source.read) {
+        if (!base->source.read(base->source.context, first * width, cell, n * width)) return cell;
+    } else if (!base->held) {
+        return (const uint8_t *)base->data + first * width;
+    } else if (first >= base->first && first - base->first < base->held && n <= base->held - (first - base->first)) {
+        return (const uint8_t *)base->data + (first - base->first) * width;
+    }
+    (void)bsn_refuse(error, base->source.read ? BITSNAP_R_BASE_SOURCE : BITSNAP_R_BASE_WINDOW, 0);
+    error->element = first;
+    return NULL;
+}
+
+/* The content id of a base that comes from a source. */
+BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
+{
+    const unsigned width = bsn_dtypes[b->base.dtype].width;
+    bitsnap_pieces leaf, root;
+    uint64_t i;
+    bsn_call call;
+    bitsnap_status status = bsn_call_begin(&call, b, s);
+    if (status) return status;
+    bsn_content_begin(&root, s->count);
+    for (i = 0; i < s->count; i += BSN_LEAF) {
+        const size_t n = s->count - i < BSN_LEAF ? (size_t)(s->count - i) : BSN_LEAF;
+        const uint8_t *p = bsn_base_cell(&call, 0, i, n, &b->error);
+        if (!p) return b->error.status;
+        bsn_content_add(call.context.kernels, &leaf, &root, p, i, n, s->count, width);
+    }
+    s->state.base_id = bsn_content_end(call.context.kernels, &root, s->state.base_dtype, s->count);
     return BITSNAP_OK;
 }
 
@@ -11322,7 +11343,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 {
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
         log2 = width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
@@ -11407,7 +11428,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
     if (!q->cells && !q->clusters) return 1;
-    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !b->base.data &&
+    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !bsn_has_base(b) &&
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
@@ -11422,7 +11443,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     memset(&b->error, 0, sizeof b->error);
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
     if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
+        log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
@@ -11431,14 +11452,18 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     s->count = count;
-    if (b->base.data) {
+    if (bsn_has_base(b)) {
+        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
             return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
-        s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
-        s->state.check_base = b->base.id != 0;
+        s->state.base_id = b->base.id;
+        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
+        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
         bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
@@ -11463,12 +11488,16 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
-static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
+static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
+    bsn_work *w = bsn_work_of(call, worker);
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
-    if (job->ids) job->ids->cell = c->base + job->first * bsn_dtypes[c->base_dtype].width;
+    if (job->ids) {
+        job->ids->cell = bsn_base_cell(call, worker, job->first, job->n, &job->error);
+        if (!job->ids->cell) return;
+    }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
     job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
     if (!job->size) {
@@ -11488,6 +11517,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, bsn_work *w)
         at.n = job->n;
         at.first = job->first;
         at.total = job->n;
+        if (job->ids) at.base = job->ids->cell;
         (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
     }
 }
@@ -11501,7 +11531,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
     for (i = first; i < first + call->group; i++) {
         w->next = call->workers <= 1 || i + 1 < first + call->group;
         if (i < call->coded_count) bsn_place_block(call, &call->coded[i]);
-        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], w);
+        if (i < call->batch) bsn_encode_job(call, &call->jobs[i], worker);
     }
 }
 
@@ -11747,9 +11777,10 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     at.n = job->n;
     at.first = job->first;
     at.total = job->total;
-    at.base = NULL;
-    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     job->error.status = BITSNAP_OK;
+    at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first, at.n, &job->error) : NULL;
+    if (job->error.status) return;
+    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
     (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
 }
 
@@ -11897,6 +11928,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
+    const bitsnap_base *base = b ? &b->base : NULL;
     bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
@@ -11910,6 +11942,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (status) return status;
     bsn_call_log(&call, s, 1);
     bsn_call_expect(&call, s->flags, capacity);
+    if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
+        capacity > base->held - (s->position - base->first))
+        capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
     before = *s;
     call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
@@ -11956,7 +11991,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if (status) return status;
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
     rule = bsn_index_make(&f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
-    if (rule) return bsn_fail(b, rule == 10 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, s->stored, s->count);
+    if (rule) return bsn_reject(b, rule, s->stored, s->count);
     for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
     if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
@@ -12308,7 +12343,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
     bsn_words_to(&list, &r, words, memory, w->plane[0], w->plane[1], x->s.width);
     bsn_words_read(&list, n);
-    return r.rule ? r.rule : r.at == d.end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
 }
 
 /* A block of n elements stands at m->to, but for hashes and check. */
@@ -12455,8 +12490,6 @@ BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
 {
-    const uint8_t *base = b->base.data
-            ? (const uint8_t *)b->base.data + position * bsn_dtypes[x->one.s.state.base_dtype].width : NULL;
     bsn_walk *one = &x->one, *two = &x->two;
     bsn_making *m = &x->made;
     const bsn_walk *copy = NULL;
@@ -12487,6 +12520,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         status = bsn_make_words(m, m->cell[0], position, n, ids);
     } else {
         const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
+        const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
+        if (b->error.status) return b->error.status;
         if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
         status = bsn_walk_decode(m, one, m->cell[0], base, n);
         if (!status && merging) {
@@ -12524,14 +12559,15 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t needed, footer;
+    size_t usual, needed, footer;
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    needed = bsn_workspace(h.block_log2, workers, 1);
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    usual = bsn_workspace(h.block_log2, workers, 1);
+    needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
@@ -12542,7 +12578,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     } else {
         if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
-    if (b->base.data && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
+    if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
     m->s.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
@@ -12554,6 +12590,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
+    m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
@@ -12628,7 +12665,7 @@ BSN_FUNCTION unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d
     block->part[0].size = y.at[y.planes];
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(d->work + 1));
     bsn_part_list(&block->part[1], &r, d->n, y.field.symbol_bits);
-    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
@@ -12641,7 +12678,7 @@ BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d
         if (r.rule) return r.rule;
         at = r.at;
     }
-    return at == d->end ? 0 : 33;
+    return at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
@@ -12669,7 +12706,7 @@ BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding 
         bsn_part_words(&block->part[block->parts], &x, count);
         if (r.rule) return r.rule;
     }
-    return r.at == d->end ? 0 : 33;
+    return r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *d)
@@ -12695,7 +12732,7 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    if ((size_t)(d->end - d->body) < head) return quantized ? 50 : 49;
+    if ((size_t)(d->end - d->body) < head) return quantized ? BITSNAP_R_NUMBER : BITSNAP_R_SCALES;
     if (quantized) {
         const uint64_t exact = bsn_once64(d->body + 8);
         size_t ends = 0;
@@ -12713,7 +12750,7 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     }
     block->part[0].size = (uint64_t)(r.at - d->body);
     bsn_part_words(&block->part[1], &x, d->n);
-    return r.rule ? r.rule : r.at == d->end ? 0 : 33;
+    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
@@ -12750,7 +12787,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
         return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
     status = bsn_call_begin(&call, b, &s);
-    if (!status && b->base.data) status = bsn_check_base(b, &s);
+    if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
     if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, first);
@@ -12764,10 +12801,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     d.end = d.input_end = p + look.whole;
     d.first = first;
     d.n = (size_t)look.elements;
-    if (look.form == BSN_FORM_CLASSED && b->base.data) {
+    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) {
         const unsigned width = bsn_dtypes[info->base_dtype].width;
-        d.base = (const uint8_t *)b->base.data + first * width;
         size_t i;
+        d.base = bsn_base_cell(&call, 0, first, d.n, &b->error);
+        if (!d.base) return b->error.status;
         for (i = 0; i < d.n; i += BSN_CHUNK)
             bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
                     bsn_min(BSN_CHUNK, d.n - i), d.n, width);
@@ -12845,7 +12883,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
     if (r.rule)
-        return bsn_fail(b, r.rule == 24 ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
+        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
                         (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
@@ -12862,8 +12900,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
     512,
     bsn_scalar_hash,
-    bsn_scalar_hash_blocks,
-    bsn_scalar_hash_again,
     bsn_scalar_count,
     bsn_scalar_partition,
     bsn_scalar_merge,
