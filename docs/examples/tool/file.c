@@ -390,8 +390,8 @@ static void set_dtype(file_reader *r, bitsnap_dtype dtype)
     r->common = !r->common || r->common == dtype ? dtype : BITSNAP_I8;
 }
 
-/* A frame of which all but the footer has been passed; that begins with the content id or a certificate. */
-static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame)
+/* A frame of which all but the footer has been passed, of which `index` bytes come before the content id or the certificate. */
+static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame, size_t index)
 {
     frame->at = r->frame_begin;
     frame->bytes = info->count * info->width;
@@ -401,13 +401,13 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
     frame->quantized = r->frame_quantized;
     frame->cells = info->cells;
     frame->columns = info->columns;
-    if (r->frame_quantized && input_available(r->in) >= CERTIFICATE_SIZE)
-        frame->certificate = certificate_read(input_bytes(r->in), info->cells);
+    if (r->frame_quantized && input_available(r->in) >= index + CERTIFICATE_SIZE)
+        frame->certificate = certificate_read(input_bytes(r->in) + index, info->cells);
     frame->role = !info->has_base ? 0 : info->base_dtype == info->dtype ? 1 : 2;
     frame->range = r->range;
     frame->base_id = info->base_id;
-    frame->has_id = info->has_content_id && input_available(r->in) >= 8;
-    frame->id = frame->has_id ? load64(input_bytes(r->in)) : 0;
+    frame->has_id = info->has_content_id && input_available(r->in) >= index + 8;
+    frame->id = frame->has_id ? load64(input_bytes(r->in) + index) : 0;
 }
 
 static int frame_done(file_reader *r, file_frame *frame, fault *f)
@@ -443,7 +443,7 @@ static int frame_end(file_reader *r, fault *f)
         if (want(r, r->stream.need, f)) return 1;
     if (status) return fail_codec(r, f);
     frame = r->cells;
-    frame_describe(r, &r->info, &frame);
+    frame_describe(r, &r->info, &frame, (size_t)index_size(r->stream.index_size / 4));
     input_consume(r->in, used);
     r->in_frame = 0;
     file_release_range(r->codec, &r->used);
@@ -649,7 +649,7 @@ static int look_at_frame(file_reader *r, fault *f)
     footer = !has_footer(r, &info) ? 0 : 28 + (info.checks ? 8u : 0u) + (info.has_content_id ? 8u : 0u) + (r->frame_quantized ? CERTIFICATE_SIZE : 0u);
     r->done += info.count * info.width;
     if ((info.has_content_id || r->frame_quantized) && want(r, r->frame_quantized ? CERTIFICATE_SIZE : 8, f)) return 1;
-    frame_describe(r, &info, &frame);
+    frame_describe(r, &info, &frame, 0);
     return skip(r, footer, f) || frame_done(r, &frame, f);
 }
 
