@@ -725,7 +725,7 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 
 /* ############################################################################################
  * The implementation. Layers call downwards only: each uses those above it in this file.
- *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  DELTA  QUANTIZE  BLOCK  FRAME  STREAM  ENTRY
+ *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  DELTA  QUANTIZE  BLOCK  FRAME  STREAM  ENTRY  PARTS
  * Scalar code is the reference: it reads like docs/FORMAT.md. bitsnap_simd.h adds tables of kernels that
  * must equal it byte for byte.
  * ############################################################################################ */
@@ -2141,301 +2141,6 @@ static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t 
     bsn_store_some(mask, w, bsn_mask_bytes(n & 63));
 }
 
-/* is no bit of a mask set? */
-static int bsn_mask_empty(const uint8_t *mask, size_t n)
-{
-    uint64_t any = 0;
-    size_t i;
-    for (i = 0; i + 64 <= n; i += 64) any |= bsn_load64(mask + i / 8);
-    return !(i < n ? any | bsn_mask_word(mask, i, n) : any);
-}
-
-/* are the bits behind the last of n set? */
-BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
-
-BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n)
-{
-    if (!kernels) kernels = bsn_kernels_best();
-    return n ? kernels->count((const uint8_t *)mask, n) : 0;
-}
-
-BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
-
-/* A mask that others write to meanwhile may have had fewer bits when they were counted: parts of it are copied and counted again,
- * so that no more elements are moved than there is room for. */
-#define BSN_MASK_PART 8192u /* elements */
-
-/* The next part of a mask of n elements, from element i on; returns how many they are. */
-static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MASK_PART / 8], const void *mask, size_t i, size_t n,
-                            size_t *ones)
-{
-    const size_t m = bsn_min(BSN_MASK_PART, n - i);
-    memcpy(part, (const uint8_t *)mask + i / 8, bsn_mask_bytes(m));
-    *ones = kernels->count(part, m);
-    return m;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
-                                                  const void *list, size_t n, const void *mask,
-                                                  void *zeros, size_t zeros_capacity,
-                                                  void *ones, size_t ones_capacity)
-{
-    uint8_t part[BSN_MASK_PART / 8], *to[2];
-    size_t set, some, i, m;
-    unsigned k;
-    to[0] = (uint8_t *)zeros;
-    to[1] = (uint8_t *)ones;
-    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_capacity < some) || (zeros && zeros_capacity < m - some)) return BITSNAP_E_CAPACITY;
-        kernels->partition(width, (const uint8_t *)list + i * width, m, part, to[0], to[1]);
-        for (k = 0; k < 2; k++)
-            if (to[k]) to[k] += (k ? some : m - some) * width;
-        ones_capacity -= ones ? some : 0;
-        zeros_capacity -= zeros ? m - some : 0;
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
-                                              void *list, size_t n, const void *mask,
-                                              const void *zeros, size_t zeros_count,
-                                              const void *ones, size_t ones_count)
-{
-    const uint8_t *from[2];
-    uint8_t part[BSN_MASK_PART / 8];
-    size_t set, some, i, m;
-    from[0] = (const uint8_t *)zeros;
-    from[1] = (const uint8_t *)ones;
-    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return BITSNAP_E_ARGUMENT;
-        kernels->merge(width, (uint8_t *)list + i * width, m, part, from[0], m - some, from[1], some);
-        if (zeros) from[0] += (m - some) * width;
-        if (ones) from[1] += some * width;
-        zeros_count -= zeros ? m - some : 0;
-        ones_count -= ones ? some : 0;
-    }
-    return BITSNAP_OK;
-}
-
-/* ---- the codec of BitSnap ---- */
-
-/* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
- * so few that the processor reads the next ones ahead meanwhile (8 KiB cost up to a fifth of the speed at 1 % changed). A
- * multiple of 64 elements of every width. */
-#define BSN_MASK_CHUNK 2048
-
-/* More changed ones than one in this many: the kernels collect them, which look at all; else they are taken one by one. */
-#define BSN_MASK_DENSE 16
-
-BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
-                                               const void *elements, const void *base, size_t n, void *mask,
-                                               void *values, size_t values_capacity, size_t *count)
-{
-    const uint8_t *a = (const uint8_t *)elements, *b = (const uint8_t *)base;
-    uint8_t *m = (uint8_t *)mask, *to = (uint8_t *)values;
-    size_t all = 0, changed, chunk;
-    if (count) *count = 0;
-    if (!bsn_is_width(width) || !count || (n && (!elements || !base || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!kernels) kernels = bsn_kernels_best();
-    for (; n; n -= chunk, a += chunk * width, b += chunk * width, m += bsn_mask_bytes(chunk)) {
-        chunk = bsn_min(n, BSN_MASK_CHUNK / width);
-        bsn_compare(kernels, width, m, a, b, chunk);
-        if (bsn_mask_empty(m, chunk)) continue;
-        changed = kernels->count(m, chunk);
-        all += changed;
-        if (!to || all > values_capacity) continue;
-        if (changed > chunk / BSN_MASK_DENSE) kernels->partition(width, a, chunk, m, NULL, to);
-        else bsn_pick(width, to, a, chunk, m);
-        to += changed * width;
-    }
-    *count = all;
-    return values && all > values_capacity ? BITSNAP_E_CAPACITY : BITSNAP_OK;
-}
-
-/* What decode and apply have to know before they write. */
-static bitsnap_status bsn_mask_check(const bitsnap_kernels *kernels, unsigned width, const void *elements, size_t n,
-                                     const void *mask, const void *values, size_t values_count)
-{
-    if (!bsn_is_width(width) || (n && (!elements || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
-    if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
-    if (bsn_mask_overhang((const uint8_t *)mask, n)) return BITSNAP_E_CORRUPT;
-    return kernels->count((const uint8_t *)mask, n) == values_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
-}
-
-/* And what they write: an error only where the mask has been changed meanwhile. */
-static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base, size_t n,
-                                   const void *mask, const void *values, size_t values_count)
-{
-    const uint8_t *from = (const uint8_t *)values, *base_from = (const uint8_t *)base;
-    uint8_t part[BSN_MASK_PART / 8];
-    size_t some, i, m;
-    for (i = 0; i < n; i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if (values_count < some) return BITSNAP_E_CORRUPT;
-        if (base || some) bsn_put(width, (uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part);
-        from += some * width;
-        values_count -= some;
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
-                                               void *elements, const void *base, size_t n, const void *mask,
-                                               const void *values, size_t values_count)
-{
-    bitsnap_status status;
-    if (n && !base) return BITSNAP_E_ARGUMENT;
-    if (!kernels) kernels = bsn_kernels_best();
-    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
-                                              void *elements, size_t n, const void *mask,
-                                              const void *values, size_t values_count)
-{
-    bitsnap_status status;
-    if (!kernels) kernels = bsn_kernels_best();
-    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    return status || !values_count ? status : bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
-}
-
-/* ---- positions as indices and as gaps ---- */
-
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                   unsigned index_width, void *indices, size_t capacity,
-                                                   size_t *count)
-{
-    const uint8_t *m = (const uint8_t *)mask;
-    uint8_t *to = (uint8_t *)indices;
-    size_t i, ones, left;
-    uint64_t w;
-    if (count) *count = 0;
-    if (!count || (index_width != 4 && index_width != 8) || (n && !mask) || (capacity && !indices) ||
-        (index_width == 4 && n > (size_t)1 << 31) || n > SIZE_MAX - 64)
-        return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
-    if (!kernels) kernels = bsn_kernels_best();
-    *count = left = ones = kernels->count(m, n);
-    if (capacity < ones) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += 64) /* (no more than were counted, even if the mask is changed meanwhile) */
-        for (w = bsn_mask_word(m, i, n); w && left; w &= w - 1, to += index_width, left--)
-            bsn_element_store(to, i + bsn_lowest_bit(w), index_width);
-    return BITSNAP_OK;
-}
-
-/* Index i, where int32_t becomes int64_t with its sign; as unsigned, so that what is negative is large. */
-BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned index_width)
-{
-    const uint64_t x = bsn_pinned(bsn_element_load(indices + i * index_width, index_width));
-    return index_width == 4 ? (x ^ UINT64_C(0x80000000)) - UINT64_C(0x80000000) : x;
-}
-
-BSN_INLINE void bsn_mask_set(uint8_t *mask, size_t i) { mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i & 7)); }
-
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
-                                                     const void *indices, size_t count)
-{
-    const uint8_t *from = (const uint8_t *)indices;
-    uint64_t index, next = 0;
-    size_t i;
-    if ((index_width != 4 && index_width != 8) || (n && !mask) || (count && !indices)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < count; i++, next = index + 1) {
-        index = bsn_index_load(from, i, index_width);
-        if (index < next || index >= n) return BITSNAP_E_CORRUPT;
-    }
-    if (!n) return BITSNAP_OK;
-    memset(mask, 0, bsn_mask_bytes(n));
-    for (i = 0; i < count; i++) {
-        index = bsn_index_load(from, i, index_width);
-        if (index >= n) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
-        bsn_mask_set((uint8_t *)mask, (size_t)index);
-    }
-    return BITSNAP_OK;
-}
-
-#define BSN_GAP_ESCAPE 65535u
-
-/* Stores the gaps of a mask, `capacity` at most, unless `to` is null; returns how many there are, or more than there is room
- * for. */
-static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n, size_t capacity)
-{
-    size_t i, gap, next = 0, all = 0; /* next: the first element that no gap has told of */
-    uint64_t w;
-    for (i = 0; i < n; i += 64) {
-        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1) {
-            const size_t at = i + bsn_lowest_bit(w);
-            for (gap = at - next; gap >= BSN_GAP_ESCAPE; gap -= BSN_GAP_ESCAPE, all++)
-                if (to && all < capacity) bsn_element_store(to + 2 * all, BSN_GAP_ESCAPE, 2);
-            if (to && all < capacity) bsn_element_store(to + 2 * all, gap, 2);
-            all++;
-            next = at + 1;
-        }
-    }
-    return all;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                void *gaps, size_t capacity, size_t *count)
-{
-    const uint8_t *m = (const uint8_t *)mask;
-    size_t ones;
-    if (count) *count = 0;
-    if (!count || (n && !mask) || (capacity && !gaps) || n > SIZE_MAX - 64) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
-    if (!kernels) kernels = bsn_kernels_best();
-    ones = kernels->count(m, n);
-    if (capacity < ones || capacity - ones < n / BSN_GAP_ESCAPE) { /* may be too small: look */
-        *count = bsn_gaps(NULL, m, n, 0);
-        if (capacity < *count) return BITSNAP_E_CAPACITY;
-    }
-    *count = ones ? bsn_gaps((uint8_t *)gaps, m, n, capacity) : 0;
-    return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
-                                                  size_t *count)
-{
-    const uint8_t *from = (const uint8_t *)gaps;
-    size_t i, left = n, ones = 0, at = 0;
-    unsigned gap = 0;
-    if (count) *count = 0;
-    if (!count || (n && !mask) || (gaps_count && !gaps)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < gaps_count; i++) {
-        gap = (unsigned)bsn_element_load(from + 2 * i, 2);
-        if (gap >= left) return BITSNAP_E_CORRUPT; /* the changed element itself must be there, too */
-        left -= gap;
-        if (gap == BSN_GAP_ESCAPE) continue;
-        left--;
-        ones++;
-    }
-    if (gap == BSN_GAP_ESCAPE) return BITSNAP_E_CORRUPT;
-    *count = ones;
-    if (!n) return BITSNAP_OK;
-    memset(mask, 0, bsn_mask_bytes(n));
-    for (i = 0; i < gaps_count; i++) {
-        gap = (unsigned)bsn_pinned(bsn_element_load(from + 2 * i, 2));
-        if (gap >= n - at) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
-        at += gap;
-        if (gap != BSN_GAP_ESCAPE) bsn_mask_set((uint8_t *)mask, at++);
-    }
-    return BITSNAP_OK;
-}
-
 /* ================================================================================= PLANES
  * An element v of W bits with a symbol of e bits becomes x: symbol, sign, the rest; so the sign moves e
  * places down and the symbol one place up. Integers have e = 0 and x = v. F64's exponent has 11 bits, so
@@ -2957,70 +2662,9 @@ BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype)
     return bsn_dtypes[bsn_is_dtype((unsigned)dtype) ? dtype : 0].name;
 }
 
-BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)
-{
-    const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)planes;
-    size_t i;
-    unsigned k;
-    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i++, from += width) {
-        uint64_t x = bsn_element_load(from, width);
-        for (k = 0; k < width; k++) to[k * n + i] = (uint8_t)(x >> (8 * k));
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width)
-{
-    const uint8_t *from = (const uint8_t *)planes;
-    uint8_t *to = (uint8_t *)elements;
-    size_t i;
-    unsigned k;
-    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i++, to += width) {
-        uint64_t x = 0;
-        for (k = 0; k < width; k++) x |= (uint64_t)from[k * n + i] << (8 * k);
-        bsn_element_store(to, x, width);
-    }
-    return BITSNAP_OK;
-}
-
 /* The symbol that a dtype has when nothing speaks against it. F64 takes its exponents less a base that
  * only the frames choose. */
 BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].exponent_bits; }
-
-BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
-                                                const void *elements, size_t n, bitsnap_dtype dtype)
-{
-    uint8_t *plane[8];
-    bsn_field field;
-    unsigned k;
-    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
-    field.wide = 0;
-    for (k = 0; k < 8; k++) plane[k] = (uint8_t *)planes + (k < field.width ? k * n : 0);
-    bsn_split(kernels, &field, plane, (const uint8_t *)elements, n);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
-                                               const void *planes, size_t n, bitsnap_dtype dtype)
-{
-    const uint8_t *plane[8];
-    bsn_field field;
-    unsigned k;
-    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
-    field.wide = 0;
-    for (k = 0; k < 8; k++) plane[k] = (const uint8_t *)planes + (k < field.width ? k * n : 0);
-    bsn_join(kernels, &field, (uint8_t *)elements, plane, n);
-    return BITSNAP_OK;
-}
 
 /* ================================================================================= HUFFMAN
  * Lengths by package-merge, canonical order, and lists: pivot-coded trees (Zukowski, arXiv 2606.05765) with
@@ -5047,45 +4691,6 @@ static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned b
 {
     w->lists->stack[0] = bsn_outermost(w, symbols, n, bits);
     bsn_write_items(w, w->lists->stack + 1);
-}
-
-BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
-                                                   void *workspace, size_t workspace_size)
-{
-    bsn_package *p;
-    uint32_t *own;
-    uint64_t sum = 0;
-    unsigned s, codes = 0;
-    if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
-    if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
-    p = (bsn_package *)bsn_align(workspace);
-    own = (uint32_t *)(void *)(p + 1);
-    memcpy(own, counts, 257 * sizeof *own);
-    for (s = 0; s <= 256; s++) {
-        sum += own[s];
-        codes += own[s] > 0;
-    }
-    if (codes > 256 || sum >> 28) return BITSNAP_E_ARGUMENT;
-    bsn_lengths(p, lengths, own);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257])
-{
-    unsigned length, s, at = 0;
-    if (!codes || !lengths) return BITSNAP_E_ARGUMENT;
-    memset(codes, 0, 257);
-    for (s = 0; s <= 256; s++)
-        if (lengths[s] > BSN_LIMIT) return BITSNAP_E_CORRUPT;
-    for (length = 1; length <= BSN_LIMIT; length++) {
-        for (s = 0; s <= 256; s++) {
-            if (lengths[s] != length) continue;
-            codes[s] = (uint8_t)at;
-            at += 256u >> length;
-            if (at > 256) return BITSNAP_E_CORRUPT;
-        }
-    }
-    return at == 256 ? BITSNAP_OK : BITSNAP_E_CORRUPT;
 }
 
 /* ================================================================================= DELTA
@@ -7145,8 +6750,6 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
-BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
-
 BITSNAP_API double bitsnap_log_bound(unsigned cells)
 {
     return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
@@ -7163,131 +6766,6 @@ BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
     for (cells += cells == 0; cells <= BSN_CELLS_MOST; cells++)
         if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
     return 0;
-}
-
-static bitsnap_status bsn_log_begin(bsn_log **x, bitsnap_dtype dtype, unsigned cells, void *workspace, size_t workspace_size)
-{
-    if (!bsn_has_octaves((unsigned)dtype) || !cells || cells > BSN_CELLS_MOST || !workspace) return BITSNAP_E_ARGUMENT;
-    if (workspace_size < BITSNAP_QUANTIZE_WORKSPACE) return BITSNAP_E_WORKSPACE;
-    *x = (bsn_log *)bsn_align(workspace);
-    bsn_log_set(*x, (unsigned)dtype, cells);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
-                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
-                                              void *workspace, size_t workspace_size)
-{
-    const unsigned width = bitsnap_width(dtype);
-    bsn_log *x = NULL;
-    size_t i, used = 0;
-    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
-    if (!exact_count) return BITSNAP_E_ARGUMENT;
-    *exact_count = 0;
-    if (status) return status;
-    if ((n && (!codes || !elements)) || (capacity && !exact)) return BITSNAP_E_ARGUMENT;
-    bsn_log_codes(x, codes, (const uint8_t *)elements, n);
-    for (i = 0; i < n; i++) {
-        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
-        if (used < capacity) memcpy((uint8_t *)exact + used * width, (const uint8_t *)elements + i * width, width);
-        used++;
-    }
-    *exact_count = used;
-    return used <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
-}
-
-BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
-                                              const void *exact, size_t exact_count, unsigned cells,
-                                              void *workspace, size_t workspace_size)
-{
-    const unsigned width = bitsnap_width(dtype);
-    bsn_log *x = NULL;
-    size_t i, used = 0;
-    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
-    if (status) return status;
-    if ((n && (!codes || !elements)) || (exact_count && !exact)) return BITSNAP_E_ARGUMENT;
-    if (!bsn_log_elements(x, (uint8_t *)elements, codes, n)) return BITSNAP_E_CORRUPT;
-    for (i = 0; i < n; i++) {
-        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
-        if (used == exact_count) return BITSNAP_E_CORRUPT;
-        memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + used++ * width, width);
-    }
-    return used == exact_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
-}
-
-/* Bits of a label. */
-static unsigned bsn_label_bits(unsigned clusters)
-{
-    return bsn_log2(clusters - 1) + 1;
-}
-
-BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
-                                                  size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
-                                                  size_t workspace_size)
-{
-    const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)labels, *ranks;
-    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
-    const uint64_t magnitude = bsn_magnitude_bits(width ? width : 1);
-    bsn_cluster *x;
-    bsn_octaves o;
-    uint64_t waiting = 0;
-    unsigned filled = 0, k;
-    size_t i;
-    if (used) *used = 0;
-    if (!used || !bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || !workspace ||
-        (n && (!ends || !labels || !codes || !elements)))
-        return BITSNAP_E_ARGUMENT;
-    if (n > (SIZE_MAX - 16384) / (2 * width) || workspace_size < 16384 + 2 * n * width) return BITSNAP_E_WORKSPACE;
-    o = bsn_octaves_of((unsigned)dtype);
-    x = (bsn_cluster *)bsn_align(workspace);
-    ranks = (uint8_t *)(x + BSN_CLUSTERS_MOST);
-    for (i = 0; i < n; i++) {
-        const uint64_t v = bsn_element_load(from + i * width, width);
-        if ((v & magnitude) >> o.mantissa == o.special) return BITSNAP_E_ARGUMENT;
-        bsn_element_store(ranks + i * width, bsn_rank(v, width), width);
-    }
-    *used = bsn_clusters_set(x, &o, bsn_sort_words(ranks, ranks + n * width, n, width), n, clusters);
-    for (i = 0; i < n; i++) {
-        const uint64_t v = bsn_element_load(from + i * width, width);
-        const unsigned label = bsn_cluster_of(x, *used, v, width);
-        if (label == *used) return BITSNAP_E_ARGUMENT; /* elements that are being changed */
-        codes[i] = (uint8_t)bsn_cluster_code(&x[label], &o, v);
-        waiting |= (uint64_t)label << filled;
-        for (filled += bits; filled >= 8; filled -= 8, waiting >>= 8) *to++ = (uint8_t)waiting;
-    }
-    if (filled) *to = (uint8_t)waiting;
-    for (k = 0; k < *used; k++) {
-        bsn_element_store((uint8_t *)ends + 2 * width * k, x[k].low, width);
-        bsn_element_store((uint8_t *)ends + 2 * width * k + width, x[k].high, width);
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
-                                                  const void *labels, const uint8_t *codes, unsigned clusters)
-{
-    const uint8_t *from = (const uint8_t *)labels;
-    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
-    bsn_octaves o;
-    uint64_t waiting = 0;
-    unsigned filled = 0;
-    size_t i;
-    if (!bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || used > clusters ||
-        (n && (!elements || !ends || !labels || !codes)))
-        return BITSNAP_E_ARGUMENT;
-    o = bsn_octaves_of((unsigned)dtype);
-    for (i = 0; i < n; i++) {
-        bsn_cluster x;
-        unsigned label;
-        for (; filled < bits; filled += 8) waiting |= (uint64_t)*from++ << filled;
-        label = (unsigned)waiting & ((1u << bits) - 1);
-        waiting >>= bits;
-        filled -= bits;
-        if (label >= used || !bsn_cluster_load(&x, &o, (const uint8_t *)ends + 2 * width * label)) return BITSNAP_E_CORRUPT;
-        bsn_element_store((uint8_t *)elements + i * width, bsn_cluster_number(&x, &o, codes[i]), width);
-    }
-    return BITSNAP_OK;
 }
 
 /* ---- certificates ---- */
@@ -12820,80 +12298,6 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
-/* A call for a list of n bytes that stands alone. */
-static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
-{
-    bitsnap_stream s;
-    memset(&s, 0, sizeof s);
-    s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
-    return bsn_call_begin(call, b, &s);
-}
-
-BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
-                                               const void *symbols, size_t n)
-{
-    bsn_call call;
-    bsn_writer wr;
-    bsn_work *w;
-    uint8_t *copy;
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
-    if (status || n == 0) return status;
-    w = bsn_work_of(&call, 0);
-    copy = (uint8_t *)(w + 1);
-    memcpy(copy, symbols, n);
-    bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
-    bsn_list_write(&wr, copy, n, 8);
-    if (wr.full) { /* raw: never longer than one byte more */
-        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-        *(uint8_t *)destination = BSN_LIST_RAW;
-        memcpy((uint8_t *)destination + 1, symbols, n);
-        wr.at = (uint8_t *)destination + n + 1;
-    }
-    *size = (size_t)(wr.at - (uint8_t *)destination);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
-                                               size_t source_size, size_t *used)
-{
-    bsn_call call;
-    bsn_reader r;
-    bsn_decoding d;
-    bitsnap_status status;
-    size_t i;
-    if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
-    if (status) return status;
-    memset(&d, 0, sizeof d);
-    d.work = bsn_work_of(&call, 0);
-    d.context = &call.context;
-    d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
-    d.n = n;
-    bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
-    bsn_list_read(&r, n, 8);
-    if (r.rule)
-        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
-                        (uint64_t)(r.at - (const uint8_t *)source), 0);
-    if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
-    if (used) *used = (size_t)(r.at - (const uint8_t *)source);
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        memcpy((uint8_t *)symbols + i, bsn_list_next(&r, d.work->plane[0], i, m), m);
-    }
-    return BITSNAP_OK;
-}
-
 /* ---- tables of kernels ---- */
 
 static const bitsnap_kernels bsn_kernels_scalar = {
@@ -12962,6 +12366,615 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 {
     return (kernels ? kernels : bsn_kernels_best())->name;
 }
+
+/* ================================================================================= PARTS
+ * What frames are made of, alone. */
+
+#ifndef BITSNAP_NO_PARTS
+
+/* is no bit of a mask set? */
+static int bsn_mask_empty(const uint8_t *mask, size_t n)
+{
+    uint64_t any = 0;
+    size_t i;
+    for (i = 0; i + 64 <= n; i += 64) any |= bsn_load64(mask + i / 8);
+    return !(i < n ? any | bsn_mask_word(mask, i, n) : any);
+}
+
+/* are the bits behind the last of n set? */
+BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
+
+BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n)
+{
+    if (!kernels) kernels = bsn_kernels_best();
+    return n ? kernels->count((const uint8_t *)mask, n) : 0;
+}
+
+BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
+
+/* A mask that others write to meanwhile may have had fewer bits when they were counted: parts of it are copied and counted again,
+ * so that no more elements are moved than there is room for. */
+#define BSN_MASK_PART 8192u /* elements */
+
+/* The next part of a mask of n elements, from element i on; returns how many they are. */
+static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MASK_PART / 8], const void *mask, size_t i, size_t n,
+                            size_t *ones)
+{
+    const size_t m = bsn_min(BSN_MASK_PART, n - i);
+    memcpy(part, (const uint8_t *)mask + i / 8, bsn_mask_bytes(m));
+    *ones = kernels->count(part, m);
+    return m;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
+                                                  const void *list, size_t n, const void *mask,
+                                                  void *zeros, size_t zeros_capacity,
+                                                  void *ones, size_t ones_capacity)
+{
+    uint8_t part[BSN_MASK_PART / 8], *to[2];
+    size_t set, some, i, m;
+    unsigned k;
+    to[0] = (uint8_t *)zeros;
+    to[1] = (uint8_t *)ones;
+    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    set = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if ((ones && ones_capacity < some) || (zeros && zeros_capacity < m - some)) return BITSNAP_E_CAPACITY;
+        kernels->partition(width, (const uint8_t *)list + i * width, m, part, to[0], to[1]);
+        for (k = 0; k < 2; k++)
+            if (to[k]) to[k] += (k ? some : m - some) * width;
+        ones_capacity -= ones ? some : 0;
+        zeros_capacity -= zeros ? m - some : 0;
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
+                                              void *list, size_t n, const void *mask,
+                                              const void *zeros, size_t zeros_count,
+                                              const void *ones, size_t ones_count)
+{
+    const uint8_t *from[2];
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t set, some, i, m;
+    from[0] = (const uint8_t *)zeros;
+    from[1] = (const uint8_t *)ones;
+    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    set = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return BITSNAP_E_ARGUMENT;
+        kernels->merge(width, (uint8_t *)list + i * width, m, part, from[0], m - some, from[1], some);
+        if (zeros) from[0] += (m - some) * width;
+        if (ones) from[1] += some * width;
+        zeros_count -= zeros ? m - some : 0;
+        ones_count -= ones ? some : 0;
+    }
+    return BITSNAP_OK;
+}
+
+/* ---- the codec of BitSnap ---- */
+
+/* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
+ * so few that the processor reads the next ones ahead meanwhile (8 KiB cost up to a fifth of the speed at 1 % changed). A
+ * multiple of 64 elements of every width. */
+#define BSN_MASK_CHUNK 2048
+
+/* More changed ones than one in this many: the kernels collect them, which look at all; else they are taken one by one. */
+#define BSN_MASK_DENSE 16
+
+BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
+                                               const void *elements, const void *base, size_t n, void *mask,
+                                               void *values, size_t values_capacity, size_t *count)
+{
+    const uint8_t *a = (const uint8_t *)elements, *b = (const uint8_t *)base;
+    uint8_t *m = (uint8_t *)mask, *to = (uint8_t *)values;
+    size_t all = 0, changed, chunk;
+    if (count) *count = 0;
+    if (!bsn_is_width(width) || !count || (n && (!elements || !base || !mask))) return BITSNAP_E_ARGUMENT;
+    if (!kernels) kernels = bsn_kernels_best();
+    for (; n; n -= chunk, a += chunk * width, b += chunk * width, m += bsn_mask_bytes(chunk)) {
+        chunk = bsn_min(n, BSN_MASK_CHUNK / width);
+        bsn_compare(kernels, width, m, a, b, chunk);
+        if (bsn_mask_empty(m, chunk)) continue;
+        changed = kernels->count(m, chunk);
+        all += changed;
+        if (!to || all > values_capacity) continue;
+        if (changed > chunk / BSN_MASK_DENSE) kernels->partition(width, a, chunk, m, NULL, to);
+        else bsn_pick(width, to, a, chunk, m);
+        to += changed * width;
+    }
+    *count = all;
+    return values && all > values_capacity ? BITSNAP_E_CAPACITY : BITSNAP_OK;
+}
+
+/* What decode and apply have to know before they write. */
+static bitsnap_status bsn_mask_check(const bitsnap_kernels *kernels, unsigned width, const void *elements, size_t n,
+                                     const void *mask, const void *values, size_t values_count)
+{
+    if (!bsn_is_width(width) || (n && (!elements || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
+    if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
+    if (bsn_mask_overhang((const uint8_t *)mask, n)) return BITSNAP_E_CORRUPT;
+    return kernels->count((const uint8_t *)mask, n) == values_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
+}
+
+/* And what they write: an error only where the mask has been changed meanwhile. */
+static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base, size_t n,
+                                   const void *mask, const void *values, size_t values_count)
+{
+    const uint8_t *from = (const uint8_t *)values, *base_from = (const uint8_t *)base;
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t some, i, m;
+    for (i = 0; i < n; i += m) {
+        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        if (values_count < some) return BITSNAP_E_CORRUPT;
+        if (base || some) bsn_put(width, (uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part);
+        from += some * width;
+        values_count -= some;
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
+                                               void *elements, const void *base, size_t n, const void *mask,
+                                               const void *values, size_t values_count)
+{
+    bitsnap_status status;
+    if (n && !base) return BITSNAP_E_ARGUMENT;
+    if (!kernels) kernels = bsn_kernels_best();
+    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
+    return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
+                                              void *elements, size_t n, const void *mask,
+                                              const void *values, size_t values_count)
+{
+    bitsnap_status status;
+    if (!kernels) kernels = bsn_kernels_best();
+    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
+    return status || !values_count ? status : bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
+}
+
+/* ---- positions as indices and as gaps ---- */
+
+BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
+                                                   unsigned index_width, void *indices, size_t capacity,
+                                                   size_t *count)
+{
+    const uint8_t *m = (const uint8_t *)mask;
+    uint8_t *to = (uint8_t *)indices;
+    size_t i, ones, left;
+    uint64_t w;
+    if (count) *count = 0;
+    if (!count || (index_width != 4 && index_width != 8) || (n && !mask) || (capacity && !indices) ||
+        (index_width == 4 && n > (size_t)1 << 31) || n > SIZE_MAX - 64)
+        return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
+    if (!kernels) kernels = bsn_kernels_best();
+    *count = left = ones = kernels->count(m, n);
+    if (capacity < ones) return BITSNAP_E_CAPACITY;
+    for (i = 0; i < n; i += 64) /* (no more than were counted, even if the mask is changed meanwhile) */
+        for (w = bsn_mask_word(m, i, n); w && left; w &= w - 1, to += index_width, left--)
+            bsn_element_store(to, i + bsn_lowest_bit(w), index_width);
+    return BITSNAP_OK;
+}
+
+/* Index i, where int32_t becomes int64_t with its sign; as unsigned, so that what is negative is large. */
+BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned index_width)
+{
+    const uint64_t x = bsn_pinned(bsn_element_load(indices + i * index_width, index_width));
+    return index_width == 4 ? (x ^ UINT64_C(0x80000000)) - UINT64_C(0x80000000) : x;
+}
+
+BSN_INLINE void bsn_mask_set(uint8_t *mask, size_t i) { mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i & 7)); }
+
+BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
+                                                     const void *indices, size_t count)
+{
+    const uint8_t *from = (const uint8_t *)indices;
+    uint64_t index, next = 0;
+    size_t i;
+    if ((index_width != 4 && index_width != 8) || (n && !mask) || (count && !indices)) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < count; i++, next = index + 1) {
+        index = bsn_index_load(from, i, index_width);
+        if (index < next || index >= n) return BITSNAP_E_CORRUPT;
+    }
+    if (!n) return BITSNAP_OK;
+    memset(mask, 0, bsn_mask_bytes(n));
+    for (i = 0; i < count; i++) {
+        index = bsn_index_load(from, i, index_width);
+        if (index >= n) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
+        bsn_mask_set((uint8_t *)mask, (size_t)index);
+    }
+    return BITSNAP_OK;
+}
+
+#define BSN_GAP_ESCAPE 65535u
+
+/* Stores the gaps of a mask, `capacity` at most, unless `to` is null; returns how many there are, or more than there is room
+ * for. */
+static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n, size_t capacity)
+{
+    size_t i, gap, next = 0, all = 0; /* next: the first element that no gap has told of */
+    uint64_t w;
+    for (i = 0; i < n; i += 64) {
+        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1) {
+            const size_t at = i + bsn_lowest_bit(w);
+            for (gap = at - next; gap >= BSN_GAP_ESCAPE; gap -= BSN_GAP_ESCAPE, all++)
+                if (to && all < capacity) bsn_element_store(to + 2 * all, BSN_GAP_ESCAPE, 2);
+            if (to && all < capacity) bsn_element_store(to + 2 * all, gap, 2);
+            all++;
+            next = at + 1;
+        }
+    }
+    return all;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
+                                                void *gaps, size_t capacity, size_t *count)
+{
+    const uint8_t *m = (const uint8_t *)mask;
+    size_t ones;
+    if (count) *count = 0;
+    if (!count || (n && !mask) || (capacity && !gaps) || n > SIZE_MAX - 64) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
+    if (!kernels) kernels = bsn_kernels_best();
+    ones = kernels->count(m, n);
+    if (capacity < ones || capacity - ones < n / BSN_GAP_ESCAPE) { /* may be too small: look */
+        *count = bsn_gaps(NULL, m, n, 0);
+        if (capacity < *count) return BITSNAP_E_CAPACITY;
+    }
+    *count = ones ? bsn_gaps((uint8_t *)gaps, m, n, capacity) : 0;
+    return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
+                                                  size_t *count)
+{
+    const uint8_t *from = (const uint8_t *)gaps;
+    size_t i, left = n, ones = 0, at = 0;
+    unsigned gap = 0;
+    if (count) *count = 0;
+    if (!count || (n && !mask) || (gaps_count && !gaps)) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < gaps_count; i++) {
+        gap = (unsigned)bsn_element_load(from + 2 * i, 2);
+        if (gap >= left) return BITSNAP_E_CORRUPT; /* the changed element itself must be there, too */
+        left -= gap;
+        if (gap == BSN_GAP_ESCAPE) continue;
+        left--;
+        ones++;
+    }
+    if (gap == BSN_GAP_ESCAPE) return BITSNAP_E_CORRUPT;
+    *count = ones;
+    if (!n) return BITSNAP_OK;
+    memset(mask, 0, bsn_mask_bytes(n));
+    for (i = 0; i < gaps_count; i++) {
+        gap = (unsigned)bsn_pinned(bsn_element_load(from + 2 * i, 2));
+        if (gap >= n - at) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
+        at += gap;
+        if (gap != BSN_GAP_ESCAPE) bsn_mask_set((uint8_t *)mask, at++);
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)
+{
+    const uint8_t *from = (const uint8_t *)elements;
+    uint8_t *to = (uint8_t *)planes;
+    size_t i;
+    unsigned k;
+    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < n; i++, from += width) {
+        uint64_t x = bsn_element_load(from, width);
+        for (k = 0; k < width; k++) to[k * n + i] = (uint8_t)(x >> (8 * k));
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width)
+{
+    const uint8_t *from = (const uint8_t *)planes;
+    uint8_t *to = (uint8_t *)elements;
+    size_t i;
+    unsigned k;
+    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    for (i = 0; i < n; i++, to += width) {
+        uint64_t x = 0;
+        for (k = 0; k < width; k++) x |= (uint64_t)from[k * n + i] << (8 * k);
+        bsn_element_store(to, x, width);
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
+                                                const void *elements, size_t n, bitsnap_dtype dtype)
+{
+    uint8_t *plane[8];
+    bsn_field field;
+    unsigned k;
+    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field.wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = (uint8_t *)planes + (k < field.width ? k * n : 0);
+    bsn_split(kernels, &field, plane, (const uint8_t *)elements, n);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
+                                               const void *planes, size_t n, bitsnap_dtype dtype)
+{
+    const uint8_t *plane[8];
+    bsn_field field;
+    unsigned k;
+    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
+    if (!n) return BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field.wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = (const uint8_t *)planes + (k < field.width ? k * n : 0);
+    bsn_join(kernels, &field, (uint8_t *)elements, plane, n);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
+                                                   void *workspace, size_t workspace_size)
+{
+    bsn_package *p;
+    uint32_t *own;
+    uint64_t sum = 0;
+    unsigned s, codes = 0;
+    if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
+    if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    p = (bsn_package *)bsn_align(workspace);
+    own = (uint32_t *)(void *)(p + 1);
+    memcpy(own, counts, 257 * sizeof *own);
+    for (s = 0; s <= 256; s++) {
+        sum += own[s];
+        codes += own[s] > 0;
+    }
+    if (codes > 256 || sum >> 28) return BITSNAP_E_ARGUMENT;
+    bsn_lengths(p, lengths, own);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257])
+{
+    unsigned length, s, at = 0;
+    if (!codes || !lengths) return BITSNAP_E_ARGUMENT;
+    memset(codes, 0, 257);
+    for (s = 0; s <= 256; s++)
+        if (lengths[s] > BSN_LIMIT) return BITSNAP_E_CORRUPT;
+    for (length = 1; length <= BSN_LIMIT; length++) {
+        for (s = 0; s <= 256; s++) {
+            if (lengths[s] != length) continue;
+            codes[s] = (uint8_t)at;
+            at += 256u >> length;
+            if (at > 256) return BITSNAP_E_CORRUPT;
+        }
+    }
+    return at == 256 ? BITSNAP_OK : BITSNAP_E_CORRUPT;
+}
+
+/* A call for a list of n bytes that stands alone. */
+static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
+{
+    bitsnap_stream s;
+    memset(&s, 0, sizeof s);
+    s.dtype = BITSNAP_I8;
+    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    return bsn_call_begin(call, b, &s);
+}
+
+BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
+                                               size_t source_size, size_t *used)
+{
+    bsn_call call;
+    bsn_reader r;
+    bsn_decoding d;
+    bitsnap_status status;
+    size_t i;
+    if (used) *used = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_list_begin(&call, b, n);
+    if (status) return status;
+    memset(&d, 0, sizeof d);
+    d.work = bsn_work_of(&call, 0);
+    d.context = &call.context;
+    d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
+    d.n = n;
+    bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
+    bsn_list_read(&r, n, 8);
+    if (r.rule)
+        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
+                        (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (used) *used = (size_t)(r.at - (const uint8_t *)source);
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, n - i);
+        memcpy((uint8_t *)symbols + i, bsn_list_next(&r, d.work->plane[0], i, m), m);
+    }
+    return BITSNAP_OK;
+}
+
+#ifndef BITSNAP_NO_ENCODE
+BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
+                                               const void *symbols, size_t n)
+{
+    bsn_call call;
+    bsn_writer wr;
+    bsn_work *w;
+    uint8_t *copy;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!b) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
+        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_list_begin(&call, b, n);
+    if (status || n == 0) return status;
+    w = bsn_work_of(&call, 0);
+    copy = (uint8_t *)(w + 1);
+    memcpy(copy, symbols, n);
+    bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
+    bsn_list_write(&wr, copy, n, 8);
+    if (wr.full) { /* raw: never longer than one byte more */
+        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+        *(uint8_t *)destination = BSN_LIST_RAW;
+        memcpy((uint8_t *)destination + 1, symbols, n);
+        wr.at = (uint8_t *)destination + n + 1;
+    }
+    *size = (size_t)(wr.at - (uint8_t *)destination);
+    return BITSNAP_OK;
+}
+#endif
+
+#ifndef BITSNAP_NO_QUANTIZE
+BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
+
+static bitsnap_status bsn_log_begin(bsn_log **x, bitsnap_dtype dtype, unsigned cells, void *workspace, size_t workspace_size)
+{
+    if (!bsn_has_octaves((unsigned)dtype) || !cells || cells > BSN_CELLS_MOST || !workspace) return BITSNAP_E_ARGUMENT;
+    if (workspace_size < BITSNAP_QUANTIZE_WORKSPACE) return BITSNAP_E_WORKSPACE;
+    *x = (bsn_log *)bsn_align(workspace);
+    bsn_log_set(*x, (unsigned)dtype, cells);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
+                                              const void *exact, size_t exact_count, unsigned cells,
+                                              void *workspace, size_t workspace_size)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bsn_log *x = NULL;
+    size_t i, used = 0;
+    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
+    if (status) return status;
+    if ((n && (!codes || !elements)) || (exact_count && !exact)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_log_elements(x, (uint8_t *)elements, codes, n)) return BITSNAP_E_CORRUPT;
+    for (i = 0; i < n; i++) {
+        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
+        if (used == exact_count) return BITSNAP_E_CORRUPT;
+        memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + used++ * width, width);
+    }
+    return used == exact_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
+}
+
+/* Bits of a label. */
+static unsigned bsn_label_bits(unsigned clusters)
+{
+    return bsn_log2(clusters - 1) + 1;
+}
+
+BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
+                                                  const void *labels, const uint8_t *codes, unsigned clusters)
+{
+    const uint8_t *from = (const uint8_t *)labels;
+    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
+    bsn_octaves o;
+    uint64_t waiting = 0;
+    unsigned filled = 0;
+    size_t i;
+    if (!bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || used > clusters ||
+        (n && (!elements || !ends || !labels || !codes)))
+        return BITSNAP_E_ARGUMENT;
+    o = bsn_octaves_of((unsigned)dtype);
+    for (i = 0; i < n; i++) {
+        bsn_cluster x;
+        unsigned label;
+        for (; filled < bits; filled += 8) waiting |= (uint64_t)*from++ << filled;
+        label = (unsigned)waiting & ((1u << bits) - 1);
+        waiting >>= bits;
+        filled -= bits;
+        if (label >= used || !bsn_cluster_load(&x, &o, (const uint8_t *)ends + 2 * width * label)) return BITSNAP_E_CORRUPT;
+        bsn_element_store((uint8_t *)elements + i * width, bsn_cluster_number(&x, &o, codes[i]), width);
+    }
+    return BITSNAP_OK;
+}
+
+#ifndef BITSNAP_NO_ENCODE
+BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
+                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
+                                              void *workspace, size_t workspace_size)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bsn_log *x = NULL;
+    size_t i, used = 0;
+    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
+    if (!exact_count) return BITSNAP_E_ARGUMENT;
+    *exact_count = 0;
+    if (status) return status;
+    if ((n && (!codes || !elements)) || (capacity && !exact)) return BITSNAP_E_ARGUMENT;
+    bsn_log_codes(x, codes, (const uint8_t *)elements, n);
+    for (i = 0; i < n; i++) {
+        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
+        if (used < capacity) memcpy((uint8_t *)exact + used * width, (const uint8_t *)elements + i * width, width);
+        used++;
+    }
+    *exact_count = used;
+    return used <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
+}
+
+BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
+                                                  size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
+                                                  size_t workspace_size)
+{
+    const uint8_t *from = (const uint8_t *)elements;
+    uint8_t *to = (uint8_t *)labels, *ranks;
+    const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
+    const uint64_t magnitude = bsn_magnitude_bits(width ? width : 1);
+    bsn_cluster *x;
+    bsn_octaves o;
+    uint64_t waiting = 0;
+    unsigned filled = 0, k;
+    size_t i;
+    if (used) *used = 0;
+    if (!used || !bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || !workspace ||
+        (n && (!ends || !labels || !codes || !elements)))
+        return BITSNAP_E_ARGUMENT;
+    if (n > (SIZE_MAX - 16384) / (2 * width) || workspace_size < 16384 + 2 * n * width) return BITSNAP_E_WORKSPACE;
+    o = bsn_octaves_of((unsigned)dtype);
+    x = (bsn_cluster *)bsn_align(workspace);
+    ranks = (uint8_t *)(x + BSN_CLUSTERS_MOST);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(from + i * width, width);
+        if ((v & magnitude) >> o.mantissa == o.special) return BITSNAP_E_ARGUMENT;
+        bsn_element_store(ranks + i * width, bsn_rank(v, width), width);
+    }
+    *used = bsn_clusters_set(x, &o, bsn_sort_words(ranks, ranks + n * width, n, width), n, clusters);
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(from + i * width, width);
+        const unsigned label = bsn_cluster_of(x, *used, v, width);
+        if (label == *used) return BITSNAP_E_ARGUMENT; /* elements that are being changed */
+        codes[i] = (uint8_t)bsn_cluster_code(&x[label], &o, v);
+        waiting |= (uint64_t)label << filled;
+        for (filled += bits; filled >= 8; filled -= 8, waiting >>= 8) *to++ = (uint8_t)waiting;
+    }
+    if (filled) *to = (uint8_t)waiting;
+    for (k = 0; k < *used; k++) {
+        bsn_element_store((uint8_t *)ends + 2 * width * k, x[k].low, width);
+        bsn_element_store((uint8_t *)ends + 2 * width * k + width, x[k].high, width);
+    }
+    return BITSNAP_OK;
+}
+#endif
+#endif
+
+#endif /* BITSNAP_NO_PARTS */
 
 #ifdef __cplusplus
 }
