@@ -58,10 +58,10 @@
 extern "C" {
 #endif
 
-#define BITSNAP_VERSION_MAJOR 0
-#define BITSNAP_VERSION_MINOR 1
+#define BITSNAP_VERSION_MAJOR 1
+#define BITSNAP_VERSION_MINOR 0
 #define BITSNAP_VERSION_PATCH 0
-#define BITSNAP_VERSION "0.1.0"
+#define BITSNAP_VERSION "1.0.0-rc1"
 
 /* BITSNAP_API: what stands before each public function. Define BITSNAP_STATIC to make all of them
  * static in the implementation file (then only that file can call them), or define BITSNAP_API. */
@@ -74,6 +74,8 @@ extern "C" {
 #define BITSNAP_API extern
 #endif
 #endif
+
+BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
 /* ================================================================================= TYPES */
 
@@ -171,20 +173,21 @@ enum bitsnap_rule {
 #undef BITSNAP_RULE_
 };
 
-/* Where an error was met. */
+/* What went wrong, and where. What does not apply is 0. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* the reject condition, BITSNAP_R_..; 0 where none applies */
-    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
-                           bytes that the call needs */
-    uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
+    unsigned rule;        /* the reject condition, BITSNAP_R_.. */
+    uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
+    uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; static memory */
 } bitsnap_error;
 
 /* How hard the encoder tries. Decoding does not depend on it. */
 enum {
-    BITSNAP_DEFAULT = 0, /* statistics from an eighth of the symbols, rare ones coded again */
-    BITSNAP_FAST = 1,    /* statistics from a sixteenth, rare ones as they are */
-    BITSNAP_BEST = 2     /* exact statistics of everything, alternatives weighed by cost */
+    BITSNAP_FAST = 1,    /* statistics from a sixteenth of the symbols, rare ones as they are */
+    BITSNAP_DEFAULT = 2, /* statistics from an eighth, rare ones coded again; also 0 */
+    BITSNAP_BEST = 3     /* exact statistics of everything, alternatives weighed by cost */
 };
 
 /* Bits of bitsnap.flags. */
@@ -221,10 +224,11 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 /* What the caller gives and, in `error`, receives. Plain data: zero it, set what you need; nothing to
  * create or destroy. The codec keeps no pointer to it after a call. */
 typedef struct bitsnap {
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
-    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST; others, and unknown flags, are
-                               BITSNAP_E_ARGUMENT for decoders, too */
+    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
+                               are BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
                                  16;
@@ -10454,10 +10458,18 @@ enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
 
-static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule, uint64_t offset, uint64_t element)
+/* Is it a struct that we know, at the begin of a call? */
+static int bsn_begin(bitsnap *b)
 {
+    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
+    memset(&b->error, 0, sizeof b->error);
+    return 1;
+}
+
+static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, uint64_t offset, uint64_t element)
+{
+    memset(&b->error, 0, sizeof b->error);
     b->error.status = status;
-    b->error.rule = rule;
     b->error.offset = offset;
     b->error.element = element;
     return status;
@@ -10465,8 +10477,37 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
 
 static bitsnap_status bsn_reject(bitsnap *b, unsigned rule, uint64_t offset, uint64_t element)
 {
-    return bsn_fail(b, bsn_rule_status(rule), rule, offset, element);
+    (void)bsn_fail(b, bsn_rule_status(rule), offset, element);
+    b->error.rule = rule;
+    return b->error.status;
 }
+
+/* What is wrong with a block that begins at `offset`. */
+static bitsnap_status bsn_pass(bitsnap *b, const bitsnap_error *error, uint64_t offset)
+{
+    b->error = *error;
+    b->error.offset += offset;
+    return error->status;
+}
+
+/* Memory of the caller's is too small. */
+static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
+{
+    (void)bsn_fail(b, status, 0, 0);
+    b->error.needed = needed;
+    return status;
+}
+
+/* An argument is wrong; null: none is. */
+static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
+{
+    if (!argument) return BITSNAP_OK;
+    (void)bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0);
+    b->error.argument = argument;
+    return BITSNAP_E_ARGUMENT;
+}
+
+static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
 typedef struct bsn_header {
@@ -10559,7 +10600,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->check = bsn_load64(p + h->size - 8);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check)
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->size - 8) != h->check)
         return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
     if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
@@ -10602,7 +10643,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, unsigned flags,
     p = f->index - prefix;
     f->start = offset + size - BSN_TAIL_SIZE - index_size - prefix;
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) &&
-        bsn_hash_of(bsn_kernels_best(), p, (size_t)(tail + 16 - p)) != bsn_load64(tail + 16))
+        bsn_hash_of(bsn_kernels_of(b), p, (size_t)(tail + 16 - p)) != bsn_load64(tail + 16))
         return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, offset + size - 12, 0);
     if (bsn_load64(tail + 8) != offset + size) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, offset + size - 20, 0);
     f->content_id = flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
@@ -10708,7 +10749,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 84      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -10907,10 +10948,10 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = bsn_workspace(s->block_log2, workers, large);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
-    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
-    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
+    if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
     ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     memset(call, 0, sizeof *call);
@@ -10930,11 +10971,11 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     }
     call->context.clusters = s->clusters;
     call->context.columns = s->columns;
-    call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    call->context.kernels = bsn_kernels_of(b);
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
     call->context.block_log2 = s->block_log2;
-    call->context.level = b->level;
+    call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = ignore;
     call->context.header_check = s->state.header_check;
@@ -11058,7 +11099,7 @@ static size_t bsn_header_size(const bitsnap_stream *s)
            (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
-static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
+static void bsn_write_header(const bitsnap *b, bitsnap_stream *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
     uint8_t *at = p + 18;
@@ -11093,7 +11134,7 @@ static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
         at[1] = BSN_COLUMNS_SIZE;
         bsn_store64(at + 2, s->columns);
     }
-    s->state.header_check = s->state.chain = bsn_hash_of(bsn_kernels_best(), p, size - 8);
+    s->state.header_check = s->state.chain = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->state.header_check);
     bsn_content_begin(&s->state.root, s->count);
     s->stored = size;
@@ -11113,13 +11154,19 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     uint8_t *p = (uint8_t *)destination;
     unsigned log2;
     size_t header;
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
-    if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, !s                                                                                 ? "stream"
+                          : !size                                                                            ? "size"
+                          : !destination                                                                     ? "destination"
+                          : !bsn_is_dtype((unsigned)dtype)                                                   ? "dtype"
+                          : count > BSN_COUNT_MAX                                                            ? "count"
+                          : log2 < (b->base.data ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX      ? "block_log2"
+                          : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
+                                                                                                             : NULL);
+    if (status) return status;
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -11130,7 +11177,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (b->base.data) {
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
         s->state.base_id = b->base.id ? b->base.id : bitsnap_content_id(b->base.data, count, b->base.dtype);
@@ -11144,8 +11191,8 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
     header = bsn_header_size(s);
-    if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(s, p);
+    if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
+    bsn_write_header(b, s, p);
     *size = header;
     return BITSNAP_OK;
 }
@@ -11241,7 +11288,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
     const size_t entry_size = bsn_index_entry(entry, block, prefix, s->width);
     if (s->index) {
         if (s->index_capacity - s->index_size < entry_size)
-            return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, s->position);
         memcpy((uint8_t *)s->index + s->index_size, entry, entry_size);
     }
     s->index_size += entry_size;
@@ -11267,7 +11314,7 @@ static bitsnap_status bsn_push_waiting(bsn_call *call, bitsnap_stream *s, uint8_
     const uint64_t first = (cells - s->state.waiting_cells) * cell;
     uint8_t *p = *to;
     if (!size) return BITSNAP_OK;
-    if ((size_t)(end - p) < size) return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, first);
+    if ((size_t)(end - p) < size) return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, first);
     bsn_store32(p, (uint32_t)(s->state.waiting_form | (size - prefix) << 8));
     if (s->state.waiting_form == BSN_FORM_SPARSE) bsn_store32(p + prefix, s->state.waiting_cells);
     memcpy(p + size - s->state.waiting_size, s->state.waiting, s->state.waiting_size);
@@ -11322,7 +11369,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
-    if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
@@ -11364,7 +11411,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
                 if (job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             }
             if (job->error.status)
-                return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
+                return bsn_pass(b, &job->error, s->stored);
             if (s->role) {
                 bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
                 bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
@@ -11403,7 +11450,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             staging[1] = memory;
         }
         if (batch && bsn_cancelled(&call, s->position, s->count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -11415,10 +11462,10 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bitsnap_stream before;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination || !s->index)) || !bsn_stream_fits(s) ||
-        n > s->count - s->position)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !size ? "size" : n > s->count - s->position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
+    if (status) return status;
     before = *s;
     status = bsn_push(b, s, destination, capacity, size, elements, n);
     if (status) *s = before; /* what was added to the index is overwritten */
@@ -11433,15 +11480,15 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     const size_t whole = prefix + s->index_size + BSN_TAIL_SIZE;
     uint8_t *p = to;
     size_t i;
-    if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype,
+    if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
+    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->state.base_dtype,
             s->count) != s->state.base_id)
-        return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+        return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (s->state.has_result_id) {
         bsn_store64(p, s->state.result_id);
         p += 8;
     } else if (s->flags & BSN_FLAG_CONTENT) {
-        bsn_store64(p, bsn_content_end(b->kernels ? b->kernels : bsn_kernels_best(), &s->state.root,
+        bsn_store64(p, bsn_content_end(bsn_kernels_of(b), &s->state.root,
                                        (unsigned)s->dtype, s->count));
         p += 8;
     }
@@ -11465,7 +11512,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     p += s->index_size;
     bsn_store64(p, s->index_size);
     bsn_store64(p + 8, s->stored + whole);
-    bsn_store64(p + 16, bsn_hash_of(b->kernels ? b->kernels : bsn_kernels_best(), to, whole - 12));
+    bsn_store64(p + 16, bsn_hash_of(bsn_kernels_of(b), to, whole - 12));
     memcpy(p + 24, bsn_end_magic, 4);
     s->stored += whole;
     *size = whole;
@@ -11483,11 +11530,11 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     bitsnap_stream end;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !size || !bsn_stream_fits(s) || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
-    if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
+    if (status) return status;
     end = *s; /* hashes are finished in a copy, so that this may be called again */
     status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
     if (!status) s->stored = end.stored;
@@ -11502,9 +11549,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s ? "stream" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (status) return status;
     memset(s, 0, sizeof *s);
     s->need = BSN_HEADER_SIZE;
     if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
@@ -11568,7 +11615,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
     for (i = 0; i < batch; i++) {
         const bsn_job *job = &call->jobs[i];
         if (job->error.status)
-            return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+            return bsn_pass(call->b, &job->error, job->offset);
     }
     return BITSNAP_OK;
 }
@@ -11716,7 +11763,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         s->need = more ? 0 : look.need;
         if (status) return status;
         if (batch && bsn_cancelled(call, s->position, s->count))
-            return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     return BITSNAP_OK;
 }
@@ -11730,10 +11777,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !n || !used || !bsn_stream_fits(s) || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, s);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 1);
@@ -11748,7 +11794,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     }
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
-    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
     return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
 }
 
@@ -11761,10 +11807,10 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     uint64_t whole, hash = 0;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !used ? "used"
+                          : !source && source_size ? "source" : NULL);
+    if (status) return status;
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     whole = bsn_footer_prefix(s->flags) + (uint64_t)s->index_size + BSN_TAIL_SIZE;
@@ -11784,7 +11830,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bitsnap_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
-            bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
+            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
     }
     s->stored += whole;
@@ -11804,7 +11850,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
     if (status) return status;
     header = *size;
-    if (count > SIZE_MAX / s.width || (count && !elements)) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
     if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
     if (!status && bsn_stream_has_footer(&s))
         status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
@@ -11845,15 +11891,17 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_BLIND && !s->role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, !any && s->count > SIZE_MAX / s->width             ? "count"
+                          : !any && count && !elements && !compare           ? "elements"
+                          : aim >= BSN_BLIND && !s->role                     ? "source" /* no delta */
+                                                                             : NULL);
+    if (status) return status;
+    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
@@ -11865,7 +11913,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
         call.context.journal = (uint8_t *)b->journal;
         call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
         call.context.journal_cells = b->journal_size / call.context.journal_cell;
-        if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+        if (call.context.journal_cells < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
@@ -11942,14 +11990,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     uint64_t position = 0, offset, end, cell, skip = 0;
     size_t used, batch = 0, blocks_end = source_size;
     int indexed;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
     if (status) return status;
     offset = used;
-    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, &s);
+    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, first > s.count ? "first" : count > s.count - first || count > SIZE_MAX / s.width ? "count"
+                          : count && !elements ? "elements" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12027,9 +12075,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     bitsnap_stream s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!bsn_is_dtype((unsigned)dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_is_dtype((unsigned)dtype)) return bsn_wrong(b, "dtype");
     base = b->base;
     memset(&live, 0, sizeof live);
     live.data = elements;
@@ -12146,6 +12193,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     bsn_sink sink;
     bsn_ids ids;
     memset(&at, 0, sizeof at);
+    memset(&error, 0, sizeof error);
     at.block = x->at;
     at.head = x->look.head;
     at.input_end = x->end;
@@ -12159,8 +12207,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     sink.to = to;
     sink.until = n;
     status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element)
-            : BITSNAP_OK;
+    return status ? bsn_pass(m->call.b, &error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -12236,7 +12283,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
 /* The block of x as it is. */
 static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
 {
-    if ((size_t)(m->end - m->at) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if ((size_t)(m->end - m->at) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     if (x->look.form == BSN_FORM_SPARSE) { /* of a run only the cell */
         size_t size;
         const uint8_t *piece = bsn_walk_piece(x, &size);
@@ -12290,10 +12337,10 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
         made.base_hash = ids[0];
         made.result_hash = ids[1];
         if (!bsn_encode_sparse(&m->call.context, changes, m->at, room, n, position, &made))
-            return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+            return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         return bsn_make_block(m, position, n, ids);
     }
-    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(copy, words, stored);
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
     wr.thorough = 1;
@@ -12302,7 +12349,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     size = (size_t)(wr.at - body);
     if (wr.full) { /* nothing to gain */
         size = stored + 2;
-        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         body[0] = 1;
         body[1] = BSN_WORDS_RAW;
         bsn_copy_little_endian(body + 2, words, n, width);
@@ -12324,7 +12371,7 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->at, (size_t)(m->end - m->at), elements, n, position, &made);
     *same = made.same;
     if (made.same) return BITSNAP_OK;
-    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     return bsn_make_block(m, position, n, ids);
 }
 
@@ -12391,7 +12438,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
             status = bsn_make_words(m, m->cell[0], position, n, ids, &same);
         } else {
             const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
-            if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
+            if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
             status = bsn_walk_decode(m, one, m->cell[0], base, n);
             if (!status && merging) {
                 status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], n);
@@ -12416,9 +12463,9 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
     const bitsnap_status status =
         second_size ? bsn_read_header(b, next, second, second_size) : bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     if (status) return status;
-    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
-    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -12436,17 +12483,17 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
-    if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     needed = bsn_workspace(h.block_log2, workers, 1);
-    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
-        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     } else {
         if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
@@ -12457,8 +12504,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
     if (!merging) m->s.state.base_id = x->one.content_id;
-    if (capacity < bsn_header_size(&m->s)) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(&m->s, to);
+    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
+    bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
@@ -12470,7 +12517,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
         if (!status && bsn_cancelled(&m->call, m->s.position, h.count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, m->s.stored, position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, m->s.stored, position);
     }
     if (!status)
         status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
@@ -12481,10 +12528,11 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !first || !second) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
             (const uint8_t *)second, second_size);
 }
@@ -12492,10 +12540,11 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size, const void *source,
                                           size_t source_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !source) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
 
@@ -12643,12 +12692,13 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     bsn_call call;
     bsn_look look;
     unsigned rule = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!block || !info || !source || !bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN ||
-        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count ||
-                (first & ((UINT64_C(1) << info->block_log2) - 1)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
+    if (status) return status;
+    if (!bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN || info->block_log2 > BSN_LOG2_MAX ||
+        info->count > BSN_COUNT_MAX)
+        return bsn_wrong(b, "info");
+    if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
     memset(&s, 0, sizeof s);
     s.dtype = info->dtype;
@@ -12663,9 +12713,9 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     s.columns = info->columns;
     if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) &&
             !bsn_has_octaves((unsigned)s.dtype)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     status = bsn_call_begin(&call, b, &s);
     if (!status && b->base.data) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
@@ -12718,11 +12768,10 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     uint8_t *copy;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+                          : n && !destination ? "destination" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
     copy = (uint8_t *)(w + 1);
@@ -12730,7 +12779,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
     bsn_list_write(&wr, copy, n, 8);
     if (wr.full) { /* raw: never longer than one byte more */
-        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0);
         *(uint8_t *)destination = BSN_LIST_RAW;
         memcpy((uint8_t *)destination + 1, symbols, n);
         wr.at = (uint8_t *)destination + n + 1;
@@ -12748,11 +12797,9 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols" : source_size && !source ? "source" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
@@ -12761,9 +12808,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     d.n = n;
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
-    if (r.rule)
-        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
-                        (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (r.rule) {
+        (void)bsn_reject(b, r.rule, (uint64_t)(r.at - (const uint8_t *)source), 0);
+        if (r.rule == BITSNAP_R_LIST_END) b->error.status = BITSNAP_E_TRUNCATED;
+        return b->error.status;
+    }
     if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
@@ -12772,6 +12821,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     }
     return BITSNAP_OK;
 }
+
+BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
