@@ -2076,6 +2076,8 @@ def decode_tensor(data, name, base=None):
         width = DTYPES[frame_header.dtype].width
         low, high = (at - first) // width, -(-(min(end, first + frame_header.count * width) - first) // width)
         got = decode_range(frame_data[skip:], low, high - low, base=frame_base)[at - first - low * width:]
+        if not got:
+            raise Reject("S25", "no record has byte %d of the source" % at, where)
         elements += got[:end - at]
         at = begin + len(elements)
     return entry["dtype"], entry["shape"], elements, parts.read
