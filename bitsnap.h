@@ -58,10 +58,10 @@
 extern "C" {
 #endif
 
-#define BITSNAP_VERSION_MAJOR 0
-#define BITSNAP_VERSION_MINOR 1
+#define BITSNAP_VERSION_MAJOR 1
+#define BITSNAP_VERSION_MINOR 0
 #define BITSNAP_VERSION_PATCH 0
-#define BITSNAP_VERSION "0.1.0"
+#define BITSNAP_VERSION "1.0.0-rc1"
 
 /* What stands before each public function. They are seen in the program or shared library that they are linked into, and nowhere
  * else, so that two libraries in one process can have versions of their own. Define, in all files alike,
@@ -88,6 +88,8 @@ extern "C" {
 #define BITSNAP_API extern
 #endif
 #endif
+
+BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
 /* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
  *   BITSNAP_NO_ENCODE    encoders; a decoder is left
@@ -194,20 +196,22 @@ enum bitsnap_rule {
 #undef BITSNAP_RULE_
 };
 
-/* Where an error was met. */
+/* What went wrong, and where. What does not apply is 0. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* the reject condition, BITSNAP_R_..; 0 where none applies */
-    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
-                           bytes that the call needs */
-    uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
+    unsigned rule;        /* the reject condition, BITSNAP_R_.. */
+    uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
+    uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
+                             out, or null; static memory */
 } bitsnap_error;
 
 /* How hard the encoder tries. Decoding does not depend on it. */
 enum {
-    BITSNAP_DEFAULT = 0, /* statistics from an eighth of the symbols, rare ones coded again */
-    BITSNAP_FAST = 1,    /* statistics from a sixteenth, rare ones as they are */
-    BITSNAP_BEST = 2     /* exact statistics of everything, alternatives weighed by cost */
+    BITSNAP_FAST = 1,    /* statistics from a sixteenth of the symbols, rare ones as they are */
+    BITSNAP_DEFAULT = 2, /* statistics from an eighth, rare ones coded again; also 0 */
+    BITSNAP_BEST = 3     /* exact statistics of everything, alternatives weighed by cost */
 };
 
 /* Bits of bitsnap.flags. */
@@ -255,10 +259,11 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 /* What the caller gives and, in `error`, receives. Plain data: zero it, set what you need; nothing to
  * create or destroy. The codec keeps no pointer to it after a call. */
 typedef struct bitsnap {
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
-    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST; others, and unknown flags, are
-                               BITSNAP_E_ARGUMENT for decoders, too */
+    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
+                               are BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
                                  16;
@@ -10055,10 +10060,18 @@ enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
 
-static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule, uint64_t offset, uint64_t element)
+/* Is it a struct that we know, at the begin of a call? */
+static int bsn_begin(bitsnap *b)
 {
+    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
+    memset(&b->error, 0, sizeof b->error);
+    return 1;
+}
+
+static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, uint64_t offset, uint64_t element)
+{
+    memset(&b->error, 0, sizeof b->error);
     b->error.status = status;
-    b->error.rule = rule;
     b->error.offset = offset;
     b->error.element = element;
     return status;
@@ -10066,19 +10079,48 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
 
 static bitsnap_status bsn_reject(bitsnap *b, unsigned rule, uint64_t offset, uint64_t element)
 {
-    return bsn_fail(b, bsn_rule_status(rule), rule, offset, element);
+    (void)bsn_fail(b, bsn_rule_status(rule), offset, element);
+    b->error.rule = rule;
+    return b->error.status;
+}
+
+/* What is wrong with a block that begins at `offset`. */
+static bitsnap_status bsn_pass(bitsnap *b, const bitsnap_error *error, uint64_t offset)
+{
+    b->error = *error;
+    b->error.offset += offset;
+    return error->status;
+}
+
+/* Memory of the caller's is too small. */
+static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
+{
+    (void)bsn_fail(b, status, 0, 0);
+    b->error.needed = needed;
+    return status;
+}
+
+/* An argument is wrong; null: none is. */
+static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
+{
+    if (!argument) return BITSNAP_OK;
+    (void)bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0);
+    b->error.argument = argument;
+    return BITSNAP_E_ARGUMENT;
 }
 
 /* A frame or an option that needs what this build leaves out. */
 static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
 {
-    bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
-    (void)what;
+    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    b->error.argument = what;
     return BITSNAP_E_UNSUPPORTED;
 }
 
 #define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
 #define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
+
+static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
 typedef struct bsn_header {
@@ -10173,7 +10215,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->check = bsn_load64(p + h->size - 8);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check)
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->size - 8) != h->check)
         return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
     if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
@@ -10266,10 +10308,9 @@ static size_t bsn_fixed_size(unsigned flags)
 
 /* Makes what stands above the pages, whose tree begins at `index`, and stores it in `to`, which is there, too; or, where `to` is
  * null, compares it with what is there, and returns the rule that is broken, or 0. */
-static unsigned bsn_index_make(const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
+static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
-    const bitsnap_kernels *kernels = bsn_kernels_best();
     uint64_t cell = 0, offset = f->header_size, i, first;
     uint8_t entry[BSN_ENTRY_SIZE];
     unsigned level, j, n;
@@ -10324,7 +10365,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     f->start = x->end - fixed - f->index.size;
     root = f->start + f->index.place[f->index.top];
     p = bsn_input_at(x, root);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_best(), f->header_check, p,
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_of(b), f->header_check, p,
             (size_t)(x->end - 12 - root)) != bsn_load64(tail + 16))
         return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
@@ -10361,7 +10402,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
         place = f->start + t->place[level] + first * size;
         p = bsn_input_at(x, place);
         if (level < t->top && !(b->flags & BITSNAP_IGNORE_CHECKS) &&
-            bsn_bound_hash(bsn_kernels_best(), f->header_check, p, n * size) != hash)
+            bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, n * size) != hash)
             return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, place, 0);
         if (level == 0) {
             at->page = p;
@@ -10509,7 +10550,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 84      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -10691,7 +10732,9 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 #define BSN_RULE(number, status, name, message) case number: return message;
     BITSNAP_RULES(BSN_RULE)
 #undef BSN_RULE
-    default: return bitsnap_status_message(b->error.status);
+    default:
+        return b->error.status == BITSNAP_E_UNSUPPORTED && b->error.argument ? b->error.argument
+                                                                            : bitsnap_status_message(b->error.status);
     }
 }
 
@@ -10739,10 +10782,10 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
-    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
-    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
+    if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
     ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     memset(call, 0, sizeof *call);
@@ -10764,11 +10807,11 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.cells = s->cells;
     call->context.clusters = s->clusters;
     call->context.columns = s->columns;
-    call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    call->context.kernels = bsn_kernels_of(b);
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
     call->context.block_log2 = s->block_log2;
-    call->context.level = b->level;
+    call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = ignore;
     call->context.header_check = s->state.header_check;
@@ -10922,12 +10965,12 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(bitsnap_stream *s, size_t header_size)
+static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_size)
 {
     s->stored = s->state.header_size = header_size;
     bsn_content_begin(&s->state.root, s->count);
     bsn_pieces_begin(&s->state.chain, 0);
-    bsn_series_add(bsn_kernels_best(), &s->state.chain, s->state.header_check);
+    bsn_series_add(bsn_kernels_of(b), &s->state.chain, s->state.header_check);
 }
 
 /* What it takes to write or read the footer. */
@@ -10949,7 +10992,7 @@ static size_t bsn_header_size(const bitsnap_stream *s)
            (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
-static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
+static void bsn_write_header(const bitsnap *b, bitsnap_stream *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
     uint8_t *at = p + 18;
@@ -10984,9 +11027,9 @@ static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
         at[1] = BSN_COLUMNS_SIZE;
         bsn_store64(at + 2, s->columns);
     }
-    s->state.header_check = bsn_hash_of(bsn_kernels_best(), p, size - 8);
+    s->state.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->state.header_check);
-    bsn_stream_begin(s, size);
+    bsn_stream_begin(b, s, size);
 }
 
 static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
@@ -11004,13 +11047,19 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     uint8_t *p = (uint8_t *)destination;
     unsigned log2;
     size_t header;
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
-    if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, !s                                                                                 ? "stream"
+                          : !size                                                                            ? "size"
+                          : !destination                                                                     ? "destination"
+                          : !bsn_is_dtype((unsigned)dtype)                                                   ? "dtype"
+                          : count > BSN_COUNT_MAX                                                            ? "count"
+                          : log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX   ? "block_log2"
+                          : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
+                                                                                                             : NULL);
+    if (status) return status;
     if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
     if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
@@ -11024,7 +11073,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
         s->state.base_id = b->base.id;
@@ -11041,8 +11090,8 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
     header = bsn_header_size(s);
-    if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(s, p);
+    if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
+    bsn_write_header(b, s, p);
     *size = header;
     return BITSNAP_OK;
 }
@@ -11121,7 +11170,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
     if (s->index) {
         if (s->index_capacity - s->index_size < BSN_HEAD_SIZE)
-            return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, s->position);
         memcpy((uint8_t *)s->index + s->index_size, block, BSN_HEAD_SIZE);
     }
     s->index_size += BSN_HEAD_SIZE;
@@ -11143,7 +11192,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
-    if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
@@ -11177,7 +11226,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             bsn_job *job = &call.jobs[i];
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status)
-                return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
+                return bsn_pass(b, &job->error, s->stored);
             if (s->role) {
                 bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
                 bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
@@ -11205,7 +11254,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             staging[1] = memory;
         }
         if (batch && bsn_cancelled(&call, s->position, s->count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
@@ -11218,10 +11267,10 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     bitsnap_stream before;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination || !s->index)) || !bsn_stream_fits(s) ||
-        n > s->count - s->position)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !size ? "size" : n > s->count - s->position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
+    if (status) return status;
     before = *s;
     status = bsn_push(b, s, destination, capacity, size, elements, n);
     if (status) *s = before; /* what was added to the index is overwritten */
@@ -11233,7 +11282,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
 static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
-    const bitsnap_kernels *kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    const bitsnap_kernels *kernels = bsn_kernels_of(b);
     bsn_footer f;
     uint64_t whole;
     uint8_t *p = to, *root;
@@ -11241,10 +11290,10 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     bsn_stream_footer(&f, s);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
     whole = f.index.size + bsn_fixed_size(s->flags);
-    if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype,
+    if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
+    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->state.base_dtype,
             s->count) != s->state.base_id)
-        return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+        return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (blocks) {
         for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) {
             memcpy(p + i, blocks, BSN_HEAD_SIZE);
@@ -11253,7 +11302,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     } else if (s->index_size) {
         memcpy(p, s->index, s->index_size);
     }
-    (void)bsn_index_make(&f, p, p, 0);
+    (void)bsn_index_make(kernels, &f, p, p, 0);
     root = p + (size_t)f.index.place[f.index.top];
     p += (size_t)f.index.size;
     if (s->state.has_result_id) {
@@ -11292,11 +11341,11 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     bitsnap_stream end;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !size || !bsn_stream_fits(s) || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
-    if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
+    if (status) return status;
     end = *s; /* hashes are finished in a copy, so that this may be called again */
     status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
     if (!status) s->stored = end.stored;
@@ -11312,9 +11361,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s ? "stream" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (status) return status;
     memset(s, 0, sizeof *s);
     s->need = BSN_HEADER_SIZE;
     if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
@@ -11335,7 +11384,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     s->state.base_dtype = h.base_dtype;
     s->state.base_id = h.base_id;
     s->state.header_check = h.check;
-    bsn_stream_begin(s, h.size);
+    bsn_stream_begin(b, s, h.size);
     *used = h.size;
     return BITSNAP_OK;
 }
@@ -11377,7 +11426,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
     for (i = 0; i < batch; i++) {
         const bsn_job *job = &call->jobs[i];
         if (job->error.status)
-            return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+            return bsn_pass(call->b, &job->error, job->offset);
     }
     return BITSNAP_OK;
 }
@@ -11492,7 +11541,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         s->need = more ? 0 : look.need;
         if (status) return status;
         if (batch && bsn_cancelled(call, s->position, s->count))
-            return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     return BITSNAP_OK;
 }
@@ -11507,10 +11556,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !n || !used || !bsn_stream_fits(s) || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, s);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 1);
@@ -11528,7 +11576,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     }
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
-    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
     return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
 }
 
@@ -11544,10 +11592,10 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     unsigned rule;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !used ? "used"
+                          : !source && source_size ? "source" : NULL);
+    if (status) return status;
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_stream_footer(&f, s);
@@ -11563,7 +11611,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     status = bsn_read_footer(b, &f, &x);
     if (status) return status;
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
-    rule = bsn_index_make(&f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
+    rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
     if (rule) return bsn_reject(b, rule, s->stored, s->count);
     for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
     if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
@@ -11572,7 +11620,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bitsnap_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
-            bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
+            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
     }
     s->stored += whole;
@@ -11593,7 +11641,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
     if (status) return status;
     header = *size;
-    if (count > SIZE_MAX / s.width || (count && !elements)) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
     if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
     if (!status && bsn_stream_has_footer(&s))
         status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
@@ -11628,15 +11676,17 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_BLIND && !s->role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, !any && s->count > SIZE_MAX / s->width             ? "count"
+                          : !any && count && !elements && !compare           ? "elements"
+                          : aim >= BSN_BLIND && !s->role                     ? "source" /* no delta */
+                                                                             : NULL);
+    if (status) return status;
+    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
@@ -11648,7 +11698,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
         call.context.journal = (uint8_t *)b->journal;
         call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
         call.context.journal_cells = b->journal_size / call.context.journal_cell;
-        if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+        if (call.context.journal_cells < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
@@ -11693,14 +11743,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     uint64_t position = 0, offset, end;
     size_t used, batch = 0;
     int indexed;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
     if (status) return status;
     offset = used;
-    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, &s);
+    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, first > s.count ? "first" : count > s.count - first || count > SIZE_MAX / s.width ? "count"
+                          : count && !elements ? "elements" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -11769,9 +11819,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     bitsnap_stream s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!bsn_is_dtype((unsigned)dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_is_dtype((unsigned)dtype)) return bsn_wrong(b, "dtype");
     base = b->base;
     memset(&live, 0, sizeof live);
     live.data = elements;
@@ -11882,6 +11931,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     bsn_sink sink;
     bsn_ids ids;
     memset(&at, 0, sizeof at);
+    memset(&error, 0, sizeof error);
     at.block = x->at;
     at.head = x->look.head;
     at.input_end = x->end;
@@ -11894,8 +11944,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     sink.to = to;
     sink.until = n;
     status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element)
-            : BITSNAP_OK;
+    return status ? bsn_pass(m->call.b, &error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -11961,7 +12010,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
 /* The block of x as it is. */
 static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
 {
-    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(m->to, x->at, x->look.whole);
     bsn_store32(m->to, x->look.head);
     return bsn_make_block(m, position, n, ids);
@@ -12001,18 +12050,18 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     size_t size;
     bsn_piece piece;
     if (few && !changes->count) {
-        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         bsn_store32(m->to, BSN_FORM_SAME);
         return bsn_make_block(m, position, n, ids);
     }
     if (few && changes->any <= BSN_SPARSE_SURE) {
         size = bsn_piece_plan(&piece, changes, n, width);
-        if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         (void)bsn_piece_write(body, &piece, changes, n, width);
         bsn_store32(m->to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
         return bsn_make_block(m, position, n, ids);
     }
-    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(copy, words, stored);
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
     wr.thorough = 1;
@@ -12021,7 +12070,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     size = (size_t)(wr.at - body);
     if (wr.full) { /* nothing to gain */
         size = stored + 2;
-        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         body[0] = 1;
         body[1] = BSN_WORDS_RAW;
         bsn_copy_little_endian(body + 2, words, n, width);
@@ -12041,7 +12090,7 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     made.cell = base ? base : elements;
     c.plain = !base;
     size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->to, (size_t)(m->end - m->to), elements, n, position, &made);
-    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     return bsn_make_block(m, position, n, ids);
 }
 
@@ -12103,7 +12152,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
         const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
-        if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
+        if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
         status = bsn_walk_decode(m, one, m->cell[0], base, n);
         if (!status && merging) {
             status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], n);
@@ -12124,9 +12173,9 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
     const bitsnap_status status =
         second_size ? bsn_read_header(b, next, second, second_size) : bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     if (status) return status;
-    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
-    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -12144,18 +12193,18 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
-    if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     usual = bsn_workspace(h.block_log2, workers, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
-        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     } else {
         if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
@@ -12166,8 +12215,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
     if (!merging) m->s.state.base_id = x->one.content_id;
-    if (capacity < bsn_header_size(&m->s)) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(&m->s, to);
+    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
+    bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
@@ -12180,7 +12229,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
         if (!status && bsn_cancelled(&m->call, m->s.position, h.count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, m->s.stored, position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, m->s.stored, position);
     }
     if (!status)
         status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
@@ -12191,10 +12240,11 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !first || !second) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
             (const uint8_t *)second, second_size);
 }
@@ -12202,10 +12252,11 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size, const void *source,
                                           size_t source_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !source) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
 
@@ -12346,12 +12397,13 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     bsn_call call;
     bsn_look look;
     unsigned rule = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!block || !info || !source || !bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN ||
-        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count ||
-                (first & ((UINT64_C(1) << info->block_log2) - 1)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
+    if (status) return status;
+    if (!bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN || info->block_log2 > BSN_LOG2_MAX ||
+        info->count > BSN_COUNT_MAX)
+        return bsn_wrong(b, "info");
+    if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
     memset(&s, 0, sizeof s);
     s.dtype = info->dtype;
@@ -12366,9 +12418,9 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     s.columns = info->columns;
     if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) &&
             !bsn_has_octaves((unsigned)s.dtype)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     status = bsn_call_begin(&call, b, &s);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
@@ -12404,6 +12456,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 }
 
 #endif /* BITSNAP_NO_EXTRAS */
+
+BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
@@ -12895,11 +12949,9 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols" : source_size && !source ? "source" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
@@ -12908,9 +12960,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     d.n = n;
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
-    if (r.rule)
-        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
-                        (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (r.rule) {
+        (void)bsn_reject(b, r.rule, (uint64_t)(r.at - (const uint8_t *)source), 0);
+        if (r.rule == BITSNAP_R_LIST_END) b->error.status = BITSNAP_E_TRUNCATED;
+        return b->error.status;
+    }
     if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
@@ -12930,11 +12984,10 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     uint8_t *copy;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+                          : n && !destination ? "destination" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
     copy = (uint8_t *)(w + 1);
@@ -12942,7 +12995,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
     bsn_list_write(&wr, copy, n, 8);
     if (wr.full) { /* raw: never longer than one byte more */
-        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0);
         *(uint8_t *)destination = BSN_LIST_RAW;
         memcpy((uint8_t *)destination + 1, symbols, n);
         wr.at = (uint8_t *)destination + n + 1;
