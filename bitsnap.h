@@ -91,6 +91,13 @@ extern "C" {
 
 BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
+/* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
+ *   BITSNAP_NO_ENCODE    encoders; a decoder is left
+ *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
+ *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_merge, bitsnap_invert */
+
 /* ================================================================================= TYPES */
 
 /* What an element is. The values are those of the format. */
@@ -196,7 +203,8 @@ typedef struct bitsnap_error {
     uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
     uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
-    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; static memory */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
+                             out, or null; static memory */
 } bitsnap_error;
 
 /* How hard the encoder tries. Decoding does not depend on it. */
@@ -365,6 +373,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
  * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
+#ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
 /* The pair of primitives that carries the codec. A mask has one bit an element: element i is bit i % 8
@@ -485,11 +494,14 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
  * are an error (BITSNAP_E_TRAILING). */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
+#endif
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
                                                const void *source, size_t source_size, size_t *used);
 
+#ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
 
 /* LOG-n. Each octave, from 2^k to 2^(k+1), is cut into n cells of equal ratio; all numbers of a cell become one of its
@@ -497,8 +509,6 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  * what they are, and no other number becomes one of them; subnormal numbers are bounded too. What has been quantized once
  * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
  *
- * cells:  the least n that keeps relative errors at or below `max_relative_error`; 0 where none up to 2048 does (below
- *         1.7e-4). bound: what n cells keep them at or below; 0 for 0 cells and more than 2048.
  * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
  *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
  *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
@@ -506,11 +516,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  *         not as many exact elements as codes for them.
  * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
-BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
-BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
                                               const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
                                               void *workspace, size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
                                               const void *exact, size_t exact_count, unsigned cells,
                                               void *workspace, size_t workspace_size);
@@ -522,11 +532,15 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
  *         elements are equal; `labels`: of each element its cluster, in so few bits as `clusters` - 1 needs, from the lowest bit
  *         of each byte on, ceil(n * bits / 8) bytes; `codes`: n bytes. `workspace`: 2 * n elements, and 16384 bytes.
  * decode: BITSNAP_E_CORRUPT for a label that there is not, and ends that are infinite, NaN or in the wrong order. */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
                                                   size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
                                                   size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
                                                   const void *labels, const uint8_t *codes, unsigned clusters);
+#endif /* BITSNAP_NO_QUANTIZE */
+#endif /* BITSNAP_NO_PARTS */
 
 /* ================================================================================= FRAME */
 
@@ -534,6 +548,13 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
  * that does not fit a size_t, count > 2^48 or the dtype is unknown: the elements, 36 bytes a block (16 without a base), and
  * 128. Of smaller blocks there are more. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
+
+#ifndef BITSNAP_NO_QUANTIZE
+/* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
+ * none up to 2048 does (below 1.7e-4); and what n cells keep them at or below, 0 for 0 cells and more than 2048. */
+BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
+BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#endif
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
 BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype);
@@ -550,6 +571,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * is none, but no error. Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
@@ -578,6 +600,7 @@ typedef struct bitsnap_block {
  * info->workspace_size. Offsets of errors count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
+#endif
 
 /* ================================================================================= STREAM */
 
@@ -631,6 +654,7 @@ typedef struct bitsnap_stream {
     } state;
 } bitsnap_stream;
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
                                               size_t capacity, size_t *size, uint64_t count,
                                               bitsnap_dtype dtype);
@@ -638,6 +662,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                                         size_t *size, const void *elements, size_t n);
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
                                             size_t capacity, size_t *size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
                                               size_t source_size, size_t *used);
 BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
@@ -647,12 +672,14 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
  * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
  * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
@@ -671,11 +698,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * content id. */
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* Decodes a frame and compares with `elements`: BITSNAP_E_DIFFERENT and error.element for the first that
  * is not equal bit for bit. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
+#endif
 
+#ifndef BITSNAP_NO_DELTA
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
@@ -703,7 +733,9 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 
 /* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
+#endif
 
+#if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
@@ -720,6 +752,7 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
  * BITSNAP_E_UNSUPPORTED always. Workspace as for merging. */
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *source, size_t source_size);
+#endif
 
 #ifdef __cplusplus
 }
@@ -745,6 +778,47 @@ extern "C" {
 /* ================================================================================= PLATFORM
  * Little-endian loads and stores, bit counts, checked arithmetic. Below, compilers are named only where they have vectors or
  * ways of their own to hide a value. */
+
+/* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any more is dropped by
+ * the compiler, which should not warn of it. */
+#ifdef BITSNAP_NO_ENCODE
+#define BSN_FOR_ENCODE(kernel) NULL
+#else
+#define BSN_FOR_ENCODE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_DELTA
+#define BSN_WITH_DELTA 0
+#define BSN_FOR_DELTA(kernel) NULL
+#else
+#define BSN_WITH_DELTA 1
+#define BSN_FOR_DELTA(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_QUANTIZE
+#define BSN_WITH_QUANTIZE 0
+#define BSN_FOR_QUANTIZE(kernel) NULL
+#else
+#define BSN_WITH_QUANTIZE 1
+#define BSN_FOR_QUANTIZE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_PARTS
+#define BSN_FOR_PARTS(kernel) NULL
+#define BSN_FOR_MASKS(kernel) BSN_FOR_ENCODE(kernel)
+#else
+#define BSN_FOR_PARTS(kernel) kernel
+#define BSN_FOR_MASKS(kernel) kernel
+#endif
+#define BSN_FOR_DELTA_ENCODE(kernel) BSN_FOR_DELTA(BSN_FOR_ENCODE(kernel))
+#define BSN_FOR_QUANTIZE_ENCODE(kernel) BSN_FOR_QUANTIZE(BSN_FOR_ENCODE(kernel))
+#if defined(BITSNAP_NO_ENCODE) || defined(BITSNAP_NO_DELTA) || defined(BITSNAP_NO_QUANTIZE) || defined(BITSNAP_NO_PARTS) || \
+    defined(BITSNAP_NO_EXTRAS)
+#define BITSNAP_SWITCHED
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#elif defined(_MSC_VER)
+#pragma warning(disable : 4505)
+#endif
+#endif
 
 /* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
 #if defined(__clang__)
@@ -2686,8 +2760,6 @@ typedef struct bsn_package {
     uint32_t weight[2][516];    /* items of this list and of the next */
     uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
-
-BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
 
 /* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
 BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
@@ -6754,6 +6826,7 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
+#ifndef BITSNAP_NO_QUANTIZE
 BITSNAP_API double bitsnap_log_bound(unsigned cells)
 {
     return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
@@ -6771,6 +6844,7 @@ BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
         if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
     return 0;
 }
+#endif
 
 /* ---- certificates ---- */
 
@@ -9879,7 +9953,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     sink->n = at->n;
     bsn_record_begin(&record, c, at->first, at->total, head);
     sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
-    if (c->role) {
+    if (BSN_WITH_DELTA && c->role) {
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         expected = d.body - BSN_IDS_SIZE;
         bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
@@ -9932,11 +10006,11 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     } else {
         if (checking) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
         if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
-        else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
-        else if (form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
-        else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
+        else if (BSN_WITH_QUANTIZE && form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (sink->stream) bsn_streamed();
@@ -9948,8 +10022,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
     if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
-    if (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
-        : c->role && sink->leaves && !(done && c->blind) &&
+    if (BSN_WITH_DELTA && form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE
+            ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
+        : BSN_WITH_DELTA && c->role && sink->leaves && !(done && c->blind) &&
           bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
         return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
@@ -10034,6 +10109,17 @@ static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
     return BITSNAP_E_ARGUMENT;
 }
 
+/* A frame or an option that needs what this build leaves out. */
+static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
+{
+    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    b->error.argument = what;
+    return BITSNAP_E_UNSUPPORTED;
+}
+
+#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
+#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
+
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10075,6 +10161,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
+            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10084,6 +10171,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
+            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10532,7 +10620,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
     if (!bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = bitsnap_log_bound(cells);
+    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10644,7 +10732,9 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 #define BSN_RULE(number, status, name, message) case number: return message;
     BITSNAP_RULES(BSN_RULE)
 #undef BSN_RULE
-    default: return bitsnap_status_message(b->error.status);
+    default:
+        return b->error.status == BITSNAP_E_UNSUPPORTED && b->error.argument ? b->error.argument
+                                                                            : bitsnap_status_message(b->error.status);
     }
 }
 
@@ -10736,7 +10826,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
 static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
 {
     bsn_log *log = call->log;
-    if (!log) return;
+    if (!BSN_WITH_QUANTIZE || !log) return;
     bsn_log_shape(log, (unsigned)s->dtype, s->cells);
     if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
     memset(log, 0, sizeof *log);
@@ -10950,6 +11040,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
@@ -10969,6 +11060,8 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
                           : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
                                                                                                              : NULL);
     if (status) return status;
+    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
+    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -11002,6 +11095,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     *size = header;
     return BITSNAP_OK;
 }
+#endif
 
 /* A block from where it was coded to its place in the frame. */
 static void bsn_place_block(const bsn_call *call, const bsn_job *job)
@@ -11166,6 +11260,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     return BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                         size_t *size, const void *elements, size_t n)
 {
@@ -11181,6 +11276,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     if (status) *s = before; /* what was added to the index is overwritten */
     return status;
 }
+#endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
 static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
@@ -11238,6 +11334,7 @@ static int bsn_stream_has_footer(const bitsnap_stream *s)
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                             size_t *size)
 {
@@ -11254,6 +11351,7 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (!status) s->stored = end.stored;
     return status;
 }
+#endif
 
 /* ---- pull ---- */
 
@@ -11532,6 +11630,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
@@ -11549,17 +11648,11 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     *size = status ? 0 : header + blocks + footer;
     return status;
 }
+#endif
 
 static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned width)
 {
     return (size_t)(count >> block_log2 ? UINT64_C(1) << block_log2 : count) * width;
-}
-
-BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
-{
-    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
-    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
-    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
 }
 
 /* What decoding a frame is for. */
@@ -11626,14 +11719,6 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
     bitsnap_stream s;
     return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
-}
-
-BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
-                                          const void *source, size_t source_size)
-{
-    bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
-            (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
@@ -11719,6 +11804,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     return status;
 }
 
+#ifndef BITSNAP_NO_DELTA
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
+{
+    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
+    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
+    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
+}
+
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size)
 {
@@ -11740,7 +11833,20 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     b->base = base;
     return status;
 }
+#endif
 
+/* ---- extras ---- */
+
+#ifndef BITSNAP_NO_EXTRAS
+BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size)
+{
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
+            (const uint8_t *)source, source_size);
+}
+
+#if !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* ---- algebra of deltas ---- */
 
 /* A delta, walked cell by cell. */
@@ -12154,6 +12260,8 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
 
+#endif
+
 /* ---- what blocks are made of ---- */
 
 /* A list of symbols at r->at. */
@@ -12347,6 +12455,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
+#endif /* BITSNAP_NO_EXTRAS */
+
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
@@ -12355,34 +12465,34 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
     512,
     bsn_scalar_hash,
-    bsn_scalar_count,
-    bsn_scalar_partition,
-    bsn_scalar_merge,
-    bsn_scalar_compare,
-    bsn_scalar_split,
+    BSN_FOR_MASKS(bsn_scalar_count),
+    BSN_FOR_MASKS(bsn_scalar_partition),
+    BSN_FOR_PARTS(bsn_scalar_merge),
+    BSN_FOR_MASKS(bsn_scalar_compare),
+    BSN_FOR_MASKS(bsn_scalar_split),
     bsn_scalar_join,
-    bsn_scalar_bits_take,
+    BSN_FOR_ENCODE(bsn_scalar_bits_take),
     bsn_scalar_bits_put,
-    bsn_scalar_histogram,
-    bsn_scalar_map,
+    BSN_FOR_ENCODE(bsn_scalar_histogram),
+    BSN_FOR_ENCODE(bsn_scalar_map),
     bsn_scalar_node_merge,
-    bsn_scalar_node_fork,
+    BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
     NULL,
     NULL,
     NULL,
     NULL,
-    bsn_scalar_top_take,
+    BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     NULL,
-    bsn_scalar_leaves_fork,
-    bsn_scalar_mask_above,
+    BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
+    BSN_FOR_ENCODE(bsn_scalar_mask_above),
     bsn_scalar_places,
-    bsn_scalar_classes_above,
-    bsn_scalar_classes_add,
-    bsn_scalar_classes_deal,
-    bsn_scalar_subtract,
-    bsn_scalar_census,
+    BSN_FOR_DELTA(bsn_scalar_classes_above),
+    BSN_FOR_DELTA(bsn_scalar_classes_add),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
     NULL,
     NULL,
     NULL,
@@ -12779,6 +12889,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     return BITSNAP_OK;
 }
 
+BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
+
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
@@ -13025,6 +13137,10 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 #endif
 
 #endif /* BITSNAP_NO_PARTS */
+
+#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }
