@@ -476,7 +476,7 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
+    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
                                 SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
                                 words */
@@ -7902,7 +7902,8 @@ enum {
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
     BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
-    BSN_FORM_SPARSE = 8   /* with a base: a run of cells in which few elements are not as predicted */
+    BSN_FORM_SPARSE = 8,  /* with a base: a run of cells in which few elements are not as predicted */
+    BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
 };
 
 /* Of these a block holds several cells, each with its own hashes. */
@@ -8456,24 +8457,82 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
+/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
+BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
+
+/* That of elements; back: what they are the code of. In place, or elsewhere. */
+BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+{
+    const unsigned most = 8 * width - 1;
+    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
+    size_t i;
+    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
+        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
+    }
+    for (; i < n * width; i += width) {
+        const uint64_t x = bsn_element_load(from + i, width);
+        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    }
+}
+
+/* Element i of 256 of n: four neighbours each, from places without a period. n >= 256 */
+BSN_INLINE uint64_t bsn_sampled(const uint8_t *elements, size_t n, unsigned width, uint32_t i)
+{
+    const uint32_t part = i / 4, step = (uint32_t)n / 64;
+    return bsn_element_load(elements + (size_t)(part * step + (part * 0x9E3779B1u >> 8) % (step - 3) + i % 4) * width, width);
+}
+
+/* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
+ * the sign is. Counted is in which planes elements of a sample agree: the seldomer, the more bits of entropy a plane has. */
+static int bsn_zigzags(const bsn_context *c, const uint8_t *elements, size_t n)
+{
+    const unsigned width = c->width, most = 8 * width - 1;
+    uint64_t bits[2] = { 0, 0 };
+    uint32_t alike[16], i, negative = 0;
+    unsigned k;
+    if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
+    for (i = 0; i < 256; i++) negative += (uint32_t)(bsn_sampled(elements, n, width, i) >> most);
+    if (negative == 0 || negative == 256) return 0;
+    memset(alike, 0, sizeof alike);
+    for (i = 0; i < 512; i++) {
+        const uint64_t a = bsn_sampled(elements, n, width, i & 255), b = bsn_sampled(elements, n, width, (i + (i < 256 ? 44 : 116)) & 255);
+        const uint64_t x = a ^ b, z = bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most);
+        for (k = 0; k < width; k++) {
+            alike[k] += !(x >> 8 * k & 255);
+            alike[8 + k] += !(z >> 8 * k & 255);
+        }
+    }
+    for (k = 0; k < 16; k++) bits[k / 8] += bsn_log2_fixed(alike[k] + 32);
+    return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
+}
+
+/* m elements, into planes that are all bytes, zigzagged or not. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, uint8_t *const plane[8], const uint8_t *elements, size_t m,
+                            int zigzag)
+{
+    bsn_field field;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
+    bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements, m);
+}
+
+/* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n)
+                               const uint8_t *elements, size_t n, int zigzag)
 {
     uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
     const unsigned width = c->width, some = width < 4 ? width : 4;
     const size_t room = n + 64;
     bsn_writer wr;
-    bsn_field field;
     unsigned k, q;
     size_t i;
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
     wr.bytes = 1;
-    bsn_field_set(&field, c->dtype, 0, 0);
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
             for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+            bsn_split_bytes(w, c, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
         for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
@@ -8484,6 +8543,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
+    const int zigzag = bsn_zigzags(c, elements, n);
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
@@ -8500,7 +8560,8 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+            if (zigzag) bsn_zigzag(w->elements, elements + i * c->width, m, c->width, 0);
+            bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements + i * c->width, m);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->lists.tables);
@@ -9367,8 +9428,8 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         *form = BSN_FORM_SPLIT;
         return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
     }
-    *form = BSN_FORM_BYTES;
-    return bsn_encode_bytes(w, c, record, body, end, elements, n);
+    *form = bsn_zigzags(c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+    return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
 }
 
 /* Most often the second element tells. */
@@ -9777,7 +9838,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     return 0;
 }
 
-static unsigned bsn_decode_bytes(bsn_decoding *d)
+static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -9805,6 +9866,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         if (out) {
             bsn_join(c->kernels, &field, out, plane, m);
+            if (zigzag) bsn_zigzag(out, out, m, c->width, 1);
             bsn_sink_done(w, d->sink, c->width, i, m, out);
         }
         for (k = 0; k < c->width; k++) plane[k] += m;
@@ -10248,8 +10310,9 @@ static unsigned bsn_check_head(const bsn_context *c, uint32_t head, uint64_t n)
 {
     const unsigned form = head & 255;
     const uint64_t size = head >> 8, stored = n * c->width;
-    if (form > BSN_FORM_SPARSE || ((bsn_has_cells(form) || bsn_is_difference(form)) && !c->role) ||
-        (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log && !c->clusters))
+    if (form > BSN_FORM_ZIGZAG || ((bsn_has_cells(form) || bsn_is_difference(form)) && !c->role) ||
+        (form == BSN_FORM_SCALED && !c->columns) || (form == BSN_FORM_QUANTIZED && !c->log && !c->clusters) ||
+        (form == BSN_FORM_ZIGZAG && (c->width == 1 || bsn_symbol_bits(c->dtype))))
         return 15;
     if (form == BSN_FORM_STORED && size != stored) return 16;
     if (form == BSN_FORM_CONST && size != c->width + 4u) return 16;
@@ -10450,13 +10513,13 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             sink->to = made;
             sink->leaves = NULL;
         }
-        if (c->blind && form >= BSN_FORM_SAME) done = 1;
+        if (c->blind && !bsn_is_alone(form)) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
         if (checking && at->part == 0) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
-        if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
+        if (form == BSN_FORM_BYTES || form == BSN_FORM_ZIGZAG) rule = bsn_decode_bytes(&d, form == BSN_FORM_ZIGZAG);
         else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
         else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
@@ -12759,7 +12822,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             return bsn_fail(b, BITSNAP_E_BASE, 44, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
-    else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
+    else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
     else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);

@@ -451,7 +451,7 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE = 0, 1, 2, 3, 4, 5, 6, 7, 8
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 WITH_RUN = (CONST, SPARSE)      # their runs stand in the body, and in the index
 OWN_HASHES = (SAME, SPARSE)     # their cell hashes stand in the body
 MAX_BASE = 1792
@@ -640,6 +640,22 @@ def decode_bytes_block(data, start, end, dtype, n):
             elements[element * w + k] = plane[position]
     if pos != end:
         raise Reject(33, "bytes behind the last list", pos)
+    return bytes(elements)
+
+
+def may_zigzag(dtype):
+    """R15"""
+    return dtype in (3, 4, 5)
+
+
+def decode_zigzag(data, start, end, dtype, n):
+    """5.3"""
+    w = DTYPES[dtype].width
+    codes = decode_bytes_block(data, start, end, dtype, n)
+    elements = bytearray()
+    for i in range(0, n * w, w):
+        z = int.from_bytes(codes[i:i + w], "little")
+        elements += (z >> 1 ^ (1 << 8 * w) - 1 if z & 1 else z >> 1).to_bytes(w, "little")
     return bytes(elements)
 
 
@@ -1177,8 +1193,9 @@ def cast_cell(cell, dtype):
 def check_body_size(form, size, n, header, pos):
     """R15, R16"""
     w = DTYPES[header.dtype].width
-    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer}
-    if form > SPARSE or needs.get(form, True) is None:
+    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
+             ZIGZAG: may_zigzag(header.dtype) or None}
+    if form > ZIGZAG or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     if form == SAME:
         if size == 0 or size % 8:
@@ -1248,6 +1265,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         elements = split.decode()
     elif form == BYTES:
         elements = decode_bytes_block(data, start, end, header.dtype, n)
+    elif form == ZIGZAG:
+        elements = decode_zigzag(data, start, end, header.dtype, n)
     elif form == CONST:
         elements = data[start:start + w] * n
     elif form == SAME:

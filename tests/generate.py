@@ -28,8 +28,8 @@ from typing import List, Optional
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, MAX_LOW_BITS, MAX_SPARSE_RUN, MAX_WORDS_LEVEL, OWN_HASHES, PIECE_HEAD, QUANTIZED,
-                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, Base, built_in_lengths,
-                     cell_hash, le64, xxh3)
+                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, ZIGZAG, Base, built_in_lengths,
+                     cell_hash, le64, may_zigzag, xxh3)
 
 
 class Impossible(Exception):
@@ -520,8 +520,16 @@ def encode_bytes(planes, lists):
     return fitting(Block(BYTES, b"".join(lists), n, b"".join(elements)), w)
 
 
+def zigzag_of(block, dtype):
+    """5.3: the same lists, of zigzag codes."""
+    w = DTYPES[dtype].width
+    codes = [int.from_bytes(block.elements[i:i + w], "little") for i in range(0, block.n * w, w)]
+    block.form, block.elements = ZIGZAG, pack([z >> 1 ^ (-(z & 1) & (1 << 8 * w) - 1) for z in codes], w)
+    return block
+
+
 def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
-    """A BYTES block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
+    """A BYTES or ZIGZAG block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
     w = DTYPES[dtype].width
     encoder = encoder or ListEncoder(rng)
     special = rng.randrange(w)
@@ -536,7 +544,8 @@ def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
             plane = random_symbols(rng, n, 8)
         planes.append(plane)
         lists.append(encoder.outermost(plane, 8, plan if planned else None))
-    return encode_bytes(planes, lists)
+    block = encode_bytes(planes, lists)
+    return zigzag_of(block, dtype) if may_zigzag(dtype) and rng.random() < 0.5 else block
 
 
 SPECIALS = {
@@ -1821,6 +1830,12 @@ def bad_form(*forms):
         block.form, block.pieces = form, None
         return block
     return [lambda rng, form=form: replace_block(rng, lambda block: change(block, form)) for form in forms]
+
+
+def zigzag_of_other_dtype(rng):
+    """R15"""
+    dtype = rng.choice([d for d in DTYPES if not may_zigzag(d)])
+    return replace_block(rng, lambda _: zigzag_of(random_bytes(rng, dtype, 64, ("const",), b"\x07" * 64), dtype), dtype=dtype)
 
 
 def bad_body(make):
@@ -3149,9 +3164,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(9, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
-            without_base, delta_of_form(9), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, 9, 255)] + [
+        15: bad_form(10, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            zigzag_of_other_dtype, without_base, delta_of_form(10), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 10, 255)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
