@@ -13,8 +13,7 @@
  *
  * A section for each machine; machines and compilers without one have the scalar table alone.
  *
- *     X86-64   bmi2     words of 8 bytes, pdep and pext, where these are fast
- *              avx2     registers of 32 bytes
+ *     X86-64   avx2     registers of 32 bytes
  *              avx512   registers of 64 bytes, masks: F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI
  *     AArch64  neon     registers of 16 bytes; little-endian, gcc and clang */
 
@@ -291,7 +290,6 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 #else
 #define BSN_TARGET(instructions)
 #endif
-#define BSN_BMI2 BSN_TARGET("bmi,bmi2,popcnt")
 #define BSN_AVX2 BSN_TARGET("avx2,bmi,bmi2,popcnt")
 #define BSN_AVX512                                                                                    \
     BSN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,avx512vpopcntdq," \
@@ -367,7 +365,7 @@ static unsigned bsn_x86_has(void)
 
 /* ---- bits ---- */
 
-BSN_INLINE BSN_BMI2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
+BSN_INLINE BSN_AVX2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
 /* n bits of a mask, n <= 64, touching no byte behind them */
 BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
@@ -381,139 +379,38 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
     }
 }
 
-/* ---- bmi2: pdep, pext and popcnt for what the scalar code needs 10 to 16 instructions for ---- */
+/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
+ * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
+ * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
+ * nearer is asked for again, by thresholds. ---- */
 
-/* the next bytes of a list at the places whose bit is set, 0 elsewhere; and back */
-BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_expand(uint64_t x, unsigned m) { return _pdep_u64(x, bsn_spread[m]); }
-BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_compress(uint64_t x, unsigned m) { return _pext_u64(x, bsn_spread[m]); }
+#define BSN_LOG_0 1.442693f
+#define BSN_LOG_1 -0.72114408f
+#define BSN_LOG_2 0.477496356f
+#define BSN_LOG_3 -0.338377208f
+#define BSN_LOG_4 0.213943213f
+#define BSN_LOG_5 -0.0946268067f
+#define BSN_LOG_6 0.0200166497f
+#define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
-static BSN_BMI2 size_t bsn_bmi2_count(const uint8_t *mask, size_t n)
+/* ---- avx2: pdep and pext only where the machine has fast ones ---- */
+
+#define BSN_LOAD256(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define BSN_STORE256(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), x)
+#define BSN_LOAD128(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define BSN_STORE128(p, x) _mm_storeu_si128((__m128i *)(void *)(p), x)
+#define BSN_LOAD64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#define BSN_STORE64(p, x) _mm_storel_epi64((__m128i *)(void *)(p), x)
+
+static BSN_AVX2 size_t bsn_avx2_count(const uint8_t *mask, size_t n)
 {
     size_t ones = 0;
     for (; n >= 64; n -= 64, mask += 8) ones += bsn_x86_ones(bsn_load64(mask));
     return n ? ones + bsn_x86_ones(bsn_x86_mask(mask, n)) : ones;
 }
 
-static BSN_BMI2 void bsn_bmi2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                        uint8_t *zeros, uint8_t *ones)
-{
-    size_t ones_left, zeros_left, i;
-    if (width != 1) {
-        bsn_scalar_partition(width, list, n, mask, zeros, ones);
-        return;
-    }
-    ones_left = bsn_bmi2_count(mask, n);
-    zeros_left = n - ones_left;
-    if (!zeros && ones && ones_left < n / 16) {
-        bsn_pick_any(1, ones, list, n, mask);
-        return;
-    }
-    for (i = 0; i < n; i += 8) {
-        const size_t m = bsn_min(8, n - i);
-        const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
-        const uint64_t x = bsn_load_some(list + i, m);
-        if (ones) { /* what is too much is overwritten later, but not at the end */
-            bsn_store_some(ones, bsn_bmi2_compress(x, set), ones_left >= 8 ? 8 : c);
-            ones += c;
-            ones_left -= c;
-        }
-        if (zeros) {
-            bsn_store_some(zeros, bsn_bmi2_compress(x, set ^ live), zeros_left >= 8 ? 8 : m - c);
-            zeros += m - c;
-            zeros_left -= m - c;
-        }
-    }
-}
-
-static BSN_BMI2 void bsn_bmi2_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                                    size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    size_t i;
-    if (width != 1) {
-        bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count);
-        return;
-    }
-    for (i = 0; i < n; i += 8) {
-        const size_t m = bsn_min(8, n - i);
-        const unsigned live = 0xFFu >> (8 - m), set = mask[i / 8] & live, c = bsn_x86_ones(set);
-        uint64_t x = 0;
-        if (ones) {
-            x = bsn_bmi2_expand(bsn_load_some(ones, ones_count), set);
-            ones += c;
-            ones_count -= c;
-        }
-        if (zeros) {
-            x |= bsn_bmi2_expand(bsn_load_some(zeros, zeros_count), set ^ live);
-            zeros += m - c;
-            zeros_count -= m - c;
-        }
-        bsn_store_some(list + i, x, m);
-    }
-}
-
-/* The next 8 elements of a node, as in bsn_scalar_slots: planes (FF or 0 for each element) choose between neighbouring leaves
- * by halving, with 0 for lists; these add what goes to their places. */
-BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_slots(const uint64_t leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
-                                            unsigned lists)
-{
-    uint64_t v[16], plane[4], x = 0;
-    unsigned q, j;
-    BSN_UNROLL
-    for (q = 0; q < k; q++) plane[q] = bsn_spread[w[q] & 0xFF];
-    if (!(lists >> k)) {
-        BSN_UNROLL
-        for (j = 0; j < 1u << k; j++) v[j] = j < (1u << k) - lists ? leaf[j] : 0;
-        BSN_UNROLL
-        for (q = k; q-- > 0;) {
-            BSN_UNROLL
-            for (j = 0; j < 1u << q; j++) v[j] = v[2 * j] ^ (plane[q] & (v[2 * j] ^ v[2 * j + 1]));
-        }
-        x = v[0];
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        const unsigned slot = (1u << k) - lists + j;
-        uint64_t m = ~UINT64_C(0);
-        BSN_UNROLL
-        for (q = 0; q < k; q++) m &= slot >> (k - 1 - q) & 1 ? plane[q] : ~plane[q];
-        x |= _pdep_u64(bsn_load64(list[j]), m);
-        list[j] += bsn_x86_ones(m) / 8;
-    }
-    return x;
-}
-
-/* What of a list merged in place has not been read is never behind what is written next, see bsn_scalar_merge_node. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                             unsigned lists)
-{
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    uint64_t leaf[16], w[4] = { 0, 0, 0, 0 };
-    size_t i, j;
-    unsigned q;
-    for (q = 0; q < 1u << k; q++) leaf[q] = node->leaf[q] * BSN_ONES;
-    for (q = 0; q < lists; q++) list[q] = node->list[q];
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        BSN_UNROLL
-        for (q = 0; q < k; q++) w[q] = bsn_load64(plane + q * node->stride);
-        for (j = 0; j < 64; j += 8) {
-            bsn_store64(out + j, bsn_bmi2_slots(leaf, list, w, k, lists));
-            BSN_UNROLL
-            for (q = 0; q < k; q++) w[q] >>= 8;
-        }
-    }
-    for (q = 0; q < lists; q++) node->list[q] = list[q];
-}
-
-static BSN_BMI2 void bsn_bmi2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-#define BSN_CALL(k, lists) bsn_bmi2_merge_node(node, first, n, out, k, lists)
-    if (!node->lists) bsn_scalar_node_merge(node, first, n, out); /* nothing to expand */
-    else BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
-BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
 {
     const uint8_t *p = plane + (*used >> 3);
     const unsigned shift = *used & 7, c = bsn_x86_ones(set);
@@ -523,165 +420,7 @@ BSN_INLINE BSN_BMI2 uint64_t bsn_bmi2_deposit(const uint8_t *plane, size_t *used
     return _pdep_u64(x, set);
 }
 
-/* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_merge_twigs(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists,
-                                              unsigned twigs)
-{
-    const unsigned slots = 1u << k, from = slots - lists;
-    const uint8_t *p = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = node->stride;
-    bsn_wide leaf[16];
-    size_t used[2] = { 0, 0 }, i;
-    unsigned j, q;
-    for (j = 0; j < 2 * (from + twigs); j++) leaf[j] = bsn_wide_all(node->leaf[j] * BSN_ONES);
-    for (j = 0; j < twigs; j++) used[j] = node[1 + j].stride;
-    for (j = twigs; j < lists; j++) list[j] = node->list[j];
-    for (i = 0; i < n; i += 64, p += 8, out += 64) {
-        uint64_t w[4] = { 0, 0, 0, 0 }, m[4] = { 0, 0, 0, 0 }, twig = 0;
-        BSN_UNROLL
-        for (q = 0; q < k; q++) w[q] = bsn_load64(p + q * stride);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) m[j] = bsn_list_mask(k, lists, j, w);
-        BSN_UNROLL
-        for (j = 0; j < twigs; j++) twig |= bsn_bmi2_deposit(node[1 + j].planes, &used[j], m[j]);
-        for (q = 0; q < 64; q += BSN_WIDE) {
-            const bsn_wide bit = bsn_wide_look_up(bsn_spread, twig);
-            bsn_wide v[8];
-            BSN_UNROLL
-            for (j = 0; j < from; j++) v[j] = leaf[2 * j];
-            BSN_UNROLL
-            for (j = 0; j < twigs; j++) v[from + j] = bsn_wide_select(bit, leaf[2 * (from + j)], leaf[2 * (from + j) + 1]);
-            BSN_UNROLL
-            for (j = twigs; j < lists; j++) {
-                const uint64_t low = _pdep_u64(bsn_load64(list[j]), bsn_spread[m[j] & 255]);
-                const uint8_t *next = list[j] + bsn_x86_ones(m[j] & 255);
-                v[from + j] = bsn_wide_of(low, BSN_WIDE_LANES == 2 ? _pdep_u64(bsn_load64(next), bsn_spread[m[j] >> 8 & 255]) : 0);
-                list[j] += bsn_x86_ones(m[j] & (BSN_WIDE_LANES == 2 ? 0xFFFF : 0xFF));
-            }
-            bsn_wide_put(out + q, bsn_wide_choose(v, w, k));
-            twig >>= BSN_WIDE;
-            BSN_NEXT_BITS(w);
-            BSN_NEXT_BITS(m);
-        }
-    }
-    for (j = 0; j < twigs; j++) node[1 + j].stride = used[j];
-    for (j = twigs; j < lists; j++) node->list[j] = list[j];
-}
-
-static BSN_BMI2 int bsn_bmi2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-#define BSN_CALL(k, lists, twigs) bsn_bmi2_merge_twigs(node, first, n, out, k, lists, twigs)
-    if (n) BSN_TWIG_SWITCH(node, node->chained)
-#undef BSN_CALL
-    return BSN_CHAIN_TWIGS;
-}
-
-BSN_INLINE BSN_BMI2 void bsn_bmi2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                         unsigned k, unsigned lists)
-{
-    uint64_t x[8];
-    unsigned i, j;
-    for (j = 0; j < k; j++) w[j] = 0;
-    BSN_UNROLL
-    for (i = 0; i < 8; i++) {
-        const uint64_t code = bsn_load64(codes + 8 * i);
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] |= _pext_u64(code, BSN_ONES << (7 - j)) << (8 * i);
-        x[i] = (code << k) & (BSN_ONES * (0xFFu << k & 0xFFu));
-    }
-    for (j = 0; j < lists; j++) {
-        uint64_t m = bsn_list_mask(k, lists, j, w);
-        uint8_t *p = list[j];
-        BSN_UNROLL
-        for (i = 0; i < 8; i++, m >>= 8) {
-            bsn_store64(p, bsn_bmi2_compress(x[i], m & 0xFF));
-            p += bsn_x86_ones(m & 0xFF);
-        }
-        list[j] = p;
-    }
-}
-
-BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                            unsigned lists)
-{
-    BSN_FORK(bsn_bmi2_fork64);
-}
-
-static BSN_BMI2 void bsn_bmi2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_bmi2_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
-}
-
-#if BSN_WIDE_LANES == 2
-/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
-{
-    const uint64_t x = _pext_u64(plane, set);
-    const unsigned shift = *used & 7, c = bsn_x86_ones(set), n = shift + c;
-    const uint64_t word = *byte | x << shift;
-    bsn_store64(*p, word);
-    (*p)[8] = (uint8_t)(x >> 1 >> (63 - shift));
-    *p += n >> 3;
-    *byte = n < 64 ? word >> (n & 56) : x >> 1 >> (63 - shift);
-    *used += c;
-}
-
-/* Symbols, by leaves: as bsn_scalar_fork_leaves, but that twigs are written at once. */
-BSN_INLINE BSN_BMI2 void bsn_bmi2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
-                                              unsigned lists)
-{
-    const unsigned twigs = lists ? lists - 1 : 0;
-    const size_t stride = fork->stride;
-    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
-    uint64_t byte[2] = { 0, 0 };
-    size_t used[2] = { 0, 0 };
-    bsn_bytes leaf[12];
-    unsigned j, i;
-    bsn_leaves_of(leaf, fork, k, lists);
-    for (j = 0; j < lists; j++) list[j] = fork->list[j];
-    for (j = 0; j < twigs; j++) {
-        used[j] = fork->used[j];
-        if (used[j] & 7) byte[j] = *list[j];
-    }
-    for (; n; symbols += 64, plane += 8) {
-        const size_t m = bsn_min(64, n);
-        uint64_t w[5] = { 0, 0, 0, 0, 0 };
-        symbols = bsn_leaves_group(last, fork, symbols, m);
-        bsn_leaves_planes(w, symbols, leaf, k, lists);
-        for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(m));
-        BSN_UNROLL
-        for (j = 0; j < twigs; j++) bsn_bmi2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
-        if (lists) {
-            uint64_t set = bsn_list_mask(k, lists, lists - 1, w);
-            uint8_t *p = list[lists - 1];
-            BSN_UNROLL
-            for (i = 0; i < 64; i += 8, set >>= 8) {
-                bsn_store64(p, bsn_bmi2_compress(bsn_load64(symbols + i), set & 255));
-                p += bsn_x86_ones(set & 255);
-            }
-            list[lists - 1] = p;
-        }
-        n -= m;
-    }
-    for (j = 0; j < lists; j++) fork->list[j] = list[j];
-    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
-}
-
-static BSN_BMI2 unsigned bsn_bmi2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
-{
-    if (!n) return BSN_LEAVES_TWIGS;
-#define BSN_CALL(k, lists) bsn_bmi2_fork_leaves(fork, symbols, first, n, k, lists)
-    BSN_LEAF_SWITCH(fork)
-#undef BSN_CALL
-    return BSN_LEAVES_TWIGS;
-}
-#else
-#define bsn_bmi2_leaves_fork NULL
-#endif
-
-BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
+BSN_INLINE BSN_AVX2 void bsn_avx2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
 {
     const uint8_t *plane = node->planes, *const end = plane + node->count / 64 * 8;
     const size_t stride = node->stride;
@@ -714,77 +453,12 @@ BSN_INLINE BSN_BMI2 void bsn_bmi2_count_node(const bsn_node *node, size_t counts
     for (j = 0; j < lists; j++) counts[j] = sum[j];
 }
 
-static BSN_BMI2 void bsn_bmi2_node_counts(const bsn_node *node, size_t counts[4])
+static BSN_AVX2 void bsn_avx2_node_counts(const bsn_node *node, size_t counts[4])
 {
-#define BSN_CALL(k, lists) bsn_bmi2_count_node(node, counts, k, lists)
+#define BSN_CALL(k, lists) bsn_avx2_count_node(node, counts, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
 }
-
-static const bitsnap_kernels bsn_kernels_bmi2 = {
-    "bmi2",
-    512,
-    bsn_scalar_hash,
-    bsn_scalar_hash_blocks,
-    bsn_scalar_hash_again,
-    bsn_bmi2_count,
-    bsn_bmi2_partition,
-    bsn_bmi2_merge,
-    bsn_scalar_compare,
-    bsn_scalar_split,
-    bsn_scalar_join,
-    bsn_scalar_bits_take,
-    bsn_scalar_bits_put,
-    bsn_scalar_histogram,
-    bsn_scalar_map,
-    bsn_bmi2_node_merge,
-    bsn_bmi2_node_fork,
-    bsn_bmi2_node_counts,
-    NULL,
-    bsn_bmi2_chain,
-    NULL,
-    NULL,
-    bsn_scalar_top_take,
-    NULL,
-    NULL,
-    bsn_bmi2_leaves_fork,
-    bsn_scalar_mask_above,
-    bsn_scalar_places,
-    bsn_scalar_classes_above,
-    bsn_scalar_classes_add,
-    bsn_scalar_classes_deal,
-    bsn_scalar_subtract,
-    bsn_scalar_census,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
-};
-
-/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
- * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
- * nearer is asked for again, by thresholds. ---- */
-
-#define BSN_LOG_0 1.442693f
-#define BSN_LOG_1 -0.72114408f
-#define BSN_LOG_2 0.477496356f
-#define BSN_LOG_3 -0.338377208f
-#define BSN_LOG_4 0.213943213f
-#define BSN_LOG_5 -0.0946268067f
-#define BSN_LOG_6 0.0200166497f
-#define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
-
-/* ---- avx2: no pdep and pext, which need not be fast where this table is ---- */
-
-#define BSN_LOAD256(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
-#define BSN_STORE256(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), x)
-#define BSN_LOAD128(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
-#define BSN_STORE128(p, x) _mm_storeu_si128((__m128i *)(void *)(p), x)
-#define BSN_LOAD64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
-#define BSN_STORE64(p, x) _mm_storel_epi64((__m128i *)(void *)(p), x)
 
 /* mask ? x : y, bit by bit. (Not blendv: gcc 12 with -funsigned-char finds no byte of a comparison below 0, and drops it.) */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
@@ -850,63 +524,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t 
 static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
 {
     bsn_avx2_hash_stripes(state, p, count, first);
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_stripes_end(__m256i a[2], const __m256i data[2])
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) a[j] = _mm256_add_epi64(a[j], _mm256_shuffle_epi32(data[j], 0x4E));
-}
-
-static BSN_AVX2 void bsn_avx2_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
-{
-    __m256i a[2], sum[2], data[2];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
-    for (; blocks; blocks--, sums += 8, p += 1024) {
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) sum[j] = data[j] = _mm256_setzero_si256();
-        BSN_UNROLL
-        for (j = 0; j < 16; j++) bsn_avx2_stripe(sum, data, p + 64 * j, bsn_secret + 8 * j);
-        bsn_avx2_stripes_end(sum, data);
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            BSN_STORE256(sums + 4 * j, sum[j]);
-            a[j] = bsn_avx2_scramble(_mm256_add_epi64(a[j], sum[j]), j);
-        }
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
-}
-
-static BSN_AVX2 void bsn_avx2_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p,
-                                         const uint8_t *q, size_t blocks)
-{
-    __m256i a[2], more[2], less[2], more_data[2], less_data[2];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) a[j] = BSN_LOAD256(state + 4 * j);
-    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
-        unsigned some = (unsigned)(changed & 0xFFFF);
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            more[j] = BSN_LOAD256(sums + 4 * j);
-            less[j] = more_data[j] = less_data[j] = _mm256_setzero_si256();
-        }
-        for (; some; some &= some - 1) {
-            const unsigned i = bsn_lowest_bit(some);
-            bsn_avx2_stripe(less, less_data, p + 64 * i, bsn_secret + 8 * i);
-            bsn_avx2_stripe(more, more_data, q + 64 * i, bsn_secret + 8 * i);
-        }
-        bsn_avx2_stripes_end(less, less_data);
-        bsn_avx2_stripes_end(more, more_data);
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) a[j] = bsn_avx2_scramble(_mm256_add_epi64(a[j], _mm256_sub_epi64(more[j], less[j])), j);
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
 }
 
 /* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
@@ -1023,7 +640,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t 
 static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
                                         uint8_t *zeros, uint8_t *ones)
 {
-    const size_t set = bsn_bmi2_count(mask, n);
+    const size_t set = bsn_avx2_count(mask, n);
     if (!zeros && ones && set < n / 24) {
         switch (width) {
         case 1: bsn_pick_any(1, ones, list, n, mask); return;
@@ -1727,8 +1344,8 @@ static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, 
     BSN_UNROLL
     for (j = 0; j < 2; j++) used[j] = node[1 + j].stride;
     for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        const uint64_t a = bsn_load64(plane), b = bsn_bmi2_deposit(node[1].planes, &used[0], a);
-        const uint64_t c = bsn_bmi2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
+        const uint64_t a = bsn_load64(plane), b = bsn_avx2_deposit(node[1].planes, &used[0], a);
+        const uint64_t c = bsn_avx2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
         __m256i y[2];
         BSN_UNROLL
         for (half = 0; half < 2; half++) {
@@ -1770,7 +1387,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size
         BSN_UNROLL
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
         BSN_UNROLL
-        for (j = 0; j < twigs; j++) twig |= bsn_bmi2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
+        for (j = 0; j < twigs; j++) twig |= bsn_avx2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
         BSN_UNROLL
         for (half = 0; half < 2; half++) {
             __m256i s[4], x;
@@ -3084,9 +2701,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     "avx2",
     2048,
     bsn_avx2_hash,
-    bsn_avx2_hash_blocks,
-    bsn_avx2_hash_again,
-    bsn_bmi2_count,
+    bsn_avx2_count,
     bsn_avx2_partition,
     bsn_avx2_merge,
     bsn_avx2_compare,
@@ -3098,7 +2713,7 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_map,
     bsn_avx2_node_merge,
     bsn_avx2_node_fork,
-    bsn_bmi2_node_counts, /* popcnt alone, no pdep or pext */
+    bsn_avx2_node_counts,
     bsn_avx2_finish,
     bsn_avx2_chain,
     NULL,
@@ -3233,50 +2848,6 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
 {
     if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_hash_stripes(state, p, count, first, 0);
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks, int halves)
-{
-    __m512i a = _mm512_loadu_si512(state), key[16];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 16; j++) key[j] = _mm512_loadu_si512(bsn_secret + 8 * j);
-    for (; blocks; blocks--, sums += 8, p += 1024) {
-        __m512i sum = _mm512_setzero_si512(), data = sum;
-        BSN_UNROLL
-        for (j = 0; j < 16; j++)
-            bsn_avx512_stripe(&sum, &data, halves ? bsn_avx512_halves(p + 64 * j) : _mm512_loadu_si512(p + 64 * j), key[j]);
-        bsn_avx512_stripes_end(&sum, &data);
-        _mm512_storeu_si512(sums, sum);
-        a = bsn_avx512_scramble(_mm512_add_epi64(a, sum));
-    }
-    _mm512_storeu_si512(state, a);
-}
-
-static BSN_AVX512 void bsn_avx512_hash_blocks(uint64_t state[8], uint64_t *sums, const uint8_t *p, size_t blocks)
-{
-    if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_blocks(state, sums, p, blocks, 0);
-    else bsn_avx512_blocks(state, sums, p, blocks, 1);
-}
-
-static BSN_AVX512 void bsn_avx512_hash_again(uint64_t state[8], const uint64_t *sums, uint64_t changed, const uint8_t *p,
-                                             const uint8_t *q, size_t blocks)
-{
-    __m512i a = _mm512_loadu_si512(state);
-    for (; blocks; blocks--, sums += 8, changed >>= 16, p += 1024, q += 1024) {
-        __m512i more = _mm512_loadu_si512(sums), less = _mm512_setzero_si512(), more_data = less, less_data = less;
-        unsigned some = (unsigned)(changed & 0xFFFF);
-        for (; some; some &= some - 1) {
-            const unsigned i = bsn_lowest_bit(some);
-            const __m512i key = _mm512_loadu_si512(bsn_secret + 8 * i);
-            bsn_avx512_stripe(&less, &less_data, _mm512_loadu_si512(p + 64 * i), key);
-            bsn_avx512_stripe(&more, &more_data, _mm512_loadu_si512(q + 64 * i), key);
-        }
-        bsn_avx512_stripes_end(&less, &less_data);
-        bsn_avx512_stripes_end(&more, &more_data);
-        a = bsn_avx512_scramble(_mm512_add_epi64(a, _mm512_sub_epi64(more, less)));
-    }
-    _mm512_storeu_si512(state, a);
 }
 
 static BSN_AVX512 size_t bsn_avx512_count(const uint8_t *mask, size_t n)
@@ -3871,7 +3442,7 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* The next bits of a plane from bit `*bit` of memory on, as bsn_bmi2_deposit has them: one register instead of two. Addresses
+/* The next bits of a plane from bit `*bit` of memory on, as bsn_avx2_deposit has them: one register instead of two. Addresses
  * have at most 57 bits, and a sign. */
 BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_deposit(uint64_t *bit, uint64_t set)
 {
@@ -5437,8 +5008,6 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     "avx512",
     4096,
     bsn_avx512_hash,
-    bsn_avx512_hash_blocks,
-    bsn_avx512_hash_again,
     bsn_avx512_count,
     bsn_avx512_partition,
     bsn_avx512_merge,
@@ -5493,7 +5062,6 @@ enum { BSN_STACK_SERVES = 1 };
 static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 {
     const unsigned has = bsn_x86_has();
-    if ((has & BSN_HAS_BMI2) && index-- == 0) return &bsn_kernels_bmi2;
     if (!BSN_STACK_SERVES) return NULL;
     if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2;
 #ifndef BITSNAP_NO_AVX512
@@ -5503,7 +5071,6 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 }
 
 #undef BSN_TARGET
-#undef BSN_BMI2
 #undef BSN_AVX2
 #undef BSN_AVX512
 #undef BSN_LOAD256
@@ -6189,8 +5756,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     "neon",
     2048,
     bsn_neon_hash,
-    bsn_scalar_hash_blocks,
-    bsn_scalar_hash_again,
     bsn_neon_count,
     bsn_neon_partition,
     bsn_neon_merge,

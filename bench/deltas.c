@@ -182,7 +182,7 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     for (size_t i = 0; i < c.n; i++) c.changed += memcmp(c.base + i * c.width, c.elements + i * c.width, c.width) != 0;
     for (unsigned k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         const coder mask = {"mask", bitsnap_kernels_name(kernels), NULL, kernels, 0, NULL, NULL};
-        if (!passes(o->isa, mask.isa) || !strcmp(mask.isa, "bmi2")) continue;
+        if (!passes(o->isa, mask.isa)) continue;
         for (unsigned l = 0; l < 2 + !o->quick; l++) {
             const coder coder = {"bitsnap", mask.isa, levels[l].name, kernels, levels[l].level, NULL, NULL};
             if (levels[l].level == BITSNAP_BEST && !(o->level && passes(o->level, "best"))) continue;

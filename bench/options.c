@@ -31,7 +31,7 @@ static const char help[] =
     "Filters: only rows whose word contains one of the words given, separated by commas\n"
     "  --codec W       memcpy, bitsnap, zstd-1-grouped, zstd-3-grouped, zstd-19-grouped, zstd-1-raw,\n"
     "                  lz4-grouped, lmc, published; --deltas: bitsnap, mask, xor-zstd-1\n"
-    "  --isa W         bitsnap's kernels: scalar, bmi2, avx2, avx512, neon; the peers are \"native\"\n"
+    "  --isa W         bitsnap's kernels: scalar, avx2, avx512, neon; the peers are \"native\"\n"
     "  --level W       bitsnap's level: fast, default, best\n"
     "  --checks W      bitsnap's checks: on, off\n"
     "  --dtype W       bf16, f16, f32; --dtypes: BOOL, I8, I16, I32, I64, F64\n"

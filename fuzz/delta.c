@@ -1,7 +1,7 @@
 /* A hostile delta: decoding with bases of every size, applying in place, merging and inverting touch nothing but their
  * buffers, of which the workspace is as small as is said; what is refused is not applied; what is merged does what both do, and
  * what is inverted leads back; all tables of kernels agree on the status, the rule, the place and the bytes.
- *   u8      bit 0: the base fits the frame; bits 1 and 2: which base; bit 4: two frames follow, else one; bit 5: checks are
+ *   u8      bit 0: the base fits the frame; bits 1 and 2: which base; bit 3: it comes from a callback; bit 4: two frames follow, else one; bit 5: checks are
  *           not heeded; bits 6 and 7: workers, less one
  *   u8      bit 0: the frames are repaired first
  *   u16     size of the first frame, if there are two */
@@ -57,6 +57,23 @@ static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, b
     return x;
 }
 
+/* The callback of a base. */
+static int read_base(void *context, uint64_t offset, void *to, size_t size)
+{
+    memcpy(to, (const uint8_t *)context + offset, size);
+    return 0;
+}
+
+/* The same base from a callback, for which the workspace has just room enough. */
+static void by_callback(bitsnap *b, const bitsnap_info *info, unsigned workers, unsigned cells)
+{
+    b->base.source.read = read_base;
+    b->base.source.context = (void *)(uintptr_t)b->base.data;
+    b->base.data = NULL;
+    fuzz_workspace(b, bitsnap_workspace_delta(info->block_log2, workers) +
+                      cells * ((size_t)bitsnap_width(info->base_dtype) << info->block_log2));
+}
+
 /* In place: the base becomes what it is decoded to, or stays. */
 static bitsnap_status apply(const bitsnap *like, const frame *x, const uint8_t *base, const uint8_t *expected, unsigned t)
 {
@@ -81,6 +98,7 @@ static uint8_t *decode(const bitsnap *like, const uint8_t *bytes, size_t size, c
     bitsnap b = *like;
     uint8_t *out = fuzz_fill((size_t)info->elements_size, 0x5A);
     b.flags = 0;
+    memset(&b.base, 0, sizeof b.base);
     b.base.data = base;
     b.base.count = info->count;
     b.base.dtype = info->base_dtype;
@@ -115,20 +133,22 @@ static uint8_t *combine(const bitsnap *like, const frame *x, const frame *second
 static void algebra(const bitsnap *like, const frame *x, const frame *second, const uint8_t *base, const uint8_t *decoded)
 {
     bitsnap b = *like;
-    const unsigned taken = fuzz_taken;
+    const unsigned taken = fuzz_taken, workers = like->workers < 2 ? 2 : like->workers;
     const uint8_t *both = NULL;
     bitsnap_info back;
     size_t made;
     int with;
     b.flags = 0;
-    fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, b.workers < 2 ? 2 : b.workers));
+    fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, workers));
     if (second->info.count == x->info.count && second->info.dtype == x->info.dtype && second->info.base_dtype == x->info.dtype && decoded)
         both = decode(&b, second->bytes, second->size, &second->info, decoded);
-    for (with = 1; with >= 0; with--) {
+    for (with = 2; with >= 0; with--) {
         const unsigned begun = fuzz_taken;
         const uint8_t *out;
+        b.base = like->base;
         b.base.data = with ? base : NULL;
-        b.base.count = like->base.count;
+        if (with == 2) by_callback(&b, &x->info, workers, 1);
+        else fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, workers));
         out = combine(&b, x, NULL, &made);
         if (made && decoded) { /* the way back leads to the base */
             REQUIRE(!bitsnap_read_info(&back, out, made));
@@ -189,6 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     b.run_context = &workers;
     b.base = base;
     b.base.count = shape & 1 ? x.info.count : x.info.count + 1;
+    if (shape & 8) by_callback(&b, &x.info, workers, workers);
     out[0] = fuzz_room((size_t)x.info.elements_size);
     out[1] = fuzz_room((size_t)x.info.elements_size);
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
@@ -199,12 +220,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = fuzz_agree(&b, bitsnap_decode(&b, to, x.info.count, x.info.dtype, x.bytes, x.size), &decoding, t);
         if (t && !status) REQUIRE(!memcmp(out[0], out[1], (size_t)x.info.elements_size));
         if (shape & 1 && known && !(shape & 32)) REQUIRE(!status && !memcmp(to, known, (size_t)x.info.elements_size)); /* repair has succeeded */
-        if (x.info.base_dtype == x.info.dtype) {
+        if (x.info.base_dtype == x.info.dtype && !(shape & 8)) {
             const bitsnap_status applied = apply(&b, &x, (const uint8_t *)base.data, status ? NULL : to, t);
             if (!(shape & 32) && shape & 1) REQUIRE((applied == BITSNAP_OK) == (status == BITSNAP_OK));
         }
     }
     b.kernels = NULL;
+    b.base.data = base.data;
+    b.base.source.read = NULL;
     algebra(&b, &x, &second, (const uint8_t *)base.data, status || shape & 32 || !(shape & 1) ? NULL : out[0]);
     return 0;
 }
@@ -265,7 +288,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     b.base.data = result;
     if (number % 7 == 6) b.block_log2 = 18; /* two that cannot be merged */
     if (two) REQUIRE(!bitsnap_encode(&b, to + HEAD + first, room - HEAD - first, &second, third, n, dtype));
-    to[0] = (uint8_t)(1 | kind << 1 | (two ? 16 : 0) | (number & 3) << 6);
+    to[0] = (uint8_t)(1 | kind << 1 | (number % 3 == 1 ? 8 : 0) | (two ? 16 : 0) | (number & 3) << 6);
     to[1] = number / 2 % 2;
     to[2] = (uint8_t)first;
     to[3] = (uint8_t)(first >> 8);

@@ -40,6 +40,37 @@ for h in bitsnap bitsnap_simd; do
         check "$compiler: $h.h static in two files of one program" "$compiler -std=c99 $w -Wno-unused-function -I. $t/s1.c $t/s2.c -o $t/a && $t/a"
     done
 done
+# two shared libraries in one process, each with a version of its own, whose names all can see: each calls its own
+printf '#include "bitsnap.h"\nint OWN(void);\nint OWN(void) { return bitsnap_status_message(BITSNAP_OK)[0]; }\n' >"$t/lib.c"
+cat >"$t/load.c" <<'END'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    void *a = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL), *b = dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL);
+    int (*first)(void), (*second)(void);
+    if (argc != 3 || !a || !b) return 1;
+    *(void **)&first = dlsym(a, "first");
+    *(void **)&second = dlsym(b, "second");
+    printf("%c%c", first(), second());
+    return 0;
+}
+END
+mkdir "$t/1" "$t/2" && cp bitsnap.h "$t/1"
+sed 's/"no error"/"another version"/' bitsnap.h >"$t/2/bitsnap.h"
+printf '#define BITSNAP_IMPLEMENTATION\n#include "bitsnap.h"\n' >"$t/body.c"
+cc=${CC:-cc}
+if [ "$(uname -s)" = Linux ] && command -v "$cc" >/dev/null; then
+    library="$cc -std=c99 -shared -fPIC $w"
+    check "two versions in two shared libraries, side by side: each calls its own" \
+        "$library -DOWN=first -I$t/1 $t/lib.c $t/body.c -o $t/1.so && $library -DOWN=second -I$t/2 $t/lib.c $t/body.c -o $t/2.so &&
+         $cc -std=c99 $t/load.c -o $t/load -ldl && test \$($t/load $t/1.so $t/2.so) = na && ! nm -D --defined-only $t/1.so | grep bitsnap_"
+    check "BITSNAP_EXPORT: a program calls a shared library" \
+        "$library -DBITSNAP_EXPORT -I. $t/body.c -o $t/libbitsnap.so && printf 'int main(void) { return user(); }' | cat $t/user.c - >$t/uses.c &&
+         $cc -std=c99 $w -DBITSNAP_EXPORT -I. $t/uses.c -L$t -lbitsnap -Wl,-rpath,$t -o $t/a && $t/a"
+else
+    echo "skip - embed: shared libraries are tested on Linux"
+fi
 # scalar code alone is never what somebody gets who asked for more
 printf '#define BITSNAP_IMPLEMENTATION\n#include "bitsnap.h"\n#include "bitsnap_simd.h"\n' >"$t/late.c"
 printf '#include "bitsnap.h"\n#define BITSNAP_IMPLEMENTATION\n#include "bitsnap_simd.h"\n#include "bitsnap.h"\n#include "bitsnap_simd.h"\n' >"$t/early.c"

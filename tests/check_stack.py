@@ -32,7 +32,7 @@ for header in ("bitsnap.h", "bitsnap_simd.h"):
     for a, b in re.findall(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', text):
         calls.setdefault(a, set()).add(b)
     name = lambda n: n.split(":")[-1]
-    kernels = [n for n in frame if re.match(r"bsn_(scalar|bmi2|avx2|avx512|neon)_", name(n))]
+    kernels = [n for n in frame if re.match(r"bsn_(scalar|avx2|avx512|neon)_", name(n))]
     tasks = [n for n in frame if re.match(r"bsn_\w+_task", name(n))]
     below_tasks, todo = set(), list(tasks)
     while todo:

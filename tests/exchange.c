@@ -123,7 +123,7 @@ static void read_one(const char *directory, const char *name)
             }
             if (rule == 41 && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) { /* only who reads the index meets it */
                 out = (uint8_t *)malloc(8);
-                CHECK(bitsnap_decode_range(&b, out, info.count - 1, 1, info.dtype, frame, size) != BITSNAP_OK && b.error.rule == 41, "%s: R%u", name, b.error.rule);
+                CHECK(bitsnap_decode_range(&b, out, info.count - 1, 1, info.dtype, frame, size) != BITSNAP_OK && b.error.rule == BITSNAP_R_INDEX_END, "%s: R%u", name, b.error.rule);
                 free(out);
             }
             CHECK(s != BITSNAP_OK, "%s is accepted on %s", name, bitsnap_kernels_name(k));

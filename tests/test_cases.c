@@ -372,8 +372,8 @@ static void valid(const frame_case *c)
     if (c->info.has_base) apply(c, elements);
     for (i = 0; i < c->size && c->size < 700 && size < 9000; i++) {
         b = fresh(c, i % 2 ? BITSNAP_IGNORE_CHECKS : 0);
-        CHECK(bitsnap_decode(&b, to, c->info.count, c->info.dtype, put(others, c->frame, i), i) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
-        if (size) CHECK(bitsnap_decode_range(&b, to, 0, 1, c->info.dtype, others - i, i) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
+        CHECK(bitsnap_decode(&b, to, c->info.count, c->info.dtype, put(others, c->frame, i), i) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
+        if (size) CHECK(bitsnap_decode_range(&b, to, 0, 1, c->info.dtype, others - i, i) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s cut at %lu: R%u", c->name, (unsigned long)i, b.error.rule);
     }
     if (c->info.count) other_sizes(c);
     if (c->damaged) damage(c);
@@ -662,7 +662,7 @@ static void kinds_of_lists(const bitsnap_kernels *kernels)
         bsn_store32(block, BSN_FORM_BYTES | 40u << 8);
         block[4] = (uint8_t)kind;
         status = pull_block(&c, &d, block, 44);
-        CHECK(status == BITSNAP_E_CORRUPT && (d.error.rule == 23) == !known, "%02x: R%u", kind, d.error.rule);
+        CHECK(status == BITSNAP_E_CORRUPT && (d.error.rule == BITSNAP_R_LIST_KIND) == !known, "%02x: R%u", kind, d.error.rule);
     }
 }
 
@@ -730,7 +730,7 @@ static void run_too_long(const bitsnap_kernels *kernels)
     }
     bsn_store32(block, BSN_FORM_SPARSE | 48u << 8);
     block[prefix + 4 + 16] = 0; /* no change */
-    CHECK(pull_block(&c, &b, block, prefix + 48) == BITSNAP_E_CORRUPT && b.error.rule == 52, "%s", bitsnap_message(&b));
+    CHECK(pull_block(&c, &b, block, prefix + 48) == BITSNAP_E_CORRUPT && b.error.rule == BITSNAP_R_SPARSE, "%s", bitsnap_message(&b));
     CHECK((*at & 255) == BSN_FORM_SPARSE, "%s", c.name);
     piece = ((bsn_load32(at) >> 8) - 4) / bsn_load32(at + prefix); /* those of all cells are alike */
     for (i = 0; i < CELLS; i++) memcpy(block + prefix + 4 + i * piece, at + prefix + 4, piece);
@@ -739,7 +739,7 @@ static void run_too_long(const bitsnap_kernels *kernels)
         bsn_store32(block, BSN_FORM_SPARSE | (uint32_t)size << 8);
         bsn_store32(block + prefix, (uint32_t)i);
         if (i < CELLS) CHECK(!pull_block(&c, &b, block, prefix + size), "%s", bitsnap_message(&b));
-        else CHECK(pull_block(&c, &b, block, prefix + size) == BITSNAP_E_CORRUPT && b.error.rule == 17, "%s", bitsnap_message(&b));
+        else CHECK(pull_block(&c, &b, block, prefix + size) == BITSNAP_E_CORRUPT && b.error.rule == BITSNAP_R_RUN, "%s", bitsnap_message(&b));
     }
 }
 
@@ -765,7 +765,7 @@ static void ranges_and_index(const bitsnap_kernels *kernels)
         CHECK(!bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) && !memcmp(out, elements, 64), "%s", bitsnap_message(&d));
         if (k) bsn_store32(index, bsn_load32(index) + 256); /* a byte more */
         else bsn_store32(index + 4, bsn_load32(index + 4) + 1); /* a cell more */
-        CHECK(bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) == BITSNAP_E_CORRUPT && d.error.rule == 40, "%u: %s", k, bitsnap_message(&d));
+        CHECK(bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) == BITSNAP_E_CORRUPT && d.error.rule == BITSNAP_R_INDEX_BLOCKS, "%u: %s", k, bitsnap_message(&d));
     }
 }
 
@@ -852,10 +852,10 @@ static void headers(void)
             }
     memcpy(magic, bsn_magic, 4);
     magic[4] = 1;
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == 2, "%s", bitsnap_message(&b));
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == BITSNAP_R_VERSION, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
     magic[3]++;
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == 1, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == BITSNAP_R_MAGIC, "%s", bitsnap_message(&b));
 }
 
 /* A header alone, whose last bytes are the end magic: no footer stands before its beginning. */
@@ -875,7 +875,7 @@ static void header_that_ends(const bitsnap_kernels *kernels)
     g.p[6] = 6;
     g.p[9] = 1;
     memcpy(g.p + 20, bsn_end_magic, 4);
-    CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_I8, g.p, BSN_HEADER_SIZE) == BITSNAP_E_TRUNCATED && b.error.rule == 6, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_I8, g.p, BSN_HEADER_SIZE) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
     guarded_free(g);
 }
 

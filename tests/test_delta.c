@@ -257,31 +257,31 @@ static void wrong_bases(void)
     for (i = 0; i < 40; i++) {
         const size_t at = test_below(2 * n);
         base[at] ^= (uint8_t)(1u << i % 8);
-        CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 44 &&
+        CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_HASH &&
               b.error.element == (at / 2 & ~(size_t)65535), "%zu", at);
         memcpy(back, base, 2 * n);
         CHECK(bitsnap_apply(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && !memcmp(back, base, 2 * n));
         base[at] ^= (uint8_t)(1u << i % 8);
     }
     b.base.count = n - 1;
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE);
     b.base.count = n;
     b.base.dtype = BITSNAP_F16;
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE);
     b.base.dtype = BITSNAP_BF16;
     b.base.id = 77;
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE);
     CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 &&
           b.error.rule == 0); /* not its id */
     b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_OK && encode(&b, other, result, n, BITSNAP_BF16) == size &&
           !memcmp(frame, other, size));
     b.base.data = NULL;
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 43);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE);
     CHECK(bitsnap_test(&b, frame, size) == BITSNAP_E_BASE);
     b.base.data = result; /* swapped */
     b.base.id = 0;
-    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == 44);
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_HASH);
     b.base.dtype = BITSNAP_F64;
     CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 && b.error.rule == 0);
 }

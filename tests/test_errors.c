@@ -306,7 +306,7 @@ static void claims(void)
             bsn_store64(frame + size - 12, bitsnap_hash(frame + at, size - 12 - at));
             CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at) && !bitsnap_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
             at += used;
-            CHECK(bitsnap_pull_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == 12);
+            CHECK(bitsnap_pull_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID);
         }
 }
 

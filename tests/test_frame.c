@@ -145,7 +145,7 @@ static void callers_mistakes(void)
     CHECK(bitsnap_decode(&b, out, 511, BITSNAP_BF16, frame, size) == BITSNAP_E_MISMATCH);
     CHECK(bitsnap_decode(&b, out, 512, BITSNAP_F16, frame, size) == BITSNAP_E_MISMATCH);
     CHECK(bitsnap_decode(&b, NULL, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size + 1) == BITSNAP_E_TRAILING && b.error.rule == 7);
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size + 1) == BITSNAP_E_TRAILING && b.error.rule == BITSNAP_R_TRAILING);
     CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, NULL, 0) == BITSNAP_E_TRUNCATED);
     CHECK(bitsnap_decode(NULL, out, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, (bitsnap_dtype)12) == BITSNAP_E_ARGUMENT);
@@ -323,15 +323,15 @@ static void blocks_out_of_place(void)
     memcpy(mixed, first, size); /* swapped */
     memcpy(mixed + at[0], first + at[1], length);
     memcpy(mixed + at[1], first + at[0], length);
-    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 9);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_BLOCK_CHECK);
     CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK);
     memcpy(mixed, first, size); /* repeated */
     memcpy(mixed + at[2], first + at[1], length);
-    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 9);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_BLOCK_CHECK);
     CHECK(b.error.offset == at[2] && b.error.element == 128, "at %llu", (unsigned long long)b.error.offset);
     memcpy(mixed, first, size); /* of another frame, with equal header, at its place */
     memcpy(mixed + at[1], second + at[1], length);
-    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == 11);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CHAIN);
 }
 
 /* ---- ranges ---- */
@@ -804,7 +804,7 @@ static void content_ids(void)
                 wrong_size = push_with_id(&b, wrong, most, a, n, dtype, id);
                 CHECK(wrong_size == size && !memcmp(wrong, frame, size), "pushed at once: other bytes");
                 wrong_size = push_with_id(&b, wrong, most, a, n, dtype, id ^ 1);
-                CHECK(bitsnap_decode(&b, to, n, dtype, wrong, wrong_size) == BITSNAP_E_CHECK && b.error.rule == 12, "another id is not noticed");
+                CHECK(bitsnap_decode(&b, to, n, dtype, wrong, wrong_size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID, "another id is not noticed");
                 CHECK(bitsnap_verify(&b, a, n, dtype, wrong, wrong_size) == BITSNAP_E_CHECK, "another id is not noticed");
                 b.flags |= BITSNAP_IGNORE_CHECKS;
                 CHECK(bitsnap_decode(&b, to, n, dtype, wrong, wrong_size) == BITSNAP_OK && !memcmp(to, a, n * width));

@@ -68,7 +68,7 @@ static void one(const char *name, const char *rule, const uint8_t *frame, size_t
             for (bit = 0; bit < 8; bit++) {
                 base[i] ^= (uint8_t)(1u << bit);
                 s = bitsnap_decode(&b, out, info.count, info.dtype, frame, size);
-                CHECK(s == BITSNAP_E_BASE && b.error.rule == 44, "%s: bit %u of byte %lu of the base: R%u", name, bit, (unsigned long)i, b.error.rule);
+                CHECK(s == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_HASH, "%s: bit %u of byte %lu of the base: R%u", name, bit, (unsigned long)i, b.error.rule);
                 base[i] ^= (uint8_t)(1u << bit);
             }
     }

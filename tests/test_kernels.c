@@ -127,42 +127,6 @@ static void hash(void)
     hash_case(1023, 1, 0);
 }
 
-/* Blocks of 16 stripes by their sums, and others that are like them but for some stripes, give what stripes one by one give. */
-static void hash_blocks_case(size_t blocks, unsigned density, size_t misplaced)
-{
-    uint64_t start[8], a[8], b[8], sums[8 * 4];
-    const size_t n = 1024 * blocks;
-    uint8_t *p = at_end(0, n, misplaced), *q = at_end(1, n, (misplaced * 3) % 64);
-    uint64_t changed = 0;
-    unsigned i;
-    test_fill(start, sizeof start);
-    fill(p, n, (unsigned)((blocks + density) % KINDS));
-    memcpy(q, p, n);
-    for (i = 0; i < 16 * blocks; i++) {
-        if (test_below(64) >= density) continue;
-        changed |= UINT64_C(1) << i;
-        if (test_below(8)) q[64 * i + test_below(64)] ^= (uint8_t)(1 + test_below(255)); /* else it is equal after all */
-    }
-    memcpy(a, start, sizeof a);
-    memcpy(b, start, sizeof b);
-    scalar->hash(a, p, 16 * blocks, 0);
-    kernels->hash_blocks(b, sums, p, blocks);
-    CHECK(!memcmp(a, b, sizeof a), "%s: %zu blocks, %zu before the end", kernels->name, blocks, misplaced);
-    memcpy(a, start, sizeof a);
-    memcpy(b, start, sizeof b);
-    scalar->hash(a, q, 16 * blocks, 0);
-    kernels->hash_again(b, sums, changed, p, q, blocks);
-    CHECK(!memcmp(a, b, sizeof a), "%s: %zu blocks again, of 64 stripes %u, %zu before the end", kernels->name, blocks, density, misplaced);
-}
-
-static void hash_blocks(void)
-{
-    size_t blocks, i;
-    for (blocks = 0; blocks <= 4; blocks++)
-        for (i = 0; i < 64; i++) hash_blocks_case(blocks, (unsigned)(i & 1 ? i : i / 16), i);
-    hash_blocks_case(4, 64, 0);
-}
-
 /* A hash does not depend on how its bytes come. */
 static void hash_in_pieces(void)
 {
@@ -1833,7 +1797,7 @@ static void tables(void)
     }
 
 #define CASES(name)                                                                                   \
-    static void name##_hash(void) { hash(); hash_blocks(); hash_in_pieces(); }                        \
+    static void name##_hash(void) { hash(); hash_in_pieces(); }                                         \
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
     static void name##_lists(void) { histogram(); map(); }                                            \
@@ -1842,10 +1806,8 @@ static void tables(void)
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); places(); classes(); words(); words_split(); }
 
-static void scalar_hash(void) { hash_blocks(); }
 static void scalar_lists(void) { bits_take_and_put(); leaves_fork(); top_take_and_put(); }
 CLASSES(scalar)
-CASES(bmi2)
 CASES(avx2)
 CASES(avx512)
 CASES(neon)
@@ -1862,10 +1824,8 @@ int main(void)
     }
     RUN(tables);
     kernels = scalar; /* against the rule */
-    RUN(scalar_hash);
     RUN(scalar_classes);
     RUN(scalar_lists);
-    TABLE(bmi2)
     TABLE(avx2)
     TABLE(avx512)
     TABLE(neon)

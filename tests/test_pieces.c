@@ -1,0 +1,337 @@
+/* Bases by pieces: from a callback, or through a window that moves; the same bytes and elements as with the whole in memory, and
+ * errors that are told from others. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "data.h"
+
+#define MOST 300000
+static uint8_t base[8 * MOST], result[8 * MOST], back[8 * MOST];
+static uint8_t frame[8 * MOST + 4096], other[8 * MOST + 4096], third[8 * MOST + 4096];
+static uint8_t *workspace;
+
+/* A base that is read, not mapped. */
+typedef struct file {
+    const uint8_t *bytes;
+    size_t size, reads, fail, change; /* the read of this number fails, or gives another byte; 0: none */
+} file;
+
+static int file_read(void *context, uint64_t offset, void *to, size_t size)
+{
+    file *f = (file *)context;
+    CHECK(offset <= f->size && size <= f->size - offset && size);
+    memcpy(to, f->bytes + offset, size);
+    f->reads++;
+    if (f->reads == f->change) ((uint8_t *)to)[size / 2] ^= 1;
+    return f->reads == f->fail;
+}
+
+/* Tasks one after the other, each by another worker. */
+static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    uint64_t i;
+    for (i = 0; i < count; i++) task(argument, i, (unsigned)(i % *(unsigned *)context));
+}
+
+static bitsnap with_base(const void *data, size_t n, bitsnap_dtype dtype)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = bitsnap_workspace_delta(20, 3);
+    b.base.data = data;
+    b.base.count = n;
+    b.base.dtype = dtype;
+    return b;
+}
+
+static bitsnap with_file(const bitsnap *like, file *f)
+{
+    bitsnap b = *like;
+    memset(f, 0, sizeof *f);
+    f->bytes = (const uint8_t *)b.base.data;
+    f->size = (size_t)b.base.count * bitsnap_width(b.base.dtype);
+    b.base.data = NULL;
+    b.base.source.read = file_read;
+    b.base.source.context = f;
+    return b;
+}
+
+/* The first third as the base has it, then few changes, then many, then none that the base helps with. */
+static void change(size_t n, unsigned width)
+{
+    size_t i;
+    memcpy(result, base, n * width);
+    for (i = n / 3; i < n; i++) {
+        if (i > n / 6 * 5) test_fill(result + i * width, width);
+        else if (i < n / 2 ? i % 9973 == 0 : test_below(10) < 4) result[i * width] ^= (uint8_t)(1 + test_below(3));
+    }
+}
+
+static void whole(size_t n, bitsnap_dtype dtype, bitsnap_dtype base_dtype, int level, unsigned workers)
+{
+    const unsigned width = bitsnap_width(dtype);
+    const size_t room = bitsnap_bound(n, dtype);
+    bitsnap b = with_base(base, n, base_dtype), c;
+    size_t size, again, part, i;
+    bitsnap_info info;
+    bitsnap_block block, by_file;
+    uint64_t first, at;
+    file f;
+    data_fill(base, n, base_dtype, DATA_WEIGHTS);
+    if (base_dtype == dtype) change(n, width);
+    else for (i = 0; i < n; i++) memcpy(result + i * width, base + 4 * i + 2, width); /* cut, not rounded: half of them are the cast */
+    b.level = level;
+    b.block_log2 = n > 65536 ? 16 : 0;
+    b.workers = workers;
+    b.run = run;
+    b.run_context = &workers;
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, dtype), "%s", bitsnap_message(&b));
+    c = with_file(&b, &f);
+    CHECK(!bitsnap_encode(&c, other, room, &again, result, n, dtype), "%s", bitsnap_message(&c));
+    CHECK(again == size && !memcmp(frame, other, size), "%zu, not %zu", again, size);
+    CHECK(f.reads >= 2 * ((n + 65535) / 65536));
+    c.base.id = bitsnap_content_id(base, n, base_dtype);
+    f.reads = 0;
+    c.flags = BITSNAP_VERIFY;
+    CHECK(!bitsnap_encode(&c, other, room, &again, result, n, dtype) && again == size && !memcmp(frame, other, size));
+    CHECK(f.reads == (n + 65535) / 65536, "each cell is read once: %zu", f.reads);
+    c.flags = 0;
+    CHECK(!bitsnap_decode(&c, back, n, dtype, frame, size) && !memcmp(back, result, n * width), "%s", bitsnap_message(&c));
+    CHECK(!bitsnap_verify(&c, result, n, dtype, frame, size) && !bitsnap_test(&c, frame, size));
+    for (i = 0; i < 8; i++) {
+        const size_t from = test_below(n), count = test_below(n - from) + 1;
+        memset(back, 0xA5, n * width);
+        CHECK(!bitsnap_decode_range(&c, back, from, count, dtype, frame, size) && !memcmp(back, result + from * width, count * width));
+    }
+    CHECK(!bitsnap_read_info(&info, frame, size));
+    for (first = 0, at = info.header_size; first < n; first += block.elements, at += block.size) {
+        CHECK(!bitsnap_read_block(&b, &block, &info, first, frame + at, size - (size_t)at));
+        CHECK(!bitsnap_read_block(&c, &by_file, &info, first, frame + at, size - (size_t)at));
+        CHECK(!memcmp(&block, &by_file, sizeof block));
+    }
+    if (base_dtype == dtype && workers != 1) {
+        CHECK(!bitsnap_invert(&b, other, room, &again, frame, size) && !bitsnap_invert(&c, third, room, &part, frame, size), "%s",
+              bitsnap_message(&c));
+        CHECK(again == part && !memcmp(other, third, part));
+        CHECK(!bitsnap_merge(&c, third, room, &part, frame, size, other, again), "%s", bitsnap_message(&c));
+        CHECK(!bitsnap_decode(&c, back, n, dtype, third, part) && !memcmp(back, base, n * width));
+    }
+}
+
+static void callbacks(void)
+{
+    static const size_t counts[] = { 1, 1000, 65536, 65537, MOST };
+    size_t i;
+    int level;
+    unsigned workers;
+    for (i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (workers = 1; workers <= 3; workers += 2)
+            for (level = BITSNAP_DEFAULT; level <= BITSNAP_BEST; level++) {
+                if (level == BITSNAP_BEST && i > 2) continue;
+                whole(counts[i], BITSNAP_BF16, BITSNAP_BF16, level, workers);
+                whole(counts[i], BITSNAP_F32, BITSNAP_F32, level, workers);
+                whole(counts[i], BITSNAP_BF16, BITSNAP_F32, level, workers);
+            }
+    whole(100000, BITSNAP_I8, BITSNAP_I8, 0, 1);
+    whole(100000, BITSNAP_F64, BITSNAP_F64, 0, 3);
+}
+
+/* A callback that fails is told by its own rule, with the cell, whatever the number of workers; what it gives a second time may be
+ * something else, and is noticed. */
+static void failures(void)
+{
+    static unsigned workers;
+    const size_t n = MOST, room = bitsnap_bound(n, BITSNAP_BF16), cells = (n + 65535) / 65536;
+    bitsnap b = with_base(base, n, BITSNAP_BF16), c;
+    bitsnap_status status;
+    size_t size, again, i;
+    file f;
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(n, 2);
+    b.block_log2 = 16;
+    b.run = run;
+    b.run_context = &workers;
+    b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
+    for (workers = 1; workers <= 3; workers++) {
+        b.workers = workers;
+        for (i = 1; i <= cells; i++) {
+            c = with_file(&b, &f);
+            f.fail = i;
+            status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536 && !again);
+            CHECK(!strcmp(bitsnap_message(&c), "the callback of the base failed"));
+            f.reads = 0;
+            status = bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536);
+            f.reads = 0;
+            status = bitsnap_decode_range(&c, back, 0, n, BITSNAP_BF16, frame, size);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536);
+            f.fail = 0;
+            f.change = i;
+            f.reads = 0;
+            status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule != BITSNAP_R_BASE_SOURCE && !again);
+            f.reads = 0;
+            status = bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_HASH && c.error.element == (i - 1) * 65536);
+            c.base.id = 0; /* then the name is formed by a first reading */
+            f.reads = 0;
+            status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
+            CHECK(status == BITSNAP_E_BASE && !again, "changed between two readings");
+            f.change = 0;
+            f.fail = i;
+            f.reads = 0;
+            status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
+            CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_SOURCE && c.error.element == (i - 1) * 65536 && !again);
+        }
+        c = with_file(&b, &f);
+        c.base.count++;
+        CHECK(bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE && !f.reads);
+    }
+}
+
+/* One byte of workspace less than the call says that it needs is refused, and that is enough. */
+static void workspaces(void)
+{
+    static unsigned workers;
+    const size_t n = 100000, room = bitsnap_bound(n, BITSNAP_F32);
+    bitsnap b = with_base(base, n, BITSNAP_F32), c;
+    size_t size, again, needed;
+    file f;
+    data_fill(base, n, BITSNAP_F32, DATA_WEIGHTS);
+    change(n, 4);
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_F32));
+    for (workers = 1; workers <= 3; workers += 2) {
+        guarded g;
+        c = with_file(&b, &f);
+        c.workers = workers;
+        c.run = run;
+        c.run_context = &workers;
+        c.workspace_size = 0;
+        CHECK(bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_F32) == BITSNAP_E_WORKSPACE && !f.reads);
+        needed = (size_t)c.error.offset;
+        g = guarded_alloc(needed, 0);
+        c.workspace = g.p;
+        c.workspace_size = needed - 1;
+        CHECK(bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_F32) == BITSNAP_E_WORKSPACE);
+        CHECK(bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_WORKSPACE);
+        c.workspace_size = needed;
+        CHECK(!bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_F32) && again == size && !memcmp(frame, other, size));
+        CHECK(!bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) && !memcmp(back, result, 4 * n));
+        guarded_free(g);
+    }
+}
+
+/* Streams of which neither tensor nor base is ever in memory whole: a window of the base that moves on. */
+static void windows(void)
+{
+    const size_t n = MOST, cell = 65536, room = bitsnap_bound(n, BITSNAP_BF16);
+    uint8_t index[64], *p;
+    bitsnap b = with_base(base, n, BITSNAP_BF16);
+    bitsnap_stream s;
+    size_t size, at, part, i, m, used, done;
+    guarded g = guarded_alloc(2 * 2 * cell, 0);
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(n, 2);
+    b.block_log2 = 16;
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
+    b.base.held = cell;
+    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW, "no id");
+    b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
+    CHECK(bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
+    CHECK(b.error.element == cell && strstr(bitsnap_message(&b), "window"));
+    CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW && b.error.element == cell);
+    b.base.held = n;
+    CHECK(!bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) && part == size && !memcmp(frame, other, size));
+    CHECK(!bitsnap_push_begin(&b, &s, other, room, &at, n, BITSNAP_BF16));
+    s.index = index;
+    s.index_capacity = sizeof index;
+    for (i = 0; i < n; i += m) { /* two cells at a time; all others cannot be touched */
+        m = n - i < 2 * cell ? n - i : 2 * cell;
+        p = g.p + 2 * (2 * cell - m);
+        memcpy(p, base + 2 * i, 2 * m);
+        b.base.data = p;
+        b.base.first = i;
+        b.base.held = m;
+        CHECK(!bitsnap_push(&b, &s, other + at, room - at, &part, result + 2 * i, m), "%s", bitsnap_message(&b));
+        at += part;
+    }
+    CHECK(!bitsnap_push_end(&b, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
+    CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at));
+    for (i = 0, done = 0; i < n; i += m) { /* all of the frame and room for all elements: the window says how far it goes */
+        m = n - i < 2 * cell ? n - i : 2 * cell;
+        p = g.p + 2 * (2 * cell - m);
+        memcpy(p, base + 2 * i, 2 * m);
+        b.base.data = p;
+        b.base.first = i;
+        b.base.held = m;
+        CHECK(!bitsnap_pull(&b, &s, back + 2 * i, n - i, &done, frame + at, size - at, &used) && done == m, "%s", bitsnap_message(&b));
+        at += used;
+    }
+    CHECK(!bitsnap_pull_end(&b, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
+    b.base.data = base + 2 * cell; /* one cell, and ranges inside of it and across */
+    b.base.first = cell;
+    b.base.held = cell;
+    CHECK(!bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) && !memcmp(back, result + 2 * (cell + 5), 2000));
+    CHECK(bitsnap_decode_range(&b, back, 2 * cell - 5, 10, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
+    CHECK(b.error.element == 2 * cell);
+    b.base.first = UINT64_MAX; /* windows that cannot be */
+    CHECK(bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
+    b.base.first = cell;
+    b.base.held = UINT64_MAX;
+    CHECK(!bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size));
+    guarded_free(g);
+}
+
+/* The same with a callback, where the base's name is known. */
+static void streams(void)
+{
+    const size_t n = MOST, cell = 65536, room = bitsnap_bound(n, BITSNAP_BF16);
+    uint8_t index[64];
+    bitsnap b = with_base(base, n, BITSNAP_BF16), c;
+    bitsnap_stream s;
+    size_t size, at, part, i, m, used;
+    file f;
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(n, 2);
+    b.block_log2 = 16;
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
+    c = with_file(&b, &f);
+    CHECK(!bitsnap_push_begin(&c, &s, other, room, &at, n, BITSNAP_BF16) && f.reads == (n + 65535) / 65536);
+    s.index = index;
+    s.index_capacity = sizeof index;
+    for (i = 0; i < n; i += m) {
+        bitsnap_stream before = s;
+        m = n - i < cell ? n - i : cell;
+        f.reads = 0;
+        f.fail = 1;
+        CHECK(bitsnap_push(&c, &s, other + at, room - at, &part, result + 2 * i, m) == BITSNAP_E_BASE && !memcmp(&s, &before, sizeof s));
+        CHECK(!bitsnap_push(&c, &s, other + at, room - at, &part, result + 2 * i, m), "after a failure all may go on");
+        at += part;
+    }
+    CHECK(!bitsnap_push_end(&c, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
+    CHECK(!bitsnap_pull_begin(&c, &s, frame, size, &at));
+    for (i = 0; i < n; i += m) {
+        f.reads = 0;
+        CHECK(bitsnap_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) == BITSNAP_E_BASE && !m && !used);
+        CHECK(!bitsnap_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) && m);
+        at += used;
+    }
+    CHECK(!bitsnap_pull_end(&c, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
+}
+
+int main(void)
+{
+    test_program = "pieces";
+    workspace = (uint8_t *)malloc(bitsnap_workspace_delta(20, 3));
+    if (!workspace) return 1;
+    RUN(callbacks);
+    RUN(failures);
+    RUN(workspaces);
+    RUN(windows);
+    RUN(streams);
+    free(workspace);
+    return test_failures != 0;
+}
