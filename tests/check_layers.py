@@ -34,7 +34,7 @@ while True:
         bodies.append((m[2], text[m.end():end]))
     position = end
 
-expected = ["PLATFORM", "HASH", "BITMASK", "PLANES", "HUFFMAN", "DELTA", "QUANTIZE", "BLOCK", "FRAME", "STREAM", "ENTRY"]
+expected = ["PLATFORM", "HASH", "BITMASK", "PLANES", "HUFFMAN", "DELTA", "QUANTIZE", "BLOCK", "FRAME", "STREAM", "ENTRY", "PARTS"]
 bad = [] if layers == expected else ["layers are " + " ".join(layers)]
 for name, body in bodies:
     for called in set(re.findall(r"\b(\w+)\s*\(", body)):

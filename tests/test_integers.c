@@ -54,7 +54,7 @@ static void frames(bitsnap b, size_t n, bitsnap_dtype dtype, unsigned first)
         most = plane ? most + plane : n * width + 100;
     }
     if (most > n * width + 100) most = n * width + 100;
-    for (level = 0; level < 3; level++) {
+    for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
         b.level = (int)level;
         for (table = 0; (b.kernels = bitsnap_kernels_get(table)) != NULL; table++) {
             CHECK(!bitsnap_encode(&b, frame, bound, &size, from.p, n, dtype), "%s %u", bitsnap_dtype_name(dtype), first);

@@ -475,7 +475,7 @@ static void report(const job *j, const char *path, const char *target, double be
     s.bytes_out = j->out.size;
     s.seconds = seconds_now() - begun;
     if (j->o->json) {
-        static const char *const levels[] = { "default", "fast", "best" };
+        static const char *const levels[] = { "default", "fast", "default", "best" };
         json out = { NULL, 0 };
         out.to = stdout;
         json_begin(&out, '{');

@@ -390,8 +390,8 @@ static void set_dtype(file_reader *r, bitsnap_dtype dtype)
     r->common = !r->common || r->common == dtype ? dtype : BITSNAP_I8;
 }
 
-/* A frame of which all but the footer has been passed; that begins with the content id or a certificate. */
-static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame)
+/* A frame of which all but the footer has been passed, of which `index` bytes come before the content id or the certificate. */
+static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame *frame, size_t index)
 {
     frame->at = r->frame_begin;
     frame->bytes = info->count * info->width;
@@ -401,13 +401,13 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
     frame->quantized = r->frame_quantized;
     frame->cells = info->cells;
     frame->columns = info->columns;
-    if (r->frame_quantized && input_available(r->in) >= CERTIFICATE_SIZE)
-        frame->certificate = certificate_read(input_bytes(r->in), info->cells);
+    if (r->frame_quantized && input_available(r->in) >= index + CERTIFICATE_SIZE)
+        frame->certificate = certificate_read(input_bytes(r->in) + index, info->cells);
     frame->role = !info->has_base ? 0 : info->base_dtype == info->dtype ? 1 : 2;
     frame->range = r->range;
     frame->base_id = info->base_id;
-    frame->has_id = info->has_content_id && input_available(r->in) >= 8;
-    frame->id = frame->has_id ? load64(input_bytes(r->in)) : 0;
+    frame->has_id = info->has_content_id && input_available(r->in) >= index + 8;
+    frame->id = frame->has_id ? load64(input_bytes(r->in) + index) : 0;
 }
 
 static int frame_done(file_reader *r, file_frame *frame, fault *f)
@@ -443,7 +443,7 @@ static int frame_end(file_reader *r, fault *f)
         if (want(r, r->stream.need, f)) return 1;
     if (status) return fail_codec(r, f);
     frame = r->cells;
-    frame_describe(r, &r->info, &frame);
+    frame_describe(r, &r->info, &frame, (size_t)index_size(r->stream.index_size / 4));
     input_consume(r->in, used);
     r->in_frame = 0;
     file_release_range(r->codec, &r->used);
@@ -604,22 +604,23 @@ static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
     return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
 }
 
-/* Goes over the blocks of a frame; *footer gets its size. */
-static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *frame, uint64_t *footer, fault *f)
+static int has_footer(const file_reader *r, const bitsnap_info *info)
+{
+    return info->blocks > 1 || info->has_content_id || r->frame_quantized;
+}
+
+/* Goes over the blocks of a frame, and its index. */
+static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *frame, fault *f)
 {
     const block_kind kind = { info->width, info->block_log2, info->checks, info->has_base };
-    uint64_t done = 0;
-    *footer = 0;
-    if (info->blocks > 1 || info->has_content_id || r->frame_quantized)
-        *footer = 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (r->frame_quantized ? CERTIFICATE_SIZE : 0u);
-    while (done < info->count) {
+    uint64_t done = 0, blocks;
+    for (blocks = 0; done < info->count; blocks++) {
         block_size b;
         if (want(r, 4, f)) return 1;
         if (!form_fits(input_bytes(r->in)[0], info, r->frame_quantized))
             return fail_at(f, r->in->offset, "a block of a form that is not known");
-        if (want(r, block_need(input_bytes(r->in), &kind), f)) return 1;
         b = block_look(input_bytes(r->in), &kind, info->count - done);
-        if (!b.elements || b.whole - b.prefix > (b.form == FORM_SAME ? 8 * b.cells : info->width * b.elements + 4))
+        if (!b.elements || b.whole - b.prefix > info->width * b.elements + 2)
             return fail_at(f, r->in->offset, "wrong size of a block");
         if (r->observer.note) r->observer.note(r->observer.context, b.elements * info->width, b.whole);
         if (r->form_observer.block) {
@@ -629,10 +630,9 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
         }
         count_cells(frame, b.form, b.cells);
         done += b.elements;
-        *footer += *footer ? index_size(b.form) : 0;
         if (skip(r, b.whole, f)) return 1;
     }
-    return 0;
+    return has_footer(r, info) ? skip(r, index_size(blocks), f) : 0;
 }
 
 static int look_at_frame(file_reader *r, fault *f)
@@ -645,10 +645,11 @@ static int look_at_frame(file_reader *r, fault *f)
     if (skip(r, info.header_size, f)) return 1;
     set_dtype(r, info.dtype);
     if (r->form_observer.block && codec_reserve(r->codec, info.block_log2, info.has_base || r->frame_quantized || info.columns, f)) return 1;
-    if (look_at_blocks(r, &info, &frame, &footer, f)) return 1;
+    if (look_at_blocks(r, &info, &frame, f)) return 1;
+    footer = !has_footer(r, &info) ? 0 : 28 + (info.checks ? 8u : 0u) + (info.has_content_id ? 8u : 0u) + (r->frame_quantized ? CERTIFICATE_SIZE : 0u);
     r->done += info.count * info.width;
     if ((info.has_content_id || r->frame_quantized) && want(r, r->frame_quantized ? CERTIFICATE_SIZE : 8, f)) return 1;
-    frame_describe(r, &info, &frame);
+    frame_describe(r, &info, &frame, 0);
     return skip(r, footer, f) || frame_done(r, &frame, f);
 }
 

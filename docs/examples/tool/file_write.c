@@ -139,7 +139,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 {
     bitsnap_stream *s = &w->stream;
-    const size_t n = bytes / s->width, wanted = s->index_size + 8 * ((n >> s->block_log2) + 2);
+    const size_t n = bytes / s->width, wanted = s->index_size + 4 * ((n >> s->block_log2) + 2);
     size_t size;
     if (wanted > s->index_capacity) {
         const size_t capacity = 2 * s->index_capacity > wanted ? 2 * s->index_capacity : wanted;
@@ -158,13 +158,13 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 int file_write_frame_end(file_writer *w, fault *f)
 {
     bitsnap_stream *s = &w->stream;
-    size_t size, capacity = 128 + s->index_size;
+    size_t size, capacity = 128 + s->index_size + s->index_size / 32;
     uint8_t *footer = (uint8_t *)malloc(capacity);
     int failed;
     if (!footer) return fault_memory(f);
     if (bitsnap_push_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
     else failed = output_write(w->out, footer, size, f) || frame_list_add(&w->frames, s->stored, f);
-    if (!failed && s->cells) w->certificate = certificate_read(footer, s->cells); /* it stands first */
+    if (!failed && s->cells) w->certificate = certificate_read(footer + (size_t)index_size(s->index_size / 4), s->cells);
     free(footer);
     free(s->index);
     memset(s, 0, sizeof *s);

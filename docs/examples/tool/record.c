@@ -14,11 +14,6 @@ const uint8_t frame_magic[4] = { 0xB5, 'S', 'N', 'P' };
 const uint8_t end_magic[4] = { 0xB5, 'E', 'N', 'D' };
 const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
 
-static unsigned prefix_of(unsigned form, const block_kind *k)
-{
-    return 4 + (k->checks ? 8u : 0u) + (k->base && form != FORM_SAME && form != FORM_SPARSE ? 16u : 0u);
-}
-
 static double load_double(const uint8_t *p)
 {
     const uint64_t bits = load64(p);
@@ -41,23 +36,23 @@ bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells)
     return c;
 }
 
-/* Where CONST and SPARSE blocks have their run. */
-static unsigned run_at(unsigned form, const block_kind *k) { return prefix_of(form, k) + (form == FORM_CONST ? k->width : 0); }
-
-unsigned index_size(unsigned form) { return form == FORM_CONST || form == FORM_SPARSE ? 8 : 4; }
-
-size_t block_need(const uint8_t *p, const block_kind *k)
-{
-    return index_size(p[0]) > 4 ? run_at(p[0], k) + 4 : 4;
-}
-
 block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left)
 {
     block_size b;
     b.form = p[0];
-    b.prefix = prefix_of(b.form, k);
-    b.whole = b.prefix + (uint64_t)(load32(p) >> 8);
-    b.cells = index_size(b.form) > 4 ? load32(p + run_at(b.form, k)) : b.form == FORM_SAME ? load32(p) >> 11 : 1;
+    b.prefix = 4 + (k->checks ? 8u : 0u) + (k->base ? 16u : 0u);
+    b.cells = b.form == FORM_CONST ? load32(p) >> 8 : 1;
+    b.whole = b.prefix + (uint64_t)(b.form == FORM_CONST ? k->width : load32(p) >> 8);
     b.elements = b.cells << k->block_log2 < left ? b.cells << k->block_log2 : left;
     return b;
+}
+
+uint64_t index_size(uint64_t blocks)
+{
+    uint64_t n = blocks, size = 4 * n;
+    while (n > 256) {
+        n = (n + 255) / 256;
+        size += 24 * n;
+    }
+    return size;
 }

@@ -42,14 +42,11 @@ typedef struct block_size {
 /* The certificate of a frame of so many cells, or 0 where there is no bound: CERTIFICATE_SIZE bytes of its footer. */
 bitsnap_certificate certificate_read(const uint8_t *p, unsigned cells);
 
-/* Bytes that the index has of a block of this form. */
-unsigned index_size(unsigned form);
+/* Bytes of the index of so many blocks. */
+uint64_t index_size(uint64_t blocks);
 
-/* Bytes that must be there to tell the size of the block that begins at p, where at least 4 are. */
-size_t block_need(const uint8_t *p, const block_kind *k);
-
-/* The block at p, of which block_need bytes are there, and which is followed by so many elements of the frame. Nothing
- * is checked: a form may be unknown, and a run may be 0 or too long (then it has all elements that are left). */
+/* The block at p, where at least 4 bytes are, and which is followed by so many elements of the frame. Nothing is checked: a form may
+ * be unknown, and a run may be 0 or too long (then it has all elements that are left). */
 block_size block_look(const uint8_t *p, const block_kind *k, uint64_t left);
 
 #endif
