@@ -58,10 +58,10 @@
 extern "C" {
 #endif
 
-#define BITSNAP_VERSION_MAJOR 0
-#define BITSNAP_VERSION_MINOR 1
+#define BITSNAP_VERSION_MAJOR 1
+#define BITSNAP_VERSION_MINOR 0
 #define BITSNAP_VERSION_PATCH 0
-#define BITSNAP_VERSION "0.1.0"
+#define BITSNAP_VERSION "1.0.0-rc1"
 
 /* What stands before each public function. They are seen in the program or shared library that they are linked into, and nowhere
  * else, so that two libraries in one process can have versions of their own. Define, in all files alike,
@@ -88,6 +88,15 @@ extern "C" {
 #define BITSNAP_API extern
 #endif
 #endif
+
+BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
+
+/* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
+ *   BITSNAP_NO_ENCODE    encoders; a decoder is left
+ *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
+ *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
 /* ================================================================================= TYPES */
 
@@ -186,20 +195,22 @@ enum bitsnap_rule {
 #undef BITSNAP_RULE_
 };
 
-/* Where an error was met. */
+/* What went wrong, and where. What does not apply is 0. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;      /* the reject condition, BITSNAP_R_..; 0 where none applies */
-    uint64_t offset;    /* byte of the source at which it was found, counted from the frame's start; BITSNAP_E_WORKSPACE: the
-                           bytes that the call needs */
-    uint64_t element;   /* first element of the block concerned; bitsnap_verify: the element that differs */
+    unsigned rule;        /* the reject condition, BITSNAP_R_.. */
+    uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
+    uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
+                             out, or null; static memory */
 } bitsnap_error;
 
 /* How hard the encoder tries. Decoding does not depend on it. */
 enum {
-    BITSNAP_DEFAULT = 0, /* statistics from an eighth of the symbols, rare ones coded again */
-    BITSNAP_FAST = 1,    /* statistics from a sixteenth, rare ones as they are */
-    BITSNAP_BEST = 2     /* exact statistics of everything, alternatives weighed by cost */
+    BITSNAP_FAST = 1,    /* statistics from a sixteenth of the symbols, rare ones as they are */
+    BITSNAP_DEFAULT = 2, /* statistics from an eighth, rare ones coded again; also 0 */
+    BITSNAP_BEST = 3     /* exact statistics of everything, alternatives weighed by cost */
 };
 
 /* Bits of bitsnap.flags. */
@@ -247,10 +258,11 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 /* What the caller gives and, in `error`, receives. Plain data: zero it, set what you need; nothing to
  * create or destroy. The codec keeps no pointer to it after a call. */
 typedef struct bitsnap {
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
     size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
-    int level;              /* encode: BITSNAP_DEFAULT, BITSNAP_FAST or BITSNAP_BEST; others, and unknown flags, are
-                               BITSNAP_E_ARGUMENT for decoders, too */
+    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
+                               are BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
                                  16;
@@ -360,6 +372,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
  * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
+#ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
 /* The pair of primitives that carries the codec. A mask has one bit an element: element i is bit i % 8
@@ -480,11 +493,14 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
  * are an error (BITSNAP_E_TRAILING). */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
+#endif
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
                                                const void *source, size_t source_size, size_t *used);
 
+#ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
 
 /* LOG-n. Each octave, from 2^k to 2^(k+1), is cut into n cells of equal ratio; all numbers of a cell become one of its
@@ -492,8 +508,6 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  * what they are, and no other number becomes one of them; subnormal numbers are bounded too. What has been quantized once
  * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
  *
- * cells:  the least n that keeps relative errors at or below `max_relative_error`; 0 where none up to 2048 does (below
- *         1.7e-4). bound: what n cells keep them at or below; 0 for 0 cells and more than 2048.
  * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
  *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
  *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
@@ -501,11 +515,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  *         not as many exact elements as codes for them.
  * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
-BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
-BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
                                               const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
                                               void *workspace, size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
                                               const void *exact, size_t exact_count, unsigned cells,
                                               void *workspace, size_t workspace_size);
@@ -517,11 +531,15 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
  *         elements are equal; `labels`: of each element its cluster, in so few bits as `clusters` - 1 needs, from the lowest bit
  *         of each byte on, ceil(n * bits / 8) bytes; `codes`: n bytes. `workspace`: 2 * n elements, and 16384 bytes.
  * decode: BITSNAP_E_CORRUPT for a label that there is not, and ends that are infinite, NaN or in the wrong order. */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
                                                   size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
                                                   size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
                                                   const void *labels, const uint8_t *codes, unsigned clusters);
+#endif /* BITSNAP_NO_QUANTIZE */
+#endif /* BITSNAP_NO_PARTS */
 
 /* ================================================================================= FRAME */
 
@@ -529,6 +547,13 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
  * that does not fit a size_t, count > 2^48 or the dtype is unknown: the elements, 36 bytes a block (16 without a base), and
  * 128. Of smaller blocks there are more. */
 BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
+
+#ifndef BITSNAP_NO_QUANTIZE
+/* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
+ * none up to 2048 does (below 1.7e-4); and what n cells keep them at or below, 0 for 0 cells and more than 2048. */
+BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
+BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#endif
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
 BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype);
@@ -545,6 +570,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * is none, but no error. Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
@@ -561,7 +587,7 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
+    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
                                 SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
                                 words */
@@ -573,6 +599,20 @@ typedef struct bitsnap_block {
  * info->workspace_size. Offsets of errors count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
+
+/* What a buffer would take as a frame: a guess, from a sample. */
+typedef struct bitsnap_guess {
+    bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
+    unsigned phase;
+    uint64_t count;       /* elements there are then */
+    uint64_t size;        /* bytes of their frame */
+    uint64_t sizes[12];   /* of each dtype, the first element at the first byte */
+} bitsnap_guess;
+
+/* Guesses from 4 KiB of the buffer, whatever its size, in some 40 us: a frame of level default, lossless, without a base. Of weights
+ * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
+#endif
 
 /* ================================================================================= STREAM */
 
@@ -626,6 +666,7 @@ typedef struct bitsnap_stream {
     } state;
 } bitsnap_stream;
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
                                               size_t capacity, size_t *size, uint64_t count,
                                               bitsnap_dtype dtype);
@@ -633,6 +674,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                                         size_t *size, const void *elements, size_t n);
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
                                             size_t capacity, size_t *size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
                                               size_t source_size, size_t *used);
 BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
@@ -642,12 +684,14 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
  * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
  * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
@@ -666,11 +710,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * content id. */
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* Decodes a frame and compares with `elements`: BITSNAP_E_DIFFERENT and error.element for the first that
  * is not equal bit for bit. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
+#endif
 
+#ifndef BITSNAP_NO_DELTA
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
@@ -698,7 +745,9 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 
 /* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
+#endif
 
+#if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
@@ -715,6 +764,7 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
  * BITSNAP_E_UNSUPPORTED always. Workspace as for merging. */
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *source, size_t source_size);
+#endif
 
 #ifdef __cplusplus
 }
@@ -740,6 +790,47 @@ extern "C" {
 /* ================================================================================= PLATFORM
  * Little-endian loads and stores, bit counts, checked arithmetic. Below, compilers are named only where they have vectors or
  * ways of their own to hide a value. */
+
+/* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any more is dropped by
+ * the compiler, which should not warn of it. */
+#ifdef BITSNAP_NO_ENCODE
+#define BSN_FOR_ENCODE(kernel) NULL
+#else
+#define BSN_FOR_ENCODE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_DELTA
+#define BSN_WITH_DELTA 0
+#define BSN_FOR_DELTA(kernel) NULL
+#else
+#define BSN_WITH_DELTA 1
+#define BSN_FOR_DELTA(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_QUANTIZE
+#define BSN_WITH_QUANTIZE 0
+#define BSN_FOR_QUANTIZE(kernel) NULL
+#else
+#define BSN_WITH_QUANTIZE 1
+#define BSN_FOR_QUANTIZE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_PARTS
+#define BSN_FOR_PARTS(kernel) NULL
+#define BSN_FOR_MASKS(kernel) BSN_FOR_ENCODE(kernel)
+#else
+#define BSN_FOR_PARTS(kernel) kernel
+#define BSN_FOR_MASKS(kernel) kernel
+#endif
+#define BSN_FOR_DELTA_ENCODE(kernel) BSN_FOR_DELTA(BSN_FOR_ENCODE(kernel))
+#define BSN_FOR_QUANTIZE_ENCODE(kernel) BSN_FOR_QUANTIZE(BSN_FOR_ENCODE(kernel))
+#if defined(BITSNAP_NO_ENCODE) || defined(BITSNAP_NO_DELTA) || defined(BITSNAP_NO_QUANTIZE) || defined(BITSNAP_NO_PARTS) || \
+    defined(BITSNAP_NO_EXTRAS)
+#define BITSNAP_SWITCHED
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#elif defined(_MSC_VER)
+#pragma warning(disable : 4505)
+#endif
+#endif
 
 /* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
 #if defined(__clang__)
@@ -2683,8 +2774,6 @@ typedef struct bsn_package {
     uint32_t weight[2][516];    /* items of this list and of the next */
     uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
-
-BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
 
 /* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
 BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
@@ -6662,6 +6751,7 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
+#ifndef BITSNAP_NO_QUANTIZE
 BITSNAP_API double bitsnap_log_bound(unsigned cells)
 {
     return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
@@ -6679,6 +6769,7 @@ BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
         if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
     return 0;
 }
+#endif
 
 /* ---- certificates ---- */
 
@@ -7333,7 +7424,8 @@ enum {
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
     BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
-    BSN_FORM_SPARSE = 8   /* with a base: few are not as predicted */
+    BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
+    BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
 };
 
 /* Of these a block holds what is added to predictions. */
@@ -7849,24 +7941,82 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
+/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
+BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
+
+/* That of elements; back: what they are the code of. In place, or elsewhere. */
+BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+{
+    const unsigned most = 8 * width - 1;
+    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
+    size_t i;
+    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
+        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
+    }
+    for (; i < n * width; i += width) {
+        const uint64_t x = bsn_element_load(from + i, width);
+        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    }
+}
+
+/* Element i of 256 of n: four neighbours each, from places without a period. n >= 256 */
+BSN_INLINE uint64_t bsn_sampled(const uint8_t *elements, size_t n, unsigned width, uint32_t i)
+{
+    const uint32_t part = i / 4, step = (uint32_t)n / 64;
+    return bsn_element_load(elements + (size_t)(part * step + (part * 0x9E3779B1u >> 8) % (step - 3) + i % 4) * width, width);
+}
+
+/* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
+ * the sign is. Counted is in which planes elements of a sample agree: the seldomer, the more bits of entropy a plane has. */
+static int bsn_zigzags(const bsn_context *c, const uint8_t *elements, size_t n)
+{
+    const unsigned width = c->width, most = 8 * width - 1;
+    uint64_t bits[2] = { 0, 0 };
+    uint32_t alike[16], i, negative = 0;
+    unsigned k;
+    if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
+    for (i = 0; i < 256; i++) negative += (uint32_t)(bsn_sampled(elements, n, width, i) >> most);
+    if (negative == 0 || negative == 256) return 0;
+    memset(alike, 0, sizeof alike);
+    for (i = 0; i < 512; i++) {
+        const uint64_t a = bsn_sampled(elements, n, width, i & 255), b = bsn_sampled(elements, n, width, (i + (i < 256 ? 44 : 116)) & 255);
+        const uint64_t x = a ^ b, z = bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most);
+        for (k = 0; k < width; k++) {
+            alike[k] += !(x >> 8 * k & 255);
+            alike[8 + k] += !(z >> 8 * k & 255);
+        }
+    }
+    for (k = 0; k < 16; k++) bits[k / 8] += bsn_log2_fixed(alike[k] + 32);
+    return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
+}
+
+/* m elements, into planes that are all bytes, zigzagged or not. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, uint8_t *const plane[8], const uint8_t *elements, size_t m,
+                            int zigzag)
+{
+    bsn_field field;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
+    bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements, m);
+}
+
+/* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n)
+                               const uint8_t *elements, size_t n, int zigzag)
 {
     uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
     const unsigned width = c->width, some = width < 4 ? width : 4;
     const size_t room = n + 64;
     bsn_writer wr;
-    bsn_field field;
     unsigned k, q;
     size_t i;
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
     wr.bytes = 1;
-    bsn_field_set(&field, c->dtype, 0, 0);
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
             for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+            bsn_split_bytes(w, c, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
         for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
@@ -7877,6 +8027,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
+    const int zigzag = bsn_zigzags(c, elements, n);
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
@@ -7893,7 +8044,8 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+            if (zigzag) bsn_zigzag(w->elements, elements + i * c->width, m, c->width, 0);
+            bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements + i * c->width, m);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->lists.tables);
@@ -8740,8 +8892,8 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         *form = BSN_FORM_SPLIT;
         return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
     }
-    *form = BSN_FORM_BYTES;
-    return bsn_encode_bytes(w, c, record, body, end, elements, n);
+    *form = bsn_zigzags(c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+    return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
 }
 
 /* Most often the second element tells. */
@@ -9144,7 +9296,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     return 0;
 }
 
-static unsigned bsn_decode_bytes(bsn_decoding *d)
+static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -9172,6 +9324,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         if (out) {
             bsn_join(c->kernels, &field, out, plane, m);
+            if (zigzag) bsn_zigzag(out, out, m, c->width, 1);
             bsn_sink_done(w, d->sink, c->width, i, m, out);
         }
         for (k = 0; k < c->width; k++) plane[k] += m;
@@ -9620,8 +9773,9 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     look->elements = n;
     look->prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
-    if (form > BSN_FORM_SPARSE || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
-        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters))
+    if (form > BSN_FORM_ZIGZAG || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
+        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters) ||
+        (form == BSN_FORM_ZIGZAG && (c->width == 1 || bsn_symbol_bits(c->dtype))))
         return BITSNAP_R_FORM;
     if (form == BSN_FORM_CONST) { /* the size is that of the run */
         if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
@@ -9787,7 +9941,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     sink->n = at->n;
     bsn_record_begin(&record, c, at->first, at->total, head);
     sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
-    if (c->role) {
+    if (BSN_WITH_DELTA && c->role) {
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         expected = d.body - BSN_IDS_SIZE;
         bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
@@ -9833,18 +9987,18 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             sink->to = made;
             sink->leaves = NULL;
         }
-        if (c->blind && form >= BSN_FORM_SAME) done = 1;
+        if (c->blind && !bsn_is_alone(form)) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
         if (checking) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
-        if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
+        if (form == BSN_FORM_BYTES || form == BSN_FORM_ZIGZAG) rule = bsn_decode_bytes(&d, form == BSN_FORM_ZIGZAG);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
-        else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
-        else if (form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
-        else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
+        else if (BSN_WITH_QUANTIZE && form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (sink->stream) bsn_streamed();
@@ -9856,8 +10010,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
     if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
-    if (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
-        : c->role && sink->leaves && !(done && c->blind) &&
+    if (BSN_WITH_DELTA && form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE
+            ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
+        : BSN_WITH_DELTA && c->role && sink->leaves && !(done && c->blind) &&
           bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
         return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
@@ -9893,10 +10048,18 @@ enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
 
-static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule, uint64_t offset, uint64_t element)
+/* Is it a struct that we know, at the begin of a call? */
+static int bsn_begin(bitsnap *b)
 {
+    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
+    memset(&b->error, 0, sizeof b->error);
+    return 1;
+}
+
+static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, uint64_t offset, uint64_t element)
+{
+    memset(&b->error, 0, sizeof b->error);
     b->error.status = status;
-    b->error.rule = rule;
     b->error.offset = offset;
     b->error.element = element;
     return status;
@@ -9904,8 +10067,48 @@ static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, unsigned rule,
 
 static bitsnap_status bsn_reject(bitsnap *b, unsigned rule, uint64_t offset, uint64_t element)
 {
-    return bsn_fail(b, bsn_rule_status(rule), rule, offset, element);
+    (void)bsn_fail(b, bsn_rule_status(rule), offset, element);
+    b->error.rule = rule;
+    return b->error.status;
 }
+
+/* What is wrong with a block that begins at `offset`. */
+static bitsnap_status bsn_pass(bitsnap *b, const bitsnap_error *error, uint64_t offset)
+{
+    b->error = *error;
+    b->error.offset += offset;
+    return error->status;
+}
+
+/* Memory of the caller's is too small. */
+static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
+{
+    (void)bsn_fail(b, status, 0, 0);
+    b->error.needed = needed;
+    return status;
+}
+
+/* An argument is wrong; null: none is. */
+static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
+{
+    if (!argument) return BITSNAP_OK;
+    (void)bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0);
+    b->error.argument = argument;
+    return BITSNAP_E_ARGUMENT;
+}
+
+/* A frame or an option that needs what this build leaves out. */
+static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
+{
+    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    b->error.argument = what;
+    return BITSNAP_E_UNSUPPORTED;
+}
+
+#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
+#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
+
+static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
 typedef struct bsn_header {
@@ -9946,6 +10149,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
+            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -9955,6 +10159,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
+            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -9998,7 +10203,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     h->check = bsn_load64(p + h->size - 8);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_best(), p, h->size - 8) != h->check)
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->size - 8) != h->check)
         return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
     if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
@@ -10091,10 +10296,9 @@ static size_t bsn_fixed_size(unsigned flags)
 
 /* Makes what stands above the pages, whose tree begins at `index`, and stores it in `to`, which is there, too; or, where `to` is
  * null, compares it with what is there, and returns the rule that is broken, or 0. */
-static unsigned bsn_index_make(const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
+static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
-    const bitsnap_kernels *kernels = bsn_kernels_best();
     uint64_t cell = 0, offset = f->header_size, i, first;
     uint8_t entry[BSN_ENTRY_SIZE];
     unsigned level, j, n;
@@ -10149,7 +10353,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     f->start = x->end - fixed - f->index.size;
     root = f->start + f->index.place[f->index.top];
     p = bsn_input_at(x, root);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_best(), f->header_check, p,
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_of(b), f->header_check, p,
             (size_t)(x->end - 12 - root)) != bsn_load64(tail + 16))
         return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
@@ -10186,7 +10390,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
         place = f->start + t->place[level] + first * size;
         p = bsn_input_at(x, place);
         if (level < t->top && !(b->flags & BITSNAP_IGNORE_CHECKS) &&
-            bsn_bound_hash(bsn_kernels_best(), f->header_check, p, n * size) != hash)
+            bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, n * size) != hash)
             return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, place, 0);
         if (level == 0) {
             at->page = p;
@@ -10334,7 +10538,7 @@ BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
 }
 
 /* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 84      /* enough that waiting for the last of them costs little */
+#define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
 typedef struct bsn_job {
@@ -10404,7 +10608,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
     if (!bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = bitsnap_log_bound(cells);
+    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10516,7 +10720,9 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 #define BSN_RULE(number, status, name, message) case number: return message;
     BITSNAP_RULES(BSN_RULE)
 #undef BSN_RULE
-    default: return bitsnap_status_message(b->error.status);
+    default:
+        return b->error.status == BITSNAP_E_UNSUPPORTED && b->error.argument ? b->error.argument
+                                                                            : bitsnap_status_message(b->error.status);
     }
 }
 
@@ -10564,10 +10770,10 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
-    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
-    if (b->level < BITSNAP_DEFAULT || b->level > BITSNAP_BEST || b->flags & ~BSN_FLAGS_KNOWN)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
+    if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
     ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     memset(call, 0, sizeof *call);
@@ -10589,11 +10795,11 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->context.cells = s->cells;
     call->context.clusters = s->clusters;
     call->context.columns = s->columns;
-    call->context.kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    call->context.kernels = bsn_kernels_of(b);
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
     call->context.block_log2 = s->block_log2;
-    call->context.level = b->level;
+    call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = ignore;
     call->context.header_check = s->state.header_check;
@@ -10608,7 +10814,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
 static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
 {
     bsn_log *log = call->log;
-    if (!log) return;
+    if (!BSN_WITH_QUANTIZE || !log) return;
     bsn_log_shape(log, (unsigned)s->dtype, s->cells);
     if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
     memset(log, 0, sizeof *log);
@@ -10747,12 +10953,12 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(bitsnap_stream *s, size_t header_size)
+static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_size)
 {
     s->stored = s->state.header_size = header_size;
     bsn_content_begin(&s->state.root, s->count);
     bsn_pieces_begin(&s->state.chain, 0);
-    bsn_series_add(bsn_kernels_best(), &s->state.chain, s->state.header_check);
+    bsn_series_add(bsn_kernels_of(b), &s->state.chain, s->state.header_check);
 }
 
 /* What it takes to write or read the footer. */
@@ -10774,7 +10980,7 @@ static size_t bsn_header_size(const bitsnap_stream *s)
            (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
-static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
+static void bsn_write_header(const bitsnap *b, bitsnap_stream *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
     uint8_t *at = p + 18;
@@ -10809,9 +11015,9 @@ static void bsn_write_header(bitsnap_stream *s, uint8_t *p)
         at[1] = BSN_COLUMNS_SIZE;
         bsn_store64(at + 2, s->columns);
     }
-    s->state.header_check = bsn_hash_of(bsn_kernels_best(), p, size - 8);
+    s->state.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->state.header_check);
-    bsn_stream_begin(s, size);
+    bsn_stream_begin(b, s, size);
 }
 
 static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
@@ -10822,19 +11028,28 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
     uint8_t *p = (uint8_t *)destination;
     unsigned log2;
     size_t header;
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
-    if (!s || !size || !destination || !bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX ||
-        log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX || !bsn_quantizer_fits(b, (unsigned)dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, !s                                                                                 ? "stream"
+                          : !size                                                                            ? "size"
+                          : !destination                                                                     ? "destination"
+                          : !bsn_is_dtype((unsigned)dtype)                                                   ? "dtype"
+                          : count > BSN_COUNT_MAX                                                            ? "count"
+                          : log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX   ? "block_log2"
+                          : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
+                                                                                                             : NULL);
+    if (status) return status;
+    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
+    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -10846,7 +11061,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
         if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
         s->state.base_id = b->base.id;
@@ -10863,11 +11078,12 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
     header = bsn_header_size(s);
-    if (capacity < header) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(s, p);
+    if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
+    bsn_write_header(b, s, p);
     *size = header;
     return BITSNAP_OK;
 }
+#endif
 
 /* A block from where it was coded to its place in the frame. */
 static void bsn_place_block(const bsn_call *call, const bsn_job *job)
@@ -10942,7 +11158,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
     if (s->index) {
         if (s->index_capacity - s->index_size < BSN_HEAD_SIZE)
-            return bsn_fail(call->b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, s->position);
         memcpy((uint8_t *)s->index + s->index_size, block, BSN_HEAD_SIZE);
     }
     s->index_size += BSN_HEAD_SIZE;
@@ -10964,7 +11180,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     size_t block, slot, slots, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
-    if (n % block && n != s->count - s->position) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
     status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
@@ -10998,7 +11214,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             bsn_job *job = &call.jobs[i];
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status)
-                return bsn_fail(b, job->error.status, job->error.rule, s->stored, job->error.element);
+                return bsn_pass(b, &job->error, s->stored);
             if (s->role) {
                 bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
                 bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
@@ -11026,33 +11242,35 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
             staging[1] = memory;
         }
         if (batch && bsn_cancelled(&call, s->position, s->count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                         size_t *size, const void *elements, size_t n)
 {
     bitsnap_stream before;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !size || (n && (!elements || !destination || !s->index)) || !bsn_stream_fits(s) ||
-        n > s->count - s->position)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !size ? "size" : n > s->count - s->position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
+    if (status) return status;
     before = *s;
     status = bsn_push(b, s, destination, capacity, size, elements, n);
     if (status) *s = before; /* what was added to the index is overwritten */
     return status;
 }
+#endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
 static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
-    const bitsnap_kernels *kernels = b->kernels ? b->kernels : bsn_kernels_best();
+    const bitsnap_kernels *kernels = bsn_kernels_of(b);
     bsn_footer f;
     uint64_t whole;
     uint8_t *p = to, *root;
@@ -11060,10 +11278,10 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     bsn_stream_footer(&f, s);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
     whole = f.index.size + bsn_fixed_size(s->flags);
-    if (capacity < whole) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->count);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_best(), &s->state.aside, s->state.base_dtype,
+    if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
+    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->state.base_dtype,
             s->count) != s->state.base_id)
-        return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
+        return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (blocks) {
         for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) {
             memcpy(p + i, blocks, BSN_HEAD_SIZE);
@@ -11072,7 +11290,7 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     } else if (s->index_size) {
         memcpy(p, s->index, s->index_size);
     }
-    (void)bsn_index_make(&f, p, p, 0);
+    (void)bsn_index_make(kernels, &f, p, p, 0);
     root = p + (size_t)f.index.place[f.index.top];
     p += (size_t)f.index.size;
     if (s->state.has_result_id) {
@@ -11104,22 +11322,24 @@ static int bsn_stream_has_footer(const bitsnap_stream *s)
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                             size_t *size)
 {
     bitsnap_stream end;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !size || !bsn_stream_fits(s) || s->position != s->count) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
-    if (!destination || (s->index_size && !s->index)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
+    if (status) return status;
     end = *s; /* hashes are finished in a copy, so that this may be called again */
     status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
     if (!status) s->stored = end.stored;
     return status;
 }
+#endif
 
 /* ---- pull ---- */
 
@@ -11129,9 +11349,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || (!source && source_size)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s ? "stream" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (status) return status;
     memset(s, 0, sizeof *s);
     s->need = BSN_HEADER_SIZE;
     if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
@@ -11152,7 +11372,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, con
     s->state.base_dtype = h.base_dtype;
     s->state.base_id = h.base_id;
     s->state.header_check = h.check;
-    bsn_stream_begin(s, h.size);
+    bsn_stream_begin(b, s, h.size);
     *used = h.size;
     return BITSNAP_OK;
 }
@@ -11194,7 +11414,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
     for (i = 0; i < batch; i++) {
         const bsn_job *job = &call->jobs[i];
         if (job->error.status)
-            return bsn_fail(call->b, job->error.status, job->error.rule, job->offset + job->error.offset, job->error.element);
+            return bsn_pass(call->b, &job->error, job->offset);
     }
     return BITSNAP_OK;
 }
@@ -11309,7 +11529,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
         s->need = more ? 0 : look.need;
         if (status) return status;
         if (batch && bsn_cancelled(call, s->position, s->count))
-            return bsn_fail(call->b, BITSNAP_E_CANCELLED, 0, s->stored, s->position);
+            return bsn_fail(call->b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     return BITSNAP_OK;
 }
@@ -11324,10 +11544,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    if (!s || !n || !used || !bsn_stream_fits(s) || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, s);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used" : !source && source_size ? "source" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, s);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 1);
@@ -11345,7 +11564,7 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     }
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
-    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, s->stored, s->position);
+    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
     return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
 }
 
@@ -11361,10 +11580,10 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     unsigned rule;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!s || !used || !bsn_stream_fits(s) || s->position != s->count || (!source && source_size))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !used ? "used"
+                          : !source && source_size ? "source" : NULL);
+    if (status) return status;
     s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_stream_footer(&f, s);
@@ -11380,7 +11599,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     status = bsn_read_footer(b, &f, &x);
     if (status) return status;
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
-    rule = bsn_index_make(&f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
+    rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
     if (rule) return bsn_reject(b, rule, s->stored, s->count);
     for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
     if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
@@ -11389,7 +11608,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bitsnap_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
-            bsn_content_end(bsn_kernels_best(), &root, (unsigned)s->dtype, s->count) != f.content_id)
+            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
     }
     s->stored += whole;
@@ -11399,6 +11618,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
@@ -11409,24 +11629,18 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
     if (status) return status;
     header = *size;
-    if (count > SIZE_MAX / s.width || (count && !elements)) status = bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
     if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
     if (!status && bsn_stream_has_footer(&s))
         status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
     *size = status ? 0 : header + blocks + footer;
     return status;
 }
+#endif
 
 static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned width)
 {
     return (size_t)(count >> block_log2 ? UINT64_C(1) << block_log2 : count) * width;
-}
-
-BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
-{
-    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
-    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
-    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
 }
 
 /* What decoding a frame is for. */
@@ -11450,15 +11664,17 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (!any && (s->count > SIZE_MAX / s->width || (count && !elements && !compare)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_BLIND && !s->role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, !any && s->count > SIZE_MAX / s->width             ? "count"
+                          : !any && count && !elements && !compare           ? "elements"
+                          : aim >= BSN_BLIND && !s->role                     ? "source" /* no delta */
+                                                                             : NULL);
+    if (status) return status;
+    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
@@ -11470,7 +11686,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
         call.context.journal = (uint8_t *)b->journal;
         call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
         call.context.journal_cells = b->journal_size / call.context.journal_cell;
-        if (call.context.journal_cells < call.workers) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+        if (call.context.journal_cells < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
@@ -11491,14 +11707,6 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
     bitsnap_stream s;
     return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
-}
-
-BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
-                                          const void *source, size_t source_size)
-{
-    bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
-            (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
@@ -11523,14 +11731,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     uint64_t position = 0, offset, end;
     size_t used, batch = 0;
     int indexed;
-    if (!b) return BITSNAP_E_ARGUMENT;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bitsnap_pull_begin(b, &s, source, source_size, &used);
     if (status) return status;
     offset = used;
-    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (first > s.count || count > s.count - first || (count && !elements) || count > SIZE_MAX / s.width)
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_call_begin(&call, b, &s);
+    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, first > s.count ? "first" : count > s.count - first || count > SIZE_MAX / s.width ? "count"
+                          : count && !elements ? "elements" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, &s);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -11584,6 +11792,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     return status;
 }
 
+#ifndef BITSNAP_NO_DELTA
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
+{
+    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
+    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
+    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
+}
+
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size)
 {
@@ -11591,9 +11807,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     bitsnap_stream s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!bsn_is_dtype((unsigned)dtype)) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_is_dtype((unsigned)dtype)) return bsn_wrong(b, "dtype");
     base = b->base;
     memset(&live, 0, sizeof live);
     live.data = elements;
@@ -11606,7 +11821,20 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     b->base = base;
     return status;
 }
+#endif
 
+/* ---- extras ---- */
+
+#ifndef BITSNAP_NO_EXTRAS
+BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size)
+{
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
+            (const uint8_t *)source, source_size);
+}
+
+#if !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* ---- algebra of deltas ---- */
 
 /* A delta, walked cell by cell. */
@@ -11691,6 +11919,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     bsn_sink sink;
     bsn_ids ids;
     memset(&at, 0, sizeof at);
+    memset(&error, 0, sizeof error);
     at.block = x->at;
     at.head = x->look.head;
     at.input_end = x->end;
@@ -11703,8 +11932,7 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     sink.to = to;
     sink.until = n;
     status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_fail(m->call.b, status, error.rule, (uint64_t)(x->at - x->frame) + error.offset, error.element)
-            : BITSNAP_OK;
+    return status ? bsn_pass(m->call.b, &error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -11770,7 +11998,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
 /* The block of x as it is. */
 static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
 {
-    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(m->to, x->at, x->look.whole);
     bsn_store32(m->to, x->look.head);
     return bsn_make_block(m, position, n, ids);
@@ -11810,18 +12038,18 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     size_t size;
     bsn_piece piece;
     if (few && !changes->count) {
-        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         bsn_store32(m->to, BSN_FORM_SAME);
         return bsn_make_block(m, position, n, ids);
     }
     if (few && changes->any <= BSN_SPARSE_SURE) {
         size = bsn_piece_plan(&piece, changes, n, width);
-        if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         (void)bsn_piece_write(body, &piece, changes, n, width);
         bsn_store32(m->to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
         return bsn_make_block(m, position, n, ids);
     }
-    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(copy, words, stored);
     bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
     wr.thorough = 1;
@@ -11830,7 +12058,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     size = (size_t)(wr.at - body);
     if (wr.full) { /* nothing to gain */
         size = stored + 2;
-        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
         body[0] = 1;
         body[1] = BSN_WORDS_RAW;
         bsn_copy_little_endian(body + 2, words, n, width);
@@ -11850,7 +12078,7 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     made.cell = base ? base : elements;
     c.plain = !base;
     size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->to, (size_t)(m->end - m->to), elements, n, position, &made);
-    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, 0, m->s.stored, position);
+    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     return bsn_make_block(m, position, n, ids);
 }
 
@@ -11912,7 +12140,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
         const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
-        if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, (uint64_t)(one->at - one->frame), position);
+        if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
         status = bsn_walk_decode(m, one, m->cell[0], base, n);
         if (!status && merging) {
             status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], n);
@@ -11933,9 +12161,9 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
     const bitsnap_status status =
         second_size ? bsn_read_header(b, next, second, second_size) : bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     if (status) return status;
-    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0, 0);
-    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0, 0);
-    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+    if (h->dtype != next->dtype || h->count != next->count) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    if (next->role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+    return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
 }
 
 /* Makes a frame from one delta (its inverse) or two (their merge). */
@@ -11953,18 +12181,18 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
-    if (!h.role) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     usual = bsn_workspace(h.block_log2, workers, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_fail(b, BITSNAP_E_WORKSPACE, 0, needed, 0);
+    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
-        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0, 0);
+        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     } else {
         if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
@@ -11975,8 +12203,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
     if (!merging) m->s.state.base_id = x->one.content_id;
-    if (capacity < bsn_header_size(&m->s)) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
-    bsn_write_header(&m->s, to);
+    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
+    bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s);
     if (status) return status;
     m->call.context.ignore = 0;
@@ -11989,7 +12217,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
         if (!status && bsn_cancelled(&m->call, m->s.position, h.count))
-            return bsn_fail(b, BITSNAP_E_CANCELLED, 0, m->s.stored, position);
+            return bsn_fail(b, BITSNAP_E_CANCELLED, m->s.stored, position);
     }
     if (!status)
         status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
@@ -12000,10 +12228,11 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !first || !second) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
             (const uint8_t *)second, second_size);
 }
@@ -12011,12 +12240,15 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size, const void *source,
                                           size_t source_size)
 {
+    bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || !destination || !source) return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
+    if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
+
+#endif
 
 /* ---- what blocks are made of ---- */
 
@@ -12153,12 +12385,13 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     bsn_call call;
     bsn_look look;
     unsigned rule = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!block || !info || !source || !bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN ||
-        info->block_log2 > BSN_LOG2_MAX || info->count > BSN_COUNT_MAX || first >= info->count ||
-                (first & ((UINT64_C(1) << info->block_log2) - 1)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
+    if (status) return status;
+    if (!bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN || info->block_log2 > BSN_LOG2_MAX ||
+        info->count > BSN_COUNT_MAX)
+        return bsn_wrong(b, "info");
+    if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
     memset(&s, 0, sizeof s);
     s.dtype = info->dtype;
@@ -12173,9 +12406,9 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     s.columns = info->columns;
     if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) &&
             !bsn_has_octaves((unsigned)s.dtype)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, first);
+        return bsn_wrong(b, "info");
     status = bsn_call_begin(&call, b, &s);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
@@ -12203,12 +12436,149 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
-    else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
+    else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
     else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
+
+/* ---- what a frame would take ---- */
+
+#define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
+#define BSN_SAMPLE 64
+
+/* Bytes of a sample, by their place: their offset modulo 8. */
+typedef struct bsn_view {
+    uint32_t byte[8][256];
+    uint32_t exponent[8][256]; /* of BF16 and F32, or the lower 8 bits of F64's, in this byte and the next */
+    uint32_t wide[8][256];
+    uint32_t sum[256];
+    uint32_t lowest[8], highest[8]; /* exponents of F64 but 0 */
+    uint8_t first[8], differ[8];
+    uint32_t n;                /* bytes of each place */
+} bsn_view;
+BSN_ASSERT(view, sizeof(bsn_view) + 64 <= 32768);
+
+/* (The first 8 bytes, which may belong to what stands before the elements, are left out.) */
+BSN_FUNCTION void bsn_view_take(bsn_view *x, const uint8_t *p, size_t size)
+{
+    size_t pieces = BSN_SAMPLES, m = BSN_SAMPLE, step, i, j;
+    unsigned k;
+    memset(x, 0, sizeof *x);
+    for (k = 0; k < 8; k++) x->lowest[k] = 2047;
+    if (size < 32) return;
+    p += 8;
+    size -= 8;
+    memcpy(x->first, p, 8);
+    if (size < BSN_SAMPLES * BSN_SAMPLE) pieces = 1, m = size;
+    step = pieces > 1 ? (size - m) / 8 / (pieces - 1) * 8 : 0;
+    for (i = 0; i < pieces; i++) bsn_prefetch(p + step * i, m);
+    for (i = 0; i < pieces; i++) {
+        for (j = step * i; j < step * i + m && size - j > 8; j += 8, x->n++) {
+            for (k = 0; k < 8; k++) {
+                const unsigned a = p[j + k], b = p[j + k + 1], pair = BSN_BIG_ENDIAN ? a << 8 | b : b << 8 | a;
+                const unsigned exponent = pair >> 4 & 0x7FF;
+                x->differ[k] |= (uint8_t)(a ^ x->first[k]);
+                x->byte[k][a]++;
+                x->exponent[k][pair >> 7 & 255]++;
+                x->wide[k][exponent & 255]++;
+                if (exponent > x->highest[k]) x->highest[k] = exponent;
+                if (exponent && exponent < x->lowest[k]) x->lowest[k] = exponent;
+            }
+        }
+    }
+}
+
+/* Bits of the sample's symbols at every `width`th place from `place` on, of which `mask` is looked at. What a small sample does not
+ * show of an entropy is 0.72 bits for every symbol. */
+static uint64_t bsn_view_bits(bsn_view *x, uint32_t (*count)[256], unsigned place, unsigned width, unsigned shift, unsigned mask)
+{
+    const uint32_t n = x->n * (8 / width);
+    uint64_t bits, symbols = 0;
+    unsigned k, s;
+    memset(x->sum, 0, sizeof x->sum);
+    for (k = place % width; k < 8; k += width)
+        for (s = 0; s < 256; s++) x->sum[s >> shift & mask] += count[k][s];
+    for (s = 0; s < 256; s++) symbols += x->sum[s] != 0;
+    if (symbols < 2) return 0;
+    bits = bsn_entropy_bits(x->sum, n) + (symbols * 92 >> 7);
+    return bits < 8 * (uint64_t)n ? bits : 8 * (uint64_t)n;
+}
+
+/* Are the exponents as near to each other as those of F64 elements have to be? */
+static int bsn_view_is_f64(const bsn_view *x, unsigned phase)
+{
+    const unsigned pair = (BSN_BIG_ENDIAN ? phase : phase + 6) % 8;
+    return x->highest[pair] < x->lowest[pair] + 255;
+}
+
+/* The same of its elements as `dtype`, of which the first begins at place `phase`. */
+static uint64_t bsn_view_size(bsn_view *x, unsigned dtype, unsigned phase)
+{
+    const unsigned width = bsn_dtypes[dtype].width, usual = bsn_symbol_bits(dtype), symbol_bits = usual + (usual && width == 1);
+    const unsigned top = BSN_BIG_ENDIAN ? phase : phase + width - 1, pair = BSN_BIG_ENDIAN ? phase : phase + width - 2;
+    uint64_t bits = 0, differ = 0, raw;
+    bsn_field field;
+    unsigned k, j;
+    for (k = 0; k < 8; k++) {
+        j = (k + 16 - phase) % width;
+        differ |= (uint64_t)x->differ[k] << 8 * (BSN_BIG_ENDIAN ? width - 1 - j : j);
+    }
+    if (usual && (usual < 11 || bsn_view_is_f64(x, phase))) {
+        bsn_field_set(&field, dtype, symbol_bits, 0);
+        raw = usual == 11 ? UINT64_C(0x800FFFFFFFFFFFFF) : (field.low | field.sign) & bsn_low_bits(8 * width);
+        bits = (uint64_t)bsn_popcount(differ & raw) * x->n * (8 / width);
+        if (usual == 11) return bits + bsn_view_bits(x, x->wide, pair, width, 0, 255);
+        if (usual == 8) return bits + bsn_view_bits(x, x->exponent, pair, width, 0, 255);
+        return bits + bsn_view_bits(x, x->byte, top, width, 7 - symbol_bits, (1u << symbol_bits) - 1);
+    }
+    for (k = 0; k < width; k++) bits += bsn_view_bits(x, x->byte, k, width, 0, 255);
+    return bits;
+}
+
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess)
+{
+    /* what comes later must be clearly smaller */
+    static const uint8_t order[11] = { BITSNAP_I8, BITSNAP_BOOL, BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3,
+                                       BITSNAP_F8_E5M2, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
+    bsn_view *x;
+    uint64_t least = 0, margin;
+    unsigned i, phase;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!guess || (size && !data)) return bsn_wrong(b, guess ? "data" : "guess");
+    if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
+    memset(guess, 0, sizeof *guess);
+    x = (bsn_view *)(void *)bsn_align(b->workspace);
+    bsn_view_take(x, (const uint8_t *)data, size);
+    for (i = 0; i < 11; i++) {
+        const unsigned dtype = order[i], width = bsn_dtypes[dtype].width, phases = bsn_symbol_bits(dtype) ? width : 1;
+        bitsnap_guess best = { BITSNAP_I8, 0, 0, 0, { 0 } };
+        for (phase = 0; phase < phases; phase++) {
+            const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
+            const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
+            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
+                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            if (!phase) guess->sizes[dtype] = whole;
+            if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
+            best.phase = phase;
+            best.count = count;
+            best.size = whole + (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase) ? whole / 32 : 0);
+        }
+        margin = best.size / 64 + (phases == 1 && x->n ? 2 * best.count * width * width / x->n : 0); /* few say little of many symbols */
+        if (i && best.size + size - best.count * width + margin >= least) continue;
+        least = best.size + size - best.count * width;
+        guess->dtype = (bitsnap_dtype)dtype;
+        guess->phase = best.phase;
+        guess->count = best.count;
+        guess->size = best.size;
+    }
+    return BITSNAP_OK;
+}
+
+#endif /* BITSNAP_NO_EXTRAS */
+
+BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
@@ -12216,34 +12586,34 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
     512,
     bsn_scalar_hash,
-    bsn_scalar_count,
-    bsn_scalar_partition,
-    bsn_scalar_merge,
-    bsn_scalar_compare,
-    bsn_scalar_split,
+    BSN_FOR_MASKS(bsn_scalar_count),
+    BSN_FOR_MASKS(bsn_scalar_partition),
+    BSN_FOR_PARTS(bsn_scalar_merge),
+    BSN_FOR_MASKS(bsn_scalar_compare),
+    BSN_FOR_MASKS(bsn_scalar_split),
     bsn_scalar_join,
-    bsn_scalar_bits_take,
+    BSN_FOR_ENCODE(bsn_scalar_bits_take),
     bsn_scalar_bits_put,
-    bsn_scalar_histogram,
-    bsn_scalar_map,
+    BSN_FOR_ENCODE(bsn_scalar_histogram),
+    BSN_FOR_ENCODE(bsn_scalar_map),
     bsn_scalar_node_merge,
-    bsn_scalar_node_fork,
+    BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
     NULL,
     NULL,
     NULL,
     NULL,
-    bsn_scalar_top_take,
+    BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     NULL,
-    bsn_scalar_leaves_fork,
-    bsn_scalar_mask_above,
+    BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
+    BSN_FOR_ENCODE(bsn_scalar_mask_above),
     bsn_scalar_places,
-    bsn_scalar_classes_above,
-    bsn_scalar_classes_add,
-    bsn_scalar_classes_deal,
-    bsn_scalar_subtract,
-    bsn_scalar_census,
+    BSN_FOR_DELTA(bsn_scalar_classes_above),
+    BSN_FOR_DELTA(bsn_scalar_classes_add),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
     NULL,
     NULL,
     NULL,
@@ -12640,6 +13010,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     return BITSNAP_OK;
 }
 
+BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
+
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
@@ -12698,11 +13070,9 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (n > (size_t)1 << BSN_LOG2_MAX || (n && !symbols) || (source_size && !source))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols" : source_size && !source ? "source" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
@@ -12711,9 +13081,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     d.n = n;
     bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
     bsn_list_read(&r, n, 8);
-    if (r.rule)
-        return bsn_fail(b, r.rule == BITSNAP_R_LIST_END ? BITSNAP_E_TRUNCATED : BITSNAP_E_CORRUPT, r.rule,
-                        (uint64_t)(r.at - (const uint8_t *)source), 0);
+    if (r.rule) {
+        (void)bsn_reject(b, r.rule, (uint64_t)(r.at - (const uint8_t *)source), 0);
+        if (r.rule == BITSNAP_R_LIST_END) b->error.status = BITSNAP_E_TRUNCATED;
+        return b->error.status;
+    }
     if (!used && r.at != d.end) return bsn_reject(b, BITSNAP_R_TRAILING, (uint64_t)(r.at - (const uint8_t *)source), 0);
     if (used) *used = (size_t)(r.at - (const uint8_t *)source);
     for (i = 0; i < n; i += BSN_CHUNK) {
@@ -12733,11 +13105,10 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     uint8_t *copy;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!b) return BITSNAP_E_ARGUMENT;
-    memset(&b->error, 0, sizeof b->error);
-    if (!size || n > (size_t)1 << BSN_LOG2_MAX || (n && (!symbols || !destination)))
-        return bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0, 0);
-    status = bsn_list_begin(&call, b, n);
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+                          : n && !destination ? "destination" : NULL);
+    if (!status) status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
     copy = (uint8_t *)(w + 1);
@@ -12745,7 +13116,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
     bsn_list_write(&wr, copy, n, 8);
     if (wr.full) { /* raw: never longer than one byte more */
-        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0, 0);
+        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0);
         *(uint8_t *)destination = BSN_LIST_RAW;
         memcpy((uint8_t *)destination + 1, symbols, n);
         wr.at = (uint8_t *)destination + n + 1;
@@ -12887,6 +13258,10 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 #endif
 
 #endif /* BITSNAP_NO_PARTS */
+
+#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }

@@ -146,7 +146,7 @@ typedef struct fuzz_outcome {
 
 FUZZ_UNUSED static bitsnap_status fuzz_agree(const bitsnap *b, bitsnap_status status, fuzz_outcome *first, unsigned table)
 {
-    const fuzz_outcome now = { status, b->error.rule, b->error.offset, b->error.element };
+    const fuzz_outcome now = { status, b->error.rule, b->error.offset + b->error.needed, b->error.element };
     REQUIRE(b->error.status == status);
     if (!table) *first = now;
     REQUIRE(now.status == first->status && now.rule == first->rule && now.offset == first->offset && now.element == first->element);
@@ -197,7 +197,7 @@ FUZZ_UNUSED static size_t fuzz_seed_list(unsigned number, uint8_t *to, size_t ro
     *count = fuzz_seed_elements(number, elements, &dtype);
     if (!*count) return 0;
     *count *= bitsnap_width(dtype);
-    b.level = (int)(number % 3);
+    b.level = (int)(number % 4);
     REQUIRE(!bitsnap_list_encode(&b, to, room, &size, elements, *count));
     return size;
 }
@@ -213,7 +213,7 @@ FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t r
     size_t n = fuzz_seed_elements(number, elements, &dtype), size, j;
     if (n) {
         b.block_log2 = shape % 2 ? 6 : 0;
-        b.level = (int)(shape % 3);
+        b.level = (int)(shape % 4);
         b.flags = shape & 4 ? BITSNAP_CONTENT_ID : 0;
     } else if (i < 24) {
         uint64_t state = number;

@@ -118,7 +118,6 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     unsigned t;
     b.block_log2 = log2;
     b.level = data[4] >> 3 & 3;
-    if (b.level == 3) b.level = 0;
     if (!cells && !clusters) b.level = BITSNAP_BEST;
     b.flags = (data[4] & 32 ? BITSNAP_NO_CHECKS : 0u) | (data[4] & 64 ? BITSNAP_VERIFY : 0u);
     b.columns = data[3];

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     n = (size - 4) / width;
     b = fuzz_codec(log2 ? log2 : 16);
     b.block_log2 = log2;
-    b.level = data[2] % 3;
+    b.level = data[2] & 3;
     b.flags = data[3] & (BITSNAP_NO_CHECKS | BITSNAP_CONTENT_ID | BITSNAP_VERIFY);
     bound = n * width + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 96;
     elements = fuzz_copy(data + 4, n * width);

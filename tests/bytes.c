@@ -45,7 +45,7 @@ static void quantized(bitsnap b)
                     const uint64_t exponent = (f == 0 ? 15u : f == 3 ? 1023u : 127u) - row * 7 % 5 - column * 5 % 7;
                     data_store(elements + j * width, (r >> 63) << (8 * width - 1) | exponent << mantissa[f] | (r & ((UINT64_C(1) << mantissa[f]) - 1)), width);
                 }
-                b.level = c == 4 ? BITSNAP_BEST : (int)(shape % 3);
+                b.level = c == 4 ? BITSNAP_BEST : 1 + (int)(shape % 3);
                 b.block_log2 = sizes[i].log2;
                 b.flags = 0;
                 b.quantizer = quantizers[c];
@@ -75,10 +75,10 @@ static void frames(bitsnap b)
     unsigned dtype, shape, level, i;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
         for (shape = 0; shape < DATA_SHAPES; shape++)
-            for (level = 0; level < 3; level++) {
+            for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
                 uint8_t *elements;
                 i = (dtype + shape + level) % (sizeof sizes / sizeof *sizes);
-                if (shape == DATA_WEIGHTS && level == 0) i = 5;
+                if (shape == DATA_WEIGHTS && level == BITSNAP_DEFAULT) i = 5;
                 elements = (uint8_t *)malloc(sizes[i].n * bitsnap_width((bitsnap_dtype)dtype));
                 test_state = dtype * 100 + shape;
                 data_fill(elements, sizes[i].n, dtype, (int)shape);
@@ -112,7 +112,7 @@ static void deltas(bitsnap b)
             b.base.data = base;
             b.base.count = n;
             b.base.dtype = (bitsnap_dtype)dtype;
-            b.level = (int)((dtype + rate) % 3);
+            b.level = 1 + (int)((dtype + rate) % 3);
             b.flags = (dtype + rate) % 5 ? 0 : BITSNAP_SELF_CONTAINED;
             line(&b, "delta, changed one in", every[rate], elements, n, (bitsnap_dtype)dtype);
             free(base);

@@ -239,7 +239,7 @@ static void write_deltas(const char *directory, unsigned number)
             v = changed(v, dtype, large && j < 65536 ? 0 : how);
             memcpy(elements + j * width, &v, width);
         }
-        b.level = (int)(round % 3);
+        b.level = (int)(round % 4);
         b.block_log2 = large ? 16 : round % 4 ? 0 : 16 + (unsigned)test_below(5);
         b.flags = round % 5 == 0 ? BITSNAP_SELF_CONTAINED : round % 5 == 1 ? BITSNAP_VERIFY : 0;
         b.base.data = given;
@@ -291,7 +291,7 @@ static void write_quantized(const char *directory, unsigned number)
         b.quantizer.cells = cells[round / 4 % 16];
         b.quantizer.clusters = clusters[round / 4 % 16];
         b.columns = round % 3 == 0 ? 0 : round % 9 == 1 ? 1 + test_below(n + 20) : 16 + test_below(n / 10 + 4);
-        b.level = b.quantizer.cells || b.quantizer.clusters ? (int)(round % 3) : BITSNAP_BEST;
+        b.level = b.quantizer.cells || b.quantizer.clusters ? (int)(round % 4) : BITSNAP_BEST;
         b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(8);
         b.flags = round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
         data_fill(given, n, dtype, round % 7 < 4 ? (round % 7 == 3 ? DATA_POSITIVE : DATA_WEIGHTS) : (int)test_below(DATA_SHAPES));
@@ -332,7 +332,7 @@ static void write_all(const char *directory)
         size_t size;
         char name[64];
         data_fill(elements, n, dtype, (int)(round / 11 % DATA_SHAPES));
-        b.level = (int)(round % 3);
+        b.level = (int)(round % 4);
         b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(4);
         b.flags = round % 5 == 0 ? BITSNAP_CONTENT_ID : round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
         CHECK(bitsnap_encode(&b, frame, bound, &size, elements, n, (bitsnap_dtype)dtype) == BITSNAP_OK);

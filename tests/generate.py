@@ -19,6 +19,7 @@ case is decoded with decoder.py before it is written. The same seed makes the sa
 
 import argparse
 import dataclasses
+import json
 import os
 import random
 import sys
@@ -28,8 +29,8 @@ from typing import List, Optional
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, MAX_LOW_BITS, MAX_SPARSE_RUN, MAX_WORDS_LEVEL, OWN_HASHES, PIECE_HEAD, QUANTIZED,
-                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, Base, built_in_lengths,
-                     cell_hash, le64, xxh3)
+                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, ZIGZAG, Base, built_in_lengths,
+                     cell_hash, le64, may_zigzag, xxh3)
 
 
 class Impossible(Exception):
@@ -463,8 +464,16 @@ def encode_bytes(planes, lists):
     return fitting(Block(BYTES, b"".join(lists), n, b"".join(elements)), w)
 
 
+def zigzag_of(block, dtype):
+    """5.3: the same lists, of zigzag codes."""
+    w = DTYPES[dtype].width
+    codes = [int.from_bytes(block.elements[i:i + w], "little") for i in range(0, block.n * w, w)]
+    block.form, block.elements = ZIGZAG, pack([z >> 1 ^ (-(z & 1) & (1 << 8 * w) - 1) for z in codes], w)
+    return block
+
+
 def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
-    """A BYTES block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
+    """A BYTES or ZIGZAG block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
     w = DTYPES[dtype].width
     encoder = encoder or ListEncoder(rng)
     special = rng.randrange(w)
@@ -479,7 +488,8 @@ def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
             plane = random_symbols(rng, n, 8)
         planes.append(plane)
         lists.append(encoder.outermost(plane, 8, plan if planned else None))
-    return encode_bytes(planes, lists)
+    block = encode_bytes(planes, lists)
+    return zigzag_of(block, dtype) if may_zigzag(dtype) and rng.random() < 0.5 else block
 
 
 SPECIALS = {
@@ -1770,6 +1780,12 @@ def bad_form(*forms):
         block.form, block.pieces = form, None
         return block
     return [lambda rng, form=form: replace_block(rng, lambda block: change(block, form)) for form in forms]
+
+
+def zigzag_of_other_dtype(rng):
+    """R15"""
+    dtype = rng.choice([d for d in DTYPES if not may_zigzag(d)])
+    return replace_block(rng, lambda _: zigzag_of(random_bytes(rng, dtype, 64, ("const",), b"\x07" * 64), dtype), dtype=dtype)
 
 
 def bad_body(make):
@@ -3078,9 +3094,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(9, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
-            without_base, delta_of_form(9), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, 9, 255)] + [
+        15: bad_form(10, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            zigzag_of_other_dtype, without_base, delta_of_form(10), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 10, 255)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -3258,170 +3274,218 @@ def streams_of(sequences):
 
 
 def code_streams(rng, streams):
-    data = b""
-    for stream in streams:
-        data += len(stream).to_bytes(4, "little")
-        for start in range(0, len(stream), decoder.PIECE):
-            data += ListEncoder(rng).outermost(stream[start:start + decoder.PIECE], 8)
-    return data
+    data = b"".join(len(stream).to_bytes(2, "little") for stream in streams[:4])
+    return data + b"".join(ListEncoder(rng).outermost(stream, 8) for stream in streams if stream)
+
+
+def found_sequences(rng, piece):
+    """Sequences of a piece that is given, with some of the matches that there are in it."""
+    sequences, begin, at = [], 0, 0
+    while at < len(piece):
+        found = piece.rfind(piece[at:at + 4], 0, at + 3) if at + 4 <= len(piece) and rng.random() < 0.7 else -1
+        if found < 0:
+            at += 1
+            continue
+        length = 4
+        while at + length < len(piece) and length < 300 and piece[found + length] == piece[at + length]:
+            length += 1
+        sequences.append((piece[begin:at], length, at - found))
+        at += length
+        begin = at
+    return sequences + [(piece[begin:], 0, 0)]
 
 
 @dataclass
 class Snap:
-    """A .bsnap file to be written; what is in errors is wrong on purpose."""
+    """A .bsnap file to be written, no delta; pieces: (sequences, the text that they give); what is in errors is wrong on purpose."""
     kind: int
-    sequences: Optional[list]
-    text: bytes
+    pieces: list
     frames: List[Frame]
+    names: bool = False
     errors: dict = field(default_factory=dict)
 
     def error(self, name, right):
         return self.errors.get(name, right)
 
+    def text(self):
+        return b"".join(text for _, text in self.pieces)
+
     def source(self):
-        text = le64(len(self.text)) + self.text if self.kind == decoder.KIND_SAFETENSORS else b""
+        text = le64(len(self.text())) + self.text() if self.kind == decoder.KIND_SAFETENSORS else b""
         return text + b"".join(frame.elements() for frame in self.frames)
 
-    def text_record(self, rng):
-        streams = self.error("streams", lambda same: same)(streams_of(self.sequences))
+    def text_record(self, rng, sequences, text):
+        streams = self.error("streams", lambda same: same)(streams_of(sequences))
         coded = self.error("coded", lambda same: same)(code_streams(rng, streams))
-        data = decoder.TEXT_MAGIC + self.error("text reserved", bytes(4))
-        data += le64(self.error("text size", len(self.text))) + le64(len(coded)) + coded
+        data = self.error("text magic", decoder.TEXT_MAGIC) + le64(self.error("piece size", len(text)))[:4] + le64(len(coded))[:4] + coded
         return data + le64(xxh3(data) ^ self.error("text check", 0))
 
-    def end_record(self, sizes_of_frames):
-        data = decoder.END_RECORD_MAGIC + self.error("end reserved", bytes(4))
-        data += le64((len(self.source()) + self.error("end size", 0)) & decoder.M64)
-        sizes_of_frames = self.error("frame sizes", lambda same: same)(sizes_of_frames)
-        data += le64(len(sizes_of_frames) + self.error("frame count", 0)) + b"".join(map(le64, sizes_of_frames))
-        data += le64(len(data) + 24 + self.error("record size", 0))
-        return data + le64(xxh3(data) ^ self.error("end check", 0)) + self.error("end magic", decoder.FILE_END_MAGIC)
+    def end_record(self, check, records):
+        names = decoder.names_of(self.text()) if self.names else []
+        data = bytearray(decoder.encode_end_record(check, (len(self.source()) + self.error("end size", 0)) & decoder.M64,
+                                                   self.error("tree", lambda same: same)(records),
+                                                   self.error("names", lambda same: same)(names)))
+        for place, change in (("count", 16), ("root", -40), ("record size", -24), ("end check", -16)):
+            data[change] ^= self.error(place, 0)
+        return bytes(data[:-8]) + self.error("end magic", decoder.FILE_END_MAGIC)
 
     def write(self, rng):
         size = decoder.UNKNOWN_SIZE if self.error("unknown size", False) else len(self.source())
-        data = self.error("magic", decoder.FILE_MAGIC)
-        data += bytes([self.error("version", 0), self.error("kind", self.kind)])
-        data += self.error("reserved", bytes(6)) + le64(size + self.error("size", 0))
-        data += le64(xxh3(data) ^ self.error("header check", 0))
-        frames = [frame.write() for frame in self.frames]
-        records = list(frames)
-        text = self.text_record(rng) if self.kind == decoder.KIND_SAFETENSORS else b""
-        records = self.error("records", lambda text, records: [text] + records)(text, records)
-        data += b"".join(records) + self.error("gap", b"") + self.end_record(list(map(len, frames)))
+        header = self.error("magic", decoder.FILE_MAGIC)
+        header += bytes([self.error("version", 1), self.error("kind", self.kind)]) + self.error("reserved", bytes(2))
+        header += le64(self.error("text size", len(self.text())))[:4] + le64(self.error("size", lambda same: same)(size))
+        check = le64(xxh3(header) ^ self.error("header check", 0))
+        data, records, begin = header + check, [], 8 * self.kind
+        for sequences, text in self.pieces:
+            records.append((begin, len(data)))
+            data += self.text_record(rng, sequences, text)
+            begin += len(text)
+        for frame in self.frames:
+            records.append((begin, len(data)))
+            data += frame.write()
+            begin += len(frame.elements())
+        data += self.error("gap", b"") + self.end_record(check, records)
         return data[:len(data) - self.error("cut", 0)] + self.error("behind", b"")
+
+
+def some_frames(rng):
+    return [rng.choice((small_frame, valid_cells, valid_empty))(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+
+
+def cut(rng, text, most):
+    pieces = []
+    while text:
+        n = rng.randint(1, min(most, len(text)))
+        pieces.append((found_sequences(rng, text[:n]), text[:n]))
+        text = text[n:]
+    return pieces
+
+
+def snap_of_header(rng, most=400, titles=20):
+    """A header of tensors that fits the data, in pieces, with or without a tree of names."""
+    frames = some_frames(rng)
+    size, at, parts = sum(len(frame.elements()) for frame in frames), 0, []
+    while at < size or not parts and rng.random() < 0.8:
+        n = min(rng.choice((0, 1, size - at, rng.randint(0, size - at))), size - at)
+        if len(parts) > titles:
+            n = size - at
+        name = rng.choice(("h.%d.weight", "b}\u00e9\"%d", "%d", "\u65e5/%d", "__metadata__%d")) % len(parts)
+        parts.append((name, {"dtype": rng.choice(("U8", "I8", "F8_E4M3")), "shape": [n], "data_offsets": [at, at + n]}))
+        at += n
+    rng.shuffle(parts)
+    header = dict(rng.choice(([], [("__metadata__", {"a": "b", "}": "\\"})])) + parts)
+    text = json.dumps(header, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, None, 1))).encode()
+    return Snap(1, cut(rng, text + b" " * rng.choice((0, 0, 7)), most), frames, rng.random() < 0.8)
 
 
 def random_snap(rng, kind=None, sequences=None):
     kind = rng.randrange(2) if kind is None else kind
-    frames = [rng.choice((small_frame, valid_cells, valid_empty))(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
     if kind == decoder.KIND_RAW:
-        return Snap(kind, None, b"", frames)
-    sequences, text = random_sequences(rng, rng.randint(1, 30)) if sequences is None else sequences
-    return Snap(kind, sequences, text, frames)
+        return Snap(kind, [], some_frames(rng))
+    if sequences is None:
+        pieces = [random_sequences(rng, rng.randint(1, 30)) for _ in range(rng.choice((1, 1, 2, 3)))]
+    else:
+        pieces = [sequences]
+    if not all(0 < len(text) <= decoder.PIECE for _, text in pieces):
+        raise Impossible
+    return Snap(kind, pieces, some_frames(rng))
 
 
-def snap_unknown_size(rng):
-    snap = random_snap(rng)
-    snap.errors["unknown size"] = True
+def with_errors(snap, **errors):
+    snap.errors.update({name.replace("_", " "): error for name, error in errors.items()})
     return snap
 
 
 def snap_long_text(rng):
-    """Streams of more than one piece, and distances of three bytes."""
-    head = rng.randbytes(100)
-    run, far = 70000, rng.randbytes(rng.choice((decoder.PIECE, decoder.PIECE + 5)))
+    """A piece of the greatest size, with distances of two bytes, and another."""
+    head, far = rng.randbytes(100), rng.randbytes(rng.choice((20000, 300)))
+    run = decoder.PIECE - len(head) - len(far) - 1 - 200
     text = head + far + b"\x07" * (run + 1)
     text += text[:200]
-    return random_snap(rng, 1, ([(head + far + b"\x07", run, 1), (b"", 200, len(text) - 200), (b"", 0, 0)], text))
+    snap = random_snap(rng, 1, ([(head + far + b"\x07", run, 1), (b"", 200, len(text) - 200), (b"", 0, 0)], text))
+    snap.pieces.append(([(b"{}", 0, 0)], b"{}"))
+    return snap
 
 
 def valid_file_recipes():
-    empty, literal = ([(b"", 0, 0)], b""), ([(b"{}", 0, 0)], b"{}")
-    return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_unknown_size,
-            snap_long_text, lambda rng: random_snap(rng, 1, empty), lambda rng: random_snap(rng, 1, literal),
-            random_snap, lambda rng: Snap(0, None, b"", []), lambda rng: random_snap(rng, 1)]
+    literal = ([(b"{}", 0, 0)], b"{}")
+    return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_of_header, snap_of_header,
+            lambda rng: with_errors(random_snap(rng), unknown_size=True), snap_long_text, lambda rng: random_snap(rng, 1, literal),
+            snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
 
 
 def bad_snap(kind=None, **errors):
-    def made(rng):
-        snap = random_snap(rng, kind)
-        snap.errors.update({name.replace("_", " "): error for name, error in errors.items()})
-        return snap
-    return made
+    return lambda rng: with_errors(random_snap(rng, kind), **errors)
 
 
 def bad_distance(distance):
     def made(rng):
         snap = random_snap(rng, 1, ([(b"abcdefgh", 8, 8), (b"", 0, 0)], b"abcdefgh" * 2))
-        snap.errors["streams"] = lambda streams: streams[:3] + [bytes([distance >> 8 * k & 255]) for k in range(3)]
-        return snap
+        return with_errors(snap, streams=lambda streams: streams[:3] + [bytes([distance >> 8 * k & 255]) for k in range(3)])
     return made
 
 
 def bad_stream(k, change):
     def made(rng):
         snap = random_snap(rng, 1, ([(b"abcdefgh", 8, 8), (b"xyz", 5, 2), (b"", 0, 0)], b"abcdefgh" * 2 + b"xyzyzyzy"))
-        snap.errors["streams"] = lambda streams: streams[:k] + [change(streams[k])] + streams[k + 1:]
-        return snap
+        return with_errors(snap, streams=lambda streams: streams[:k] + [change(streams[k])] + streams[k + 1:])
     return made
 
 
-def snap_of_bad_frame(rng):
-    snap = random_snap(rng)
-    snap.frames.append(spoiled(small_frame(rng), header_check=1))
-    return snap
-
-
-def changed_end_sizes(change):
+def bad_tree(change):
     def made(rng):
         snap = random_snap(rng)
         snap.frames.append(small_frame(rng))
-        snap.errors["frame sizes"] = change
-        return snap
+        return with_errors(snap, tree=change)
     return made
 
 
-def text_behind_frame(rng):
-    snap = random_snap(rng, 1)
-    snap.frames.append(small_frame(rng))
-    snap.errors["records"] = lambda text, records: records + [text]
-    return snap
+def bad_names(change):
+    def made(rng):
+        snap = snap_of_header(rng)
+        if not decoder.names_of(snap.text()):
+            raise Impossible
+        snap.names = True
+        return with_errors(snap, names=change)
+    return made
 
 
 def text_of_raw(rng):
     """Kind 0 with a text record; all else fits."""
     snap = random_snap(rng, 1)
-    snap.errors["kind"] = 0
-    return snap
+    return with_errors(snap, kind=0, text_size=0)
+
+
+def said_quantized(rng):
+    return with_errors(random_snap(rng), reserved=b"\x01\x00")
 
 
 def invalid_file_recipes():
-    return [
-        bad_snap(magic=b"\xB5SNPFILF"), bad_snap(version=1), bad_snap(reserved=bytes(5) + b"\x01"),
-        bad_snap(reserved=b"\x01" + bytes(5)), bad_snap(size=1), bad_snap(header_check=1),
-        bad_snap(1, text_check=1 << 63), bad_snap(1, text_reserved=b"\x00\x00\x00\x01"),
-        bad_snap(1, text_size=decoder.MAX_TEXT + 1), bad_snap(1, text_size=99_999),
-        bad_snap(1, coded=lambda coded: coded + b"\x00"), bad_snap(1, coded=lambda coded: coded[:-1]),
-        bad_distance(0), bad_distance(9), bad_distance(1 << 16),
-        bad_stream(0, lambda s: s + b"a"), bad_stream(0, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1]),
-        bad_stream(1, lambda s: s[:-1] + b"\xFF"), bad_stream(1, lambda s: s + b"\x00"),
-        bad_stream(2, lambda s: s + b"\x00"), bad_stream(2, lambda s: s[:-1]),
-        bad_stream(3, lambda s: s + b"\x01"), bad_stream(5, lambda s: s[:-1]),
-        bad_snap(1, records=lambda text, records: records),
-        bad_snap(1, records=lambda text, records: [text, text] + records),
-        text_behind_frame, text_of_raw, lambda rng: spoiled_kind(rng, 2), snap_of_bad_frame,
-        bad_snap(end_reserved=b"\x80" + bytes(3)), bad_snap(end_size=-1), bad_snap(frame_count=1),
-        changed_end_sizes(lambda sizes_of: sizes_of[:-1]), changed_end_sizes(lambda sizes_of: sizes_of + [0]),
-        changed_end_sizes(lambda sizes_of: sizes_of[:-1] + [sizes_of[-1] + 1]), bad_snap(record_size=8),
-        bad_snap(end_check=1), bad_snap(end_magic=b"ELIFPNS\xB4"), bad_snap(behind=b"\x00"), bad_snap(cut=1),
-        bad_snap(cut=30), bad_snap(gap=b"\x00"), bad_snap(gap=b"\xB5ABC"),
-    ]
-
-
-def spoiled_kind(rng, kind):
-    snap = random_snap(rng)
-    snap.errors["kind"] = kind
-    return snap
+    """For each condition S1 to S27 that a file without a base can meet."""
+    return {
+        1: [bad_snap(magic=b"\xB5SNPFILF")], 2: [bad_snap(version=0), bad_snap(version=2)], 3: [bad_snap(kind=3)],
+        4: [bad_snap(cut=1), bad_snap(cut=30)], 5: [bad_snap(behind=b"\x00")], 6: [bad_snap(header_check=1)],
+        7: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), bad_snap(1, text_size=0),
+            bad_snap(0, text_size=9), bad_snap(1, text_size=decoder.MAX_TEXT + 1)],
+        8: [bad_snap(size=lambda size: 1 << 48), bad_snap(1, size=lambda size: 8)],
+        9: [bad_snap(1, text_check=1 << 63)],
+        10: [bad_snap(1, text_magic=b"\xB5TXU"), text_of_raw, bad_snap(0, gap=b"\x00\x00\x00\x00"), bad_snap(gap=b"\xB5ABC"),
+             bad_snap(0, gap=decoder.PLACE_MAGIC)],
+        11: [bad_snap(1, piece_size=0), bad_snap(1, piece_size=decoder.PIECE + 1), bad_snap(1, coded=lambda coded: coded[:7]),
+             bad_snap(1, coded=lambda coded: coded + bytes(700000))],
+        12: [bad_snap(1, coded=lambda coded: coded + b"\x00"), bad_snap(1, coded=lambda coded: coded[:-1]),
+             bad_snap(1, coded=lambda coded: coded[:2] + b"\xFF\xFF" + coded[4:])],
+        13: [bad_distance(0), bad_distance(9), bad_distance(1 << 16), bad_stream(0, lambda s: s + b"a"),
+             bad_stream(0, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1] + b"\xFF"),
+             bad_stream(1, lambda s: s + b"\x00"), bad_stream(2, lambda s: s + b"\x00"), bad_stream(2, lambda s: s[:-1])],
+        21: [said_quantized], 22: [bad_snap(size=lambda size: size + 1), bad_snap(end_size=-1)],
+        23: [bad_snap(count=1), bad_snap(record_size=8)], 24: [bad_snap(end_check=1)],
+        25: [bad_snap(root=4), bad_tree(lambda r: r[:-1] + [(r[-1][0] + 1, r[-1][1])]),
+             bad_tree(lambda r: r[:-1] + [(r[-1][0], r[-1][1] - 1)]), bad_names(lambda names: names[:-1] + [names[-1] + 1]),
+             bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
+        26: [bad_names(lambda names: names + [5]), lambda rng: with_errors(random_snap(rng, 1), names=lambda names: [0])],
+        27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
+    }
 
 
 # ---- command line ----
@@ -3495,11 +3559,15 @@ class Writer:
             assert decoder.decode_file(data) == snap.source(), "f%05d" % i
             self.put("f%05d.bsnap" % i, data)
             self.put("f%05d.source" % i, snap.source())
-        recipes = self.shuffled("invalid files", invalid_file_recipes())
+        recipes = invalid_file_recipes()
+        rules = self.shuffled("rules of files", recipes)
         for i in range(1, count + 1):
-            _, data = attempt(recipes[(i - 1) % len(recipes)], self.rng("invalid file", i))
-            assert decoder.rejected_rule(decoder.decode_file, data) is not None, "g%05d" % i
-            self.put("g%05d.bsnap" % i, data)
+            rule = rules[(i - 1) % len(rules)]
+            turn = (i - 1) // len(rules) + self.seed
+            _, data = attempt(recipes[rule][turn % len(recipes[rule])], self.rng("invalid file", i))
+            name, found = "g%05d-S%d.bsnap" % (i, rule), decoder.rejected_rule(decoder.decode_file, data)
+            assert found == "S%d" % rule, "%s: %s" % (name, found)
+            self.put(name, data)
 
 
 def main():

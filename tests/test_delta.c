@@ -499,7 +499,7 @@ static void algebra_of_workers(void)
               "%u workers: %s", workers, bitsnap_message(&c));
         c.workspace_size--;
         CHECK(bitsnap_merge(&c, back, sizeof back, &again, frame, one, other, two) == BITSNAP_E_WORKSPACE &&
-              c.error.offset == c.workspace_size + 1 && again == 0);
+              c.error.needed == c.workspace_size + 1 && again == 0);
         free(c.workspace);
     }
     c = fresh();
@@ -590,7 +590,7 @@ static void sparse(void)
         data_fill(base, n, dtype, DATA_WEIGHTS);
         few(result, base, n, width);
         b.block_log2 = 16;
-        b.level = (int)(round / 4 % 3);
+        b.level = 1 + (int)(round / 4 % 3);
         b.flags = round % 5 == 4 ? BITSNAP_VERIFY : round % 5 == 3 ? BITSNAP_SELF_CONTAINED : 0;
         whole = encode(&b, frame, result, n, dtype);
         CHECK(bitsnap_read_info(&info, frame, whole) == BITSNAP_OK && info.same + info.sparse + info.classed + info.plain == info.blocks);

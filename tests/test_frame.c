@@ -82,7 +82,7 @@ static void every_shape(void)
     int shape, level;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
         for (shape = 0; shape < DATA_SHAPES; shape++)
-            for (level = 0; level < 3; level++) {
+            for (level = 0; level <= BITSNAP_BEST; level++) {
                 i = (unsigned)test_below(sizeof sizes / sizeof *sizes);
                 round_trip(dtype, sizes[i], shape, level, BITSNAP_CONTENT_ID * (shape & 1), 0);
             }
@@ -158,14 +158,22 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.block_log2 = 20;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
-    CHECK(b.error.offset == bitsnap_workspace(20, 1));
+    CHECK(b.error.needed == bitsnap_workspace(20, 1) && b.error.offset == 0);
     b.block_log2 = 0;
     b.flags = 32;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.flags = 0;
-    b.level = 3;
+    b.level = 4;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.level = 0;
+    CHECK(b.error.argument && !strcmp(b.error.argument, "level"));
+    b.struct_size = sizeof b - 1;
+    b.error.status = BITSNAP_E_DIFFERENT;
+    CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT && b.error.status == BITSNAP_E_DIFFERENT);
+    b.struct_size = sizeof b;
+    CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, NULL, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
+    CHECK(!strcmp(b.error.argument, "elements") && !b.error.offset && !b.error.needed);
+    CHECK(!strcmp(bitsnap_version(), BITSNAP_VERSION));
     b.workspace_size = bitsnap_workspace(16, 1) - 1;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
     b.workspace_size++;
@@ -406,7 +414,7 @@ static void streams(void)
         bitsnap_status status;
         b.block_log2 = log2;
         b.flags = (round & 1 ? (unsigned)BITSNAP_CONTENT_ID : 0) | (round % 5 == 0 ? (unsigned)BITSNAP_NO_CHECKS : 0);
-        b.level = round % 3;
+        b.level = round % 4;
         data_fill(from, n, dtype, (int)test_below(DATA_SHAPES));
         CHECK(bitsnap_encode(&b, whole, cap, &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
         /* push */

@@ -355,7 +355,7 @@ static void lists_round_trip(void)
             default: symbols[i] = (uint8_t)(zeros * zeros); break;
             }
         }
-        for (b.level = 0; b.level <= 2; b.level++) {
+        for (b.level = BITSNAP_FAST; b.level <= BITSNAP_BEST; b.level++) {
             b.kernels = NULL;
             CHECK(bitsnap_list_encode(&b, coded, n + 1, &size, symbols, n) == BITSNAP_OK && size <= n + (n > 0), "n %zu", n);
             for (table = 0; (k = bitsnap_kernels_get(table)) != NULL; table++) {

@@ -633,7 +633,7 @@ static void frames(void)
         e.n = test_below(3) ? 700 + test_below(6000) : counts[test_below(sizeof counts / sizeof *counts)];
         e.log2 = logs[test_below(5)];
         e.shape = test_below(2) ? MATRIX : (int)(round % SHAPES);
-        e.level = e.cells || e.clusters ? (int)test_below(3) : BITSNAP_BEST;
+        e.level = e.cells || e.clusters ? 1 + (int)test_below(3) : BITSNAP_BEST;
         if (!e.cells && !e.clusters && test_below(4)) e.shape = MATRIX, e.log2 = logs[test_below(2) * 3];
         e.flags = test_below(4) ? 0 : BITSNAP_NO_CHECKS;
         switch (test_below(7)) {
@@ -662,7 +662,7 @@ static void every_shape(void)
             e.n = 65536 * (1 + (size_t)(shape % 3 == 0)) + 77 * (size_t)(shape % 2);
             e.shape = shape;
             e.columns = shape % 3 ? 768 : 0;
-            e.level = shape % 3;
+            e.level = 1 + shape % 3;
             frame_of(&e);
         }
 }
@@ -844,7 +844,7 @@ static void block_sizes(void)
             size_t size;
             b.workspace_size = BITSNAP_WORKSPACE_DELTA_BEST;
             b.workspace = malloc(b.workspace_size);
-            b.level = (int)(level % 3);
+            b.level = 1 + (int)(level % 3);
             b.columns = shapes[i].columns;
             b.quantizer.cells = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
             CHECK(bitsnap_push_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);

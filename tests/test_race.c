@@ -198,7 +198,7 @@ static void make_example(example *e, unsigned number)
     e->elements = (uint8_t *)malloc(e->count * width);
     e->frame = (uint8_t *)malloc(capacity);
     data_fill(e->elements, e->count, e->dtype, (int)shape);
-    b.level = (int)test_below(3);
+    b.level = (int)test_below(4);
     b.flags = test_below(4) ? 0 : (unsigned)BITSNAP_NO_CHECKS;
     if (kind < 3 && test_below(2)) b.flags |= BITSNAP_CONTENT_ID;
     if (kind < 3 && test_below(2)) b.block_log2 = 6 + (unsigned)test_below(11);
@@ -420,7 +420,7 @@ static void lists_once(void)
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.kernels = any_kernels();
-    b.level = (int)test_below(3);
+    b.level = (int)test_below(4);
     give(&b, bitsnap_workspace(n > 65536 ? 20 : 16, 1));
     for (i = 0; i < n; i++) {
         const uint64_t r = test_random();
