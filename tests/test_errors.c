@@ -303,7 +303,7 @@ static void claims(void)
                     else at += used;
                 CHECK(s.position == s.count && !bitsnap_pull_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             }
-            at = size - BSN_TAIL_SIZE - 8 - 16; /* another content id, with a footer that is whole */
+            at = size - BSN_TAIL_SIZE - 8 - 8; /* another content id, with a footer that is whole */
             frame[at] ^= 1;
             bsn_store64(frame + size - 12, bsn_bound_hash(bitsnap_kernels_get(0), bsn_load64(frame + info.header_size - 8), frame + at - 4, size - 8 - at));
             CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at) && !bitsnap_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
