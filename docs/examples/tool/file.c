@@ -650,7 +650,7 @@ static int skip(file_reader *r, uint64_t n, fault *f)
 /* Whether blocks of a frame may have this form. */
 static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
 {
-    if (form <= FORM_BYTES) return 1;
+    if (form <= FORM_BYTES || form == FORM_ZIGZAG) return 1;
     if (form <= FORM_CLASSED || form == FORM_SPARSE) return info->has_base;
     return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
 }
