@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
 /* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
  *   BITSNAP_NO_ENCODE    encoders; a decoder is left
  *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info tells of both, but no certificate
  *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
@@ -10110,9 +10110,6 @@ static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
     return BITSNAP_E_UNSUPPORTED;
 }
 
-#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
-#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
-
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10154,7 +10151,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
-            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10164,7 +10160,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
-            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10610,10 +10605,10 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 {
     const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
-    if (!bsn_certificate_load(&x, from)) return;
+    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10775,6 +10770,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
+    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
+        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -11053,8 +11051,6 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
                           : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
                                                                                                              : NULL);
     if (status) return status;
-    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
-    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -12460,8 +12456,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
-    else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
-    else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
