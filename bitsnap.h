@@ -219,8 +219,9 @@ enum {
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
     BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
-    BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
-                                   inverted without the base; larger by a tenth to a third */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: one class of differences, so that deltas can be merged and
+                                    inverted without the base; larger by a tenth to a third */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
 };
 
 /* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
@@ -296,6 +297,7 @@ typedef struct bitsnap {
     void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
+    size_t used;            /* output: of bitsnap_decode, _decode_range, _test, _verify and _apply: bytes of the frame; 0 after errors */
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -686,7 +688,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 #ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+ * else BITSNAP_E_CAPACITY, found at the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend
+ * on it. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -694,7 +697,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 #endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
- * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
+ * BITSNAP_E_TRAILING, unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
  * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
  * functions below: BITSNAP_E_BASE where it is missing, or another. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -702,7 +705,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 
 /* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
  * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. */
+ * that has no footer (one block, no content id) are not noticed. With BITSNAP_ALLOW_TRAILING, and bytes behind the frame, its end is
+ * found by the heads of all blocks. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
@@ -781,7 +785,25 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
 #define BITSNAP_IMPLEMENTED
 
+/* The functions of <string.h>, or those that BITSNAP_MEMCPY, BITSNAP_MEMMOVE and BITSNAP_MEMSET name. */
+#if !defined(BITSNAP_MEMCPY) || !defined(BITSNAP_MEMMOVE) || !defined(BITSNAP_MEMSET)
 #include <string.h>
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma push_macro("memcpy")
+#undef memcpy
+#define memcpy BITSNAP_MEMCPY
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma push_macro("memmove")
+#undef memmove
+#define memmove BITSNAP_MEMMOVE
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma push_macro("memset")
+#undef memset
+#define memset BITSNAP_MEMSET
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -958,7 +980,7 @@ typedef uint64_t bsn_wide __attribute__((vector_size(16)));
 #else
 typedef uint64_t bsn_wide;
 #endif
-#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#if (defined(__SSE2__) && __STDC_HOSTED__) || (defined(_M_X64) && !defined(_M_ARM64EC)) /* (gcc's header wants stdlib.h) */
 #define BSN_SSE2 1
 #include <emmintrin.h>
 #else
@@ -7479,9 +7501,13 @@ typedef struct bsn_work {
     int next;                         /* is the block behind this one for this thread, too? */
     unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
     uint8_t first[8];
-    uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
-    uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
+    uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
+    uint8_t *plane[8];                /* a chunk of each plane */
 } bsn_work;
+
+/* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
+#define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
+#define BSN_PLANES_SIZE(chunk) (8 * (size_t)(chunk) + 8 * ((size_t)(chunk) + 64))
 
 #define BSN_ARENA_SIZE(n)                                                                             \
     ((BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 8 * (size_t)(n) + 64 + 64) /* decoding, the larger one: lists, planes */
@@ -7493,7 +7519,8 @@ BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(655
                                 BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(taking_up_fits, /* beside them a cell */
            (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536) &&
+                          4 * ((size_t)64 + 64) + BSN_WRITE_SIZE(64) <= BSN_ARENA_SIZE(64));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -8180,7 +8207,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     unsigned signs = 0;
     bsn_words_plan plan;
     int32_t base;
@@ -8424,7 +8451,7 @@ static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 
 /* Symbols that wait to be counted: few calls for many are faster. */
 #define BSN_WAITING (7 * BSN_CHUNK)
-BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
 /* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
 static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m,
@@ -8554,7 +8581,6 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
     }
     return any;
 }
-BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* The words at the next `count` places; p and prediction are those from element `first` on. */
 BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const uint8_t *p, const uint8_t *prediction,
@@ -8712,7 +8738,7 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
                               uint8_t *room)
 {
     const unsigned width = c->width;
-    uint8_t *words = (uint8_t *)w->plane;
+    uint8_t *words = w->plane[0];
     uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
     bsn_slices slices;
     const uint8_t *p;
@@ -9360,7 +9386,7 @@ static void bsn_decode_same(bsn_decoding *d)
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         if (!out) continue;
         if (bsn_sink_streams(d->sink, i, m) && !d->sink->leaves) {
             bsn_stream(d->sink->to + (i - d->sink->from) * c->width, p, m * c->width);
@@ -9385,7 +9411,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
     for (i = 0; i < d->n && !rule; i += step) {
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
         bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
@@ -9525,7 +9551,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     uint8_t *memory;
     uint64_t base;
     unsigned signs;
@@ -10053,6 +10079,7 @@ static int bsn_begin(bitsnap *b)
 {
     if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
     memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
     return 1;
 }
 
@@ -10557,7 +10584,7 @@ static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
     const size_t arena = large && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
-    return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
+    return ((sizeof(bsn_work) + arena + 63) & ~(size_t)63) + BSN_PLANES_SIZE(BSN_CHUNK_OF(n, large));
 }
 
 /* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
@@ -10589,10 +10616,11 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
 }
 
 BSN_ASSERT(workspace_delta,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
+           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
 BSN_ASSERT(workspace_best,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
-BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
+           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace,
+           256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
 /* A certificate in numbers that people read. */
@@ -10612,24 +10640,15 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 }
 
 /* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+static uint64_t bsn_walked_size(const bsn_context *c, const bsn_footer *f, uint64_t count, const uint8_t *p, size_t size)
 {
-    uint64_t at = h->size, left = h->count, blocks = 0;
-    bsn_context c;
+    uint64_t at = f->header_size, left = count, blocks = 0;
     bsn_look look;
     bsn_index index;
-    memset(&c, 0, sizeof c);
-    c.width = h->width;
-    c.block_log2 = h->block_log2;
-    c.checks = (h->flags & BSN_FLAG_CHECKS) != 0;
-    c.role = h->role;
-    c.columns = h->columns;
-    c.cells = h->cells;
-    c.clusters = h->clusters;
     for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    if (bsn_has_footer(f->cells, f->flags)) at += index.size + bsn_fixed_size(f->flags);
     return at <= size ? at : 0;
 }
 
@@ -10670,7 +10689,16 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     x.offset = 0;
     x.end = size;
     if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) {
-        info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
+        bsn_context c; /* the frame does not end where the source does */
+        memset(&c, 0, sizeof c);
+        c.width = h.width;
+        c.block_log2 = h.block_log2;
+        c.checks = info->checks;
+        c.role = h.role;
+        c.columns = h.columns;
+        c.cells = h.cells;
+        c.clusters = h.clusters;
+        info->frame_size = bsn_walked_size(&c, &f, h.count, p, size);
         x.end = info->frame_size;
         if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) return BITSNAP_OK;
     }
@@ -10745,7 +10773,7 @@ typedef struct bsn_call {
     bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
-#define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
+#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
 
@@ -10753,6 +10781,14 @@ BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.s
 static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role, unsigned dtype)
 {
     return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
+}
+
+/* A worker's scratch ends with its chunks. */
+static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
+{
+    unsigned k;
+    w->elements = (uint8_t *)w + size - BSN_PLANES_SIZE(chunk);
+    for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
 }
 
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
@@ -10764,6 +10800,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t usual = bsn_workspace(s->block_log2, workers, large);
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
+    unsigned i;
     memset(&b->error, 0, sizeof b->error);
     if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
@@ -10782,6 +10819,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, large);
+    for (i = 0; i < workers; i++)
+        bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
+                       BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
     call->bases = memory + (usual - 64); /* which are for the alignment */
@@ -11173,7 +11213,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
-    size_t block, slot, slots, batch, i, left = n;
+    size_t block, slot, slots, most, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
@@ -11190,7 +11230,12 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     staging[1] = call.staging + slots * slot;
     while (left || call.coded_count) {
         uint64_t first = s->position;
-        for (batch = 0; batch < slots && left; batch++) {
+        most = slots;
+        if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
+            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->block_log2) + 1) + call.workers;
+            if (room < most) most = (size_t)room;
+        }
+        for (batch = 0; batch < most && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
             job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
@@ -11621,15 +11666,20 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     uint8_t *to = (uint8_t *)destination;
     bitsnap_stream s;
     bitsnap_status status;
-    size_t header = 0, blocks = 0, footer = 0;
+    size_t header = 0, blocks = 0, footer = 0, room;
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
-    if (status) return status;
-    header = *size;
-    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
-    if (!status && bsn_stream_has_footer(&s))
-        status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
-    *size = status ? 0 : header + blocks + footer;
+    if (!status) {
+        header = *size;
+        room = capacity - header;
+        if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
+            room -= bsn_min(room, bsn_fixed_size(s.flags) + (s.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.block_log2) : 0));
+        status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
+        if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
+        if (!status && bsn_stream_has_footer(&s))
+            status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    }
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(count, dtype);
+    if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
 #endif
@@ -11694,7 +11744,9 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    b->used = at;
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -11743,9 +11795,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     x.data = p;
     x.offset = 0;
     x.end = source_size;
+    bsn_stream_footer(&f, &s);
     if (indexed) {
-        bsn_stream_footer(&f, &s);
         status = bsn_read_footer(b, &f, &x);
+        if (status && b->flags & BITSNAP_ALLOW_TRAILING) {
+            x.end = bsn_walked_size(&call.context, &f, s.count, p, source_size);
+            memset(&b->error, 0, sizeof b->error);
+            status = x.end ? bsn_read_footer(b, &f, &x) : bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, 0);
+        }
         if (!status && count) status = bsn_cursor_seek(b, &at, &f, &x, first >> s.block_log2);
         if (status) return status;
     }
@@ -11785,6 +11842,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             batch = 0;
         }
     }
+    if (!status) b->used = (size_t)(indexed ? x.end : bsn_walked_size(&call.context, &f, s.count, p, source_size));
     return status;
 }
 
@@ -13255,8 +13313,20 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 
 #endif /* BITSNAP_NO_PARTS */
 
-#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+/* What ends with the implementation, which is that of bitsnap_simd.h where that has included this file. */
+#ifndef BITSNAP_SIMD
+#if defined(BITSNAP_SWITCHED) && (defined(__GNUC__) || defined(__clang__))
 #pragma GCC diagnostic pop
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma pop_macro("memcpy")
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma pop_macro("memmove")
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma pop_macro("memset")
+#endif
 #endif
 
 #ifdef __cplusplus
