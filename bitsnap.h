@@ -91,6 +91,13 @@ extern "C" {
 
 BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
+/* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
+ *   BITSNAP_NO_ENCODE    encoders; a decoder is left
+ *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
+ *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
+
 /* ================================================================================= TYPES */
 
 /* What an element is. The values are those of the format. */
@@ -126,7 +133,7 @@ typedef enum bitsnap_status {
     BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
 } bitsnap_status;
 
-/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5 is not used; from 100 on they are
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are not used; from 100 on they are
  * not about the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
@@ -158,7 +165,6 @@ typedef enum bitsnap_status {
     R(28, CORRUPT, CODE_LENGTHS, "code lengths that are no complete code") \
     R(29, CORRUPT, SMALL_TREE, "a tree for fewer than 16 elements") \
     R(30, CORRUPT, DEPTH, "lists nested too deeply") \
-    R(31, CORRUPT, NODES, "a list with too many nodes") \
     R(32, CORRUPT, MASK_TAIL, "bits behind the end of a mask") \
     R(33, CORRUPT, BODY_END, "bytes left behind the last list of a block") \
     R(34, CORRUPT, COUNT, "more than 2^48 elements") \
@@ -196,7 +202,8 @@ typedef struct bitsnap_error {
     uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
     uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
-    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; static memory */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
+                             out, or null; static memory */
 } bitsnap_error;
 
 /* How hard the encoder tries. Decoding does not depend on it. */
@@ -296,11 +303,13 @@ typedef struct bitsnap {
 /* Bytes of workspace that encode and decode frames of the default block size: not with a base, quantizer, columns or threads. */
 #define BITSNAP_WORKSPACE 1048576u
 
+#ifndef BITSNAP_NO_ENCODE
 /* What it takes to encode `count` elements with the options as they are set in b (null: as if all were 0): the bytes of workspace,
  * exactly, and the most bytes that the frame can take. 0 where an option, count or dtype is not valid, or that is more than a
  * size_t. Of b->base data may be any pointer that is not null. */
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
  * A relative error is that of an element as a part of its own magnitude. */
@@ -364,6 +373,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
  * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
+#ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
 /* The pair of primitives that carries the codec. A mask has one bit an element: element i is bit i % 8
@@ -484,11 +494,14 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
  * are an error (BITSNAP_E_TRAILING). */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
+#endif
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n,
                                                const void *source, size_t source_size, size_t *used);
 
+#ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
 
 /* LOG-n. Each octave, from 2^k to 2^(k+1), is cut into n cells of equal ratio; all numbers of a cell become one of its
@@ -496,8 +509,6 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  * what they are, and no other number becomes one of them; subnormal numbers are bounded too. What has been quantized once
  * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
  *
- * cells:  the least n that keeps relative errors at or below `max_relative_error`; 0 where none up to 2048 does (below
- *         1.7e-4). bound: what n cells keep them at or below; 0 for 0 cells and more than 2048.
  * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
  *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
  *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
@@ -505,11 +516,11 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
  *         not as many exact elements as codes for them.
  * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
-BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
-BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
                                               const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
                                               void *workspace, size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
                                               const void *exact, size_t exact_count, unsigned cells,
                                               void *workspace, size_t workspace_size);
@@ -521,13 +532,24 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
  *         elements are equal; `labels`: of each element its cluster, in so few bits as `clusters` - 1 needs, from the lowest bit
  *         of each byte on, ceil(n * bits / 8) bytes; `codes`: n bytes. `workspace`: 2 * n elements, and 16384 bytes.
  * decode: BITSNAP_E_CORRUPT for a label that there is not, and ends that are infinite, NaN or in the wrong order. */
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
                                                   size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
                                                   size_t workspace_size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
                                                   const void *labels, const uint8_t *codes, unsigned clusters);
+#endif /* BITSNAP_NO_QUANTIZE */
+#endif /* BITSNAP_NO_PARTS */
 
 /* ================================================================================= FRAME */
+
+#ifndef BITSNAP_NO_QUANTIZE
+/* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
+ * none up to 2048 does (below 1.7e-4); and what n cells keep them at or below, 0 for 0 cells and more than 2048. */
+BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
+BITSNAP_API double bitsnap_log_bound(unsigned cells);
+#endif
 
 /* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
 BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype);
@@ -544,6 +566,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * is none, but no error. Nothing that it tells is to be trusted before a decoder has agreed. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
@@ -560,7 +583,7 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
+    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
                                 SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
                                 words */
@@ -572,6 +595,20 @@ typedef struct bitsnap_block {
  * info->workspace_size. Offsets of errors count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
+
+/* What a buffer would take as a frame: a guess, from a sample. */
+typedef struct bitsnap_guess {
+    bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
+    unsigned phase;
+    uint64_t count;       /* elements there are then */
+    uint64_t size;        /* bytes of their frame */
+    uint64_t sizes[12];   /* of each dtype, the first element at the first byte */
+} bitsnap_guess;
+
+/* Guesses from 4 KiB of the buffer, whatever its size, in some 40 us: a frame of level default, lossless, without a base. Of weights
+ * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
+#endif
 
 /* ================================================================================= STREAM */
 
@@ -625,6 +662,7 @@ typedef struct bitsnap_stream {
     } state;
 } bitsnap_stream;
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
                                               size_t capacity, size_t *size, uint64_t count,
                                               bitsnap_dtype dtype);
@@ -632,6 +670,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
                                         size_t *size, const void *elements, size_t n);
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
                                             size_t capacity, size_t *size);
+#endif
 BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
                                               size_t source_size, size_t *used);
 BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
@@ -641,12 +680,14 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do,
  * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
  * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
@@ -665,11 +706,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * content id. */
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
 
+#ifndef BITSNAP_NO_EXTRAS
 /* Decodes a frame and compares with `elements`: BITSNAP_E_DIFFERENT and error.element for the first that
  * is not equal bit for bit. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
+#endif
 
+#ifndef BITSNAP_NO_DELTA
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
@@ -697,7 +741,9 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 
 /* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
+#endif
 
+#if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
@@ -714,6 +760,7 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
  * BITSNAP_E_UNSUPPORTED always. Workspace as for merging. */
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *source, size_t source_size);
+#endif
 
 #ifdef __cplusplus
 }
@@ -739,6 +786,47 @@ extern "C" {
 /* ================================================================================= PLATFORM
  * Little-endian loads and stores, bit counts, checked arithmetic. Below, compilers are named only where they have vectors or
  * ways of their own to hide a value. */
+
+/* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any more is dropped by
+ * the compiler, which should not warn of it. */
+#ifdef BITSNAP_NO_ENCODE
+#define BSN_FOR_ENCODE(kernel) NULL
+#else
+#define BSN_FOR_ENCODE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_DELTA
+#define BSN_WITH_DELTA 0
+#define BSN_FOR_DELTA(kernel) NULL
+#else
+#define BSN_WITH_DELTA 1
+#define BSN_FOR_DELTA(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_QUANTIZE
+#define BSN_WITH_QUANTIZE 0
+#define BSN_FOR_QUANTIZE(kernel) NULL
+#else
+#define BSN_WITH_QUANTIZE 1
+#define BSN_FOR_QUANTIZE(kernel) kernel
+#endif
+#ifdef BITSNAP_NO_PARTS
+#define BSN_FOR_PARTS(kernel) NULL
+#define BSN_FOR_MASKS(kernel) BSN_FOR_ENCODE(kernel)
+#else
+#define BSN_FOR_PARTS(kernel) kernel
+#define BSN_FOR_MASKS(kernel) kernel
+#endif
+#define BSN_FOR_DELTA_ENCODE(kernel) BSN_FOR_DELTA(BSN_FOR_ENCODE(kernel))
+#define BSN_FOR_QUANTIZE_ENCODE(kernel) BSN_FOR_QUANTIZE(BSN_FOR_ENCODE(kernel))
+#if defined(BITSNAP_NO_ENCODE) || defined(BITSNAP_NO_DELTA) || defined(BITSNAP_NO_QUANTIZE) || defined(BITSNAP_NO_PARTS) || \
+    defined(BITSNAP_NO_EXTRAS)
+#define BITSNAP_SWITCHED
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#elif defined(_MSC_VER)
+#pragma warning(disable : 4505)
+#endif
+#endif
 
 /* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
 #if defined(__clang__)
@@ -1226,9 +1314,11 @@ typedef struct bsn_node {
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
-    uint8_t follows;        /* how it belongs to the node before it, see bsn_note_node */
+    uint8_t follows;        /* how it belongs to the node before it, see bsn_chain_node */
+    uint8_t row;            /* its place among those that follow each other alone: 0, 1, 2, 0, ... */
     uint8_t chained;        /* so many nodes behind it are merged with it, at once */
     uint8_t merged;         /* 1: it is merged with one before it */
+    uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
 } bsn_node;
 
 /* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
@@ -2681,8 +2771,6 @@ typedef struct bsn_package {
     uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
 } bsn_package;
 
-BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
-
 /* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
 BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
 {
@@ -2810,18 +2898,16 @@ static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t coun
 
 /* ---- canonical order ---- */
 
-enum { BSN_ESCAPE_NONE, BSN_ESCAPE_RAW, BSN_ESCAPE_LIST };
-
 typedef struct bsn_tree {
-    uint8_t length[257];  /* of each symbol; 256 is the escape */
-    uint8_t escape_kind;
+    uint8_t length[257];  /* of each symbol; 256 is the escape, if the tree has one */
     uint8_t symbol[257];  /* codes in canonical order: by (length, symbol) */
     uint8_t length_at[258]; /* the length of each */
     uint16_t end[BSN_LIMIT + 1]; /* place behind the last code of a length */
     uint16_t codes;       /* how many */
     uint16_t escape;      /* the escape's place, 0xFFFF where there is none */
     uint16_t next;        /* place of the walk */
-    uint8_t escape_code;  /* encoding: the code of the escape, */
+    uint8_t raw_escapes;  /* encoding: is the list of escapes RAW without a look at it? */
+    uint8_t escape_code;  /* the code of the escape, */
     uint8_t *escapes;     /* and the symbols that have none */
 } bsn_tree;
 
@@ -2883,27 +2969,13 @@ static bsn_step bsn_tree_step(bsn_tree *t, unsigned depth)
 }
 
 /* ---- built-in trees ----
- * For the lists that sparse masks leave behind: 32 trees, given by how many codes of each length 1 .. 8 they
- * have and by the length of their escape. Trees 0 .. 6 take the bytes in the order of (bits set, value),
- * 7 .. 15 the same without the byte 0, 16 .. 31 take 1, 2, 3, ... */
-#define BSN_BUILT_INS 32
+ * For the lists that sparse masks leave behind: given by how many codes of each length 1 .. 8 they have and by the length of
+ * their escape. They take the bytes in the order of (bits set, value), the last two without the byte 0. */
+#define BSN_BUILT_INS 5
+#define BSN_BUILT_IN_FIRST(j) ((j) < 3 ? 0u : 1u)
 static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
-    { 0, 0, 0, 0, 1, 8, 30, 124, 3 }, { 0, 0, 1, 0, 8, 8, 20, 56, 3 },
-    { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 0, 1, 0, 7, 1, 0, 28, 0, 4 },
-    { 1, 0, 0, 4, 4, 0, 0, 28, 6 }, { 1, 0, 0, 4, 4, 0, 2, 26, 7 },
-    { 1, 0, 0, 7, 1, 0, 0, 0, 5 }, { 0, 0, 0, 0, 0, 8, 38, 116, 3 },
-    { 0, 0, 0, 0, 8, 24, 4, 56, 3 }, { 0, 0, 0, 8, 0, 4, 24, 56, 5 },
-    { 0, 0, 0, 8, 0, 6, 22, 56, 6 }, { 0, 0, 4, 4, 0, 0, 28, 0, 5 },
-    { 0, 0, 6, 2, 0, 0, 0, 28, 6 }, { 0, 0, 6, 2, 0, 0, 2, 26, 7 },
-    { 0, 0, 6, 2, 0, 0, 3, 25, 8 }, { 0, 0, 7, 1, 0, 0, 0, 0, 4 },
-    { 2, 0, 0, 0, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 0, 0, 0, 0, 4 },
-    { 1, 1, 1, 1, 1, 1, 0, 0, 6 }, { 1, 1, 1, 1, 1, 1, 1, 1, 8 },
-    { 1, 1, 1, 1, 0, 2, 3, 1, 8 }, { 0, 2, 2, 2, 2, 2, 1, 5, 8 },
-    { 0, 1, 3, 3, 3, 2, 3, 9, 8 }, { 0, 0, 4, 4, 4, 3, 4, 11, 8 },
-    { 0, 0, 2, 6, 6, 6, 4, 14, 7 }, { 0, 0, 0, 8, 8, 6, 8, 20, 6 },
-    { 0, 0, 0, 4, 12, 10, 12, 28, 6 }, { 0, 0, 0, 0, 15, 15, 16, 40, 6 },
-    { 0, 0, 0, 0, 7, 22, 23, 58, 5 }, { 0, 0, 0, 0, 0, 33, 31, 46, 4 },
-    { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
+    { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 1, 0, 0, 4, 4, 0, 0, 28, 6 },
+    { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
 };
 
 /* Bytes in the order of (bits set, value). */
@@ -2924,12 +2996,11 @@ static const uint8_t bsn_by_bits[256] = {
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned at = j < 7 ? 0 : 1, length, i;
+    unsigned at = BSN_BUILT_IN_FIRST(j), length, i;
     memset(t->length, 0, sizeof t->length);
     for (length = 1; length <= BSN_LIMIT; length++)
-        for (i = 0; i < row[length - 1]; i++, at++) t->length[j < 16 ? bsn_by_bits[at] : at] = (uint8_t)length;
+        for (i = 0; i < row[length - 1]; i++) t->length[bsn_by_bits[at++]] = (uint8_t)length;
     t->length[256] = row[8];
-    t->escape_kind = row[8] ? BSN_ESCAPE_LIST : BSN_ESCAPE_NONE;
     (void)bsn_tree_order(t, 0, 255);
 }
 
@@ -2939,12 +3010,11 @@ static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 enum {
     BSN_LIST_RAW = 0,
     BSN_LIST_CONST = 1,
-    BSN_LIST_TREE = 2,       /* no escape; | 0 */
-    BSN_LIST_TREE_RAW = 3,   /* | escape length << 4 */
-    BSN_LIST_TREE_LIST = 4,  /* | escape length << 4 */
+    BSN_LIST_TREE = 2,
+    BSN_LIST_ESCAPES = 4,    /* a tree with an escape; | its length << 4 */
     BSN_LIST_SPLIT0 = 5,
     BSN_LIST_SPLIT2 = 6,
-    BSN_LIST_BUILT_IN = 0xC0 /* + j, j < 32 */
+    BSN_LIST_BUILT_IN = 0xC0 /* + j */
 };
 
 /* Writes kind and table of a tree; returns the bytes, at most 132. */
@@ -2955,7 +3025,7 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     while (!t->length[first]) first++;
     while (!t->length[last]) last--;
-    to[0] = (uint8_t)((BSN_LIST_TREE + t->escape_kind) | t->length[256] << 4);
+    to[0] = (uint8_t)(t->length[256] ? BSN_LIST_ESCAPES | t->length[256] << 4 : BSN_LIST_TREE);
     to[1] = (uint8_t)first;
     to[2] = (uint8_t)(last - first);
     for (s = first; s <= last;) {
@@ -2974,10 +3044,9 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     return 3 + (nibbles + 1) / 2;
 }
 
-/* Reads a table behind its kind byte; symbols are below 2^bits. Returns the bytes read, 0 and *rule for a
- * bad one. */
-static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_t size, unsigned bits,
-                             unsigned *rule)
+/* Reads the table behind the kind of a list; the escape, if any, has a code of `escape` bits, symbols are below 2^bits. Returns the
+ * bytes read, 0 and *rule for a bad one. */
+static size_t bsn_table_read(bsn_tree *t, unsigned escape, const uint8_t *p, size_t size, unsigned bits, unsigned *rule)
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
     size_t used = 2;
@@ -2987,9 +3056,8 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
     count = bsn_once8(p + 1) + 1u;
     *rule = BITSNAP_R_SYMBOL;
     if (first + count > 1u << bits) return 0;
-    t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
     memset(t->length, 0, sizeof t->length);
-    t->length[256] = (uint8_t)(kind >> 4);
+    t->length[256] = (uint8_t)escape;
     while (s < count) {
         if (nibble & 1) {
             code = bsn_once8(p + used++) >> 4;
@@ -3442,39 +3510,41 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 }
 
 /* ---- decoding a list ----
- * Parsing goes forward through the stream and notes the nodes; merging then runs backwards over the notes, as
- * children come behind their parents. Only the mask of a SPLIT is merged at once: without it nobody knows
- * how long the lists behind it are. Lists are merged in place where they can: a node's longest child stands at
- * the end of its parent's output. */
+ * Parsing goes forward through the stream. A node is noted where its planes are, and merged as soon as all its lists are there;
+ * so no more nodes are noted than lie on one path, and depth alone bounds them. The outermost node is left to the caller. Lists
+ * are merged in place where they can: a node's longest child stands at the end of its parent's output. */
 
-#define BSN_MAX_NODES 512  /* of one list, with all that is inside it: part of the format */
-#define BSN_MAX_DEPTH 7    /* of masks, sides of splits and escapes inside each other: part of the format */
-#define BSN_MIN_TREE 16    /* elements of a list that may have a tree or a split: part of the format */
-#define BSN_STACK 96       /* 3 more for each of the 8 levels of two trees, 3 for each of 7 splits */
-#define BSN_TOP 0xFFFF     /* parent of the outermost list */
+#define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
+#define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
+#define BSN_TREES (BSN_MAX_DEPTH + 1)
+/* On a path through a tree, nodes are at most 8 of 1 bit, or 4 of more, with two that are merged with each of these. */
+#define BSN_NODES_NOTED (12 * BSN_TREES)
+/* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits and more); for
+ * a split two lists, its node and itself. */
+#define BSN_STACK (16 * BSN_TREES + 4)
+#define BSN_TOP 0xFFFF    /* parent of the outermost list */
+#define BSN_MASK_SLOT 4   /* slot of a list that is the planes of its parent */
 
-enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_RAW, BSN_ITEM_SPLIT, BSN_ITEM_SYMBOLS };
+enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_MERGE, BSN_ITEM_SPLIT, BSN_ITEM_SYMBOLS };
 
 /* A piece of a list that waits on the stack to be coded. */
 typedef struct bsn_item {
     uint8_t *data;    /* decoding: where its elements go (null: the outermost); encoding: its elements */
     uint8_t *scratch; /* free memory from here on */
     uint32_t count;   /* elements */
-    uint16_t parent;  /* decoding: the node that it is a list of */
-    uint16_t mark;    /* decoding, SPLIT: the nodes there were before its mask */
+    uint16_t parent;  /* decoding: the node that it is a list of; MERGE, SPLIT: the node itself */
     uint8_t type;
     uint8_t slot;     /* decoding: which list of the parent */
-    uint8_t kind;     /* decoding, SPLIT: SPLIT0 or SPLIT2 */
     uint8_t bits;     /* of the alphabet */
     uint8_t depth;    /* masks, sides of splits and escapes around it */
-    uint8_t level;    /* trees around it: 0, 1 (inside an escape) or 2 (the escape of an escape) */
+    uint8_t level;    /* encoding: trees around it; 3: it is RAW */
     uint8_t path;     /* NODE: bits of the path done */
 } bsn_item;
 
 typedef struct bsn_lists { /* scratch of both directions */
     bsn_item stack[BSN_STACK];
-    bsn_tree tree[2];
-    bsn_node node[BSN_MAX_NODES];
+    bsn_tree tree[BSN_TREES]; /* of the lists of each depth that are being coded */
+    bsn_node node[BSN_NODES_NOTED];
     uint32_t count[257];     /* of the list being planned */
     uint32_t weight[257];    /* of the codes being weighed */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
@@ -3495,28 +3565,28 @@ typedef struct bsn_reader {
                                    near the end of the input that kernels would read past it */
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
     size_t most;                /* bytes of a plane that all elements pass */
-    unsigned nodes, noted;      /* nodes noted now, and in all */
+    unsigned nodes;             /* that are noted */
+    int chains;                 /* what the table merges at once: BSN_CHAIN_... */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
 /* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
- * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
- * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 136 bytes, so as many at most.
+ * longest child is inside it) again at most as much; behind each of those on a path 64 bytes. Kept: masks take n / 8 at each of
+ * 5 depths, with 64 bytes behind each; copies are of what begins in the last n + 136 bytes, so as many at most.
  *
  * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
  * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
  * each list, plane and kept piece there must be as much that may be read: BSN_BEHIND(n) bytes behind what is kept, and of
  * the source what bsn_take asks for. What is written depends on counts alone, which are ours. */
-#define BSN_PADS 16384u
-#define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + BSN_PADS)
-#define BSN_KEPT_SIZE(n) (5 * (size_t)(n) / 2 + 3 * BSN_PADS)
+#define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + 64 * (12 * BSN_TREES + 8))
+#define BSN_KEPT_SIZE(n) (7 * (size_t)(n) / 4 + 1024)
 #define BSN_BEHIND(n) ((size_t)(n) + 64)
 
 static uint8_t *bsn_keep(bsn_reader *r, size_t size)
 {
     uint8_t *p = r->kept;
     if ((size_t)(r->kept_end - r->kept) < size) {
-        r->rule = BITSNAP_R_NODES;
+        r->rule = BITSNAP_R_LIST_END;
         return NULL;
     }
     r->kept += size;
@@ -3548,81 +3618,67 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
 
 enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
 
-/* How many nodes behind this one a table that can merges with it: two, where three in a row have a leaf and the next one, each;
- * or the first lists, but not the last one, where these are nodes of two leaves. */
-static unsigned bsn_chain_length(const bsn_node *node, unsigned behind, int chains)
+/* A node that has been noted last, as list `slot` of `parent`: does a table merge it with nodes before it? It does so with three
+ * in a row, of a leaf and the next one each, and with a node and its first lists, but not the last one, where these are nodes of
+ * two leaves. */
+static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    if (behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE && (chains & BSN_CHAIN_ROWS))
-        return 2;
-    if ((node->bits != 2 && node->bits != 3) || (node->lists != 2 && node->lists != 3) || !behind) return 0;
-    if (node[1].follows != BSN_FOLLOWS_FIRST) return 0;
-    return node->lists == 3 && behind >= 2 && node[2].follows == BSN_FOLLOWS_SECOND ? 2 : 1;
-}
-
-/* Finds nodes that are merged at once, of which the first one gets the leaves of all: in a row one each, and the list of the
- * last; else two for each slot. */
-static void bsn_chain_nodes(const bsn_reader *r, unsigned from)
-{
-    const int chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
-    unsigned i, j, chained;
-    if (!chains) return;
-    for (i = from; i < r->nodes; i += 1 + chained) {
-        bsn_node *node = &r->lists->node[i];
-        chained = bsn_chain_length(node, r->nodes - 1 - i, chains);
-        node->chained = (uint8_t)chained;
-        if (chained && node->bits == 1) {
-            node->list[0] = node[2].list[0];
-        } else if (chained) {
-            for (j = (1u << node->bits) - node->lists; j-- > 1;) { /* 0 stays */
-                node->leaf[2 * j] = node->leaf[j];
-                node->leaf[2 * j - 1] = 0;
-            }
-        }
-        for (j = 1; j <= chained; j++) {
-            const unsigned slot = (1u << node->bits) - node->lists + j - 1;
-            if (node->bits == 1) node->leaf[j] = node[j].leaf[0];
-            else memcpy(node->leaf + 2 * slot, node[j].leaf, 2);
-            node[j].stride = 0;
-            node[j].merged = 1;
-        }
-    }
-}
-
-/* Merges the nodes noted from `from` on, but not those before `until`; the children come behind their parents. */
-static void bsn_run_nodes(bsn_reader *r, unsigned from, unsigned until)
-{
-    bsn_chain_nodes(r, from);
-    while (r->nodes > until) {
-        const unsigned i = --r->nodes;
-        bsn_node *node = &r->lists->node[i];
-        if (!node->merged) bsn_run_node(r, node, 0, node->count, node->out);
+    const unsigned i = (unsigned)(node - r->lists->node);
+    bsn_node *head;
+    if (node->bits != 1 || parent >= i || slot > 1 || !r->chains) return;
+    head = &r->lists->node[parent];
+    if (node->lists == 1) {
+        if (slot || parent + 1 != i || head->bits != 1 || head->lists != 1 || !(r->chains & BSN_CHAIN_ROWS)) return;
+        node->follows = BSN_FOLLOWS_ALONE;
+        node->row = (uint8_t)((head->row + 1) % 3);
+        if (node->row != 2) return;
+        node[-1].merged = node->merged = 1;
+        node[-2].chained = 2;
+    } else if (node->lists == 0) {
+        if (head->bits < 2 || head->bits > 3 || head->lists < slot + 2 || head->lists > 3 || head->chained != slot ||
+            parent + 1 + slot != i)
+            return;
+        node->follows = slot ? BSN_FOLLOWS_SECOND : BSN_FOLLOWS_FIRST;
+        node->merged = 1;
+        head->chained = (uint8_t)(slot + 1);
     }
 }
 
 static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bits, unsigned lists)
 {
-    bsn_node *node = &r->lists->node[r->nodes];
-    if (r->noted == BSN_MAX_NODES) {
-        r->rule = BITSNAP_R_NODES;
-        return NULL;
-    }
-    r->noted++;
+    bsn_node *node = &r->lists->node[r->nodes++];
     memset(node, 0, sizeof *node);
     node->out = item->data;
     node->count = item->count;
     node->bits = (uint8_t)bits;
     node->lists = (uint8_t)lists;
-    /* the only list of the node before it, where both have one leaf and one list; or two leaves that are the first list of the
-     * node before it, or the second one of that before such a node */
-    if (r->nodes > 0 && bits == 1 && item->parent == r->nodes - 1u && item->slot == 0) {
-        if (lists == 1 && 8 * node[-1].bits + node[-1].lists == 9) node->follows = BSN_FOLLOWS_ALONE;
-        if (lists == 0) node->follows = BSN_FOLLOWS_FIRST;
-    }
-    if (r->nodes > 1 && 8 * bits + lists == 8 && item->parent == r->nodes - 2u && item->slot == 1 &&
-        node[-1].follows == BSN_FOLLOWS_FIRST)
-        node->follows = BSN_FOLLOWS_SECOND;
-    r->nodes++;
+    node->kept = r->kept;
+    bsn_chain_node(r, node, item->parent, item->slot);
     return node;
+}
+
+/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. Of those merged with it
+ * it gets the leaves: in a row one each, and the list of the last; else two for each slot. */
+static void bsn_close_node(bsn_reader *r, bsn_node *node)
+{
+    const unsigned first = (1u << node->bits) - node->lists;
+    unsigned j;
+    if (node->merged) return;
+    if (node->chained && node->bits == 1) {
+        for (j = 1; j <= node->chained; j++) node->leaf[j] = node[j].leaf[0];
+        node->list[0] = node[2].list[0];
+    } else if (node->chained) {
+        for (j = first; j-- > 1;) { /* 0 stays */
+            node->leaf[2 * j] = node->leaf[j];
+            node->leaf[2 * j - 1] = 0;
+        }
+        for (j = 0; j < node->chained; j++) memcpy(node->leaf + 2 * (first + j), node[1 + j].leaf, 2);
+    }
+    for (j = 1; j <= node->chained; j++) node[j].stride = 0;
+    if (node == r->lists->node) return;
+    bsn_run_node(r, node, 0, node->count, node->out);
+    r->nodes = (unsigned)(node - r->lists->node);
+    r->kept = node->kept;
 }
 
 /* bits behind the last element of each plane must be 0: they would count as elements */
@@ -3641,6 +3697,11 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     uint8_t *scratch = like->scratch;
     size_t counts[4] = { 0, 0, 0, 0 };
     unsigned j, longest = 0;
+    bsn_item *item;
+    if (!node->lists) {
+        bsn_close_node(r, node);
+        return top;
+    }
     r->kernels->node_counts(node, counts);
     if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
         r->rule = BITSNAP_R_MASK_TAIL;
@@ -3648,26 +3709,30 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     }
     for (j = 1; j < node->lists; j++)
         if (counts[j] > counts[longest]) longest = j;
-    /* merging runs backwards, so the last list is merged first and needs its memory the longest */
-    for (j = node->lists; j-- > 0; top++) {
-        *top = *like;
-        top->parent = (uint16_t)(node - r->lists->node);
-        top->slot = (uint8_t)j;
-        top->count = (uint32_t)counts[j];
+    *top = *like;
+    top->type = BSN_ITEM_MERGE;
+    top->parent = (uint16_t)(node - r->lists->node);
+    top += node->lists;
+    /* the first list is there first and needs its memory the longest */
+    for (j = 0, item = top; j < node->lists; j++, item--) {
+        *item = *like;
+        item->parent = (uint16_t)(node - r->lists->node);
+        item->slot = (uint8_t)j;
+        item->count = (uint32_t)counts[j];
         if (node->out && j == longest) {
-            top->data = node->out + node->count - counts[j];
+            item->data = node->out + node->count - counts[j];
         } else {
             if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
-                r->rule = BITSNAP_R_NODES;
+                r->rule = BITSNAP_R_LIST_END;
                 return top;
             }
-            top->data = scratch;
+            item->data = scratch;
             scratch += counts[j] + 64;
         }
-        top->scratch = scratch;
-        node->list[j] = top->data;
+        item->scratch = scratch;
+        node->list[j] = item->data;
     }
-    return top;
+    return top + 1;
 }
 
 static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
@@ -3685,93 +3750,83 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
     /* alone it may be the mask of a node of a chain, which all that pass the first node may pass, as its list */
-    const bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
-    const size_t reach = parent ? (parent->follows ? 8 * r->most : parent->count) : item->count > r->most ? item->count : r->most;
-    const uint8_t *p = bsn_take(r, item->count, reach);
+    bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
+    const int mask = item->slot == BSN_MASK_SLOT;
+    const size_t most = item->count > r->most ? item->count : r->most;
+    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->follows ? 8 * r->most : parent->count);
     if (!p) return;
     if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
-    if (item->parent == BSN_TOP) r->raw = p;
-    else r->lists->node[item->parent].list[item->slot] = p;
+    if (!parent) r->raw = p;
+    else if (mask) parent->planes = p;
+    else parent->list[item->slot] = p;
+}
+
+static void bsn_parse_const(bsn_reader *r, const bsn_item *item)
+{
+    const uint8_t *p = bsn_take(r, 1, 0);
+    unsigned symbol;
+    if (!p) return;
+    symbol = bsn_once8(p);
+    if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
+    else if (item->parent == BSN_TOP) bsn_note_node(r, item, 0, 0)->leaf[0] = (uint8_t)symbol;
+    else memset(item->data, (int)symbol, item->count);
+}
+
+/* A split: its mask comes first, and then the split again. */
+static bsn_item *bsn_parse_mask(bsn_reader *r, bsn_item *top, const bsn_item *item, unsigned lists)
+{
+    bsn_node *node = bsn_note_node(r, item, 1, lists);
+    *top = *item;
+    top->type = BSN_ITEM_SPLIT;
+    top->parent = (uint16_t)(node - r->lists->node);
+    top++;
+    *top = top[-1];
+    top->type = BSN_ITEM_LIST;
+    top->slot = BSN_MASK_SLOT;
+    top->count = (uint32_t)bsn_mask_bytes(item->count);
+    top->data = bsn_keep(r, top->count + 64);
+    top->bits = 8;
+    top->depth++;
+    node->planes = top->data;
+    node->stride = top->count;
+    return top + 1;
 }
 
 /* One list: its kind, and what follows from it. */
 static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t;
-    bsn_node *node;
-    unsigned kind, form, length;
+    bsn_tree *t = &r->lists->tree[item->depth];
+    unsigned kind, escape;
     int built_in, split;
     if (r->at == r->end) {
         r->rule = BITSNAP_R_LIST_END;
         return top;
     }
     kind = bsn_once8(r->at++);
-    form = kind & 15;
-    length = kind >> 4;
+    escape = (kind & 15) == BSN_LIST_ESCAPES && kind >> 4 <= BSN_LIMIT ? kind >> 4 : 0;
     if (kind == BSN_LIST_RAW) {
         bsn_parse_raw(r, item);
         return top;
     }
     if (kind == BSN_LIST_CONST) {
-        const unsigned symbol = r->at == r->end ? 0 : bsn_once8(r->at);
-        if (r->at == r->end) r->rule = BITSNAP_R_LIST_END;
-        else if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
-        else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) {
-            node->leaf[0] = (uint8_t)symbol;
-            r->at++;
-        }
+        bsn_parse_const(r, item);
         return top;
     }
     built_in = kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS;
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
-    if (!built_in && !split && (form < BSN_LIST_TREE || form > BSN_LIST_TREE_LIST || length > BSN_LIMIT ||
-                                (form == BSN_LIST_TREE) != (length == 0))) {
-        r->rule = BITSNAP_R_LIST_KIND;
-        return top;
-    }
-    if (item->count < BSN_MIN_TREE) {
-        r->rule = BITSNAP_R_SMALL_TREE;
-        return top;
-    }
-    if (item->level == 2) { /* the escapes of an escape's tree are raw or constant */
-        r->rule = BITSNAP_R_DEPTH;
-        return top;
-    }
-    t = &r->lists->tree[item->level];
-    if (split) {
-        if (item->depth == BSN_MAX_DEPTH) {
-            r->rule = BITSNAP_R_DEPTH;
-            return top;
-        }
-        *top = *item; /* comes back when the mask is there */
-        top->type = BSN_ITEM_SPLIT;
-        top->kind = (uint8_t)kind;
-        top->mark = (uint16_t)r->nodes;
-        top++;
-        *top = *item;
-        top->count = (uint32_t)bsn_mask_bytes(item->count);
-        top->data = bsn_keep(r, top->count + 64);
-        top->scratch = r->scratch; /* nothing else is being merged meanwhile */
-        top->parent = BSN_TOP;
-        top->bits = 8;
-        top->depth++;
-        return top + 1;
-    }
+    if (!built_in && !split && !escape && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_LIST_KIND;
+    else if (item->count < BSN_MIN_TREE) r->rule = BITSNAP_R_SMALL_TREE;
+    else if (item->depth == BSN_MAX_DEPTH && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_DEPTH;
+    else if (built_in && item->bits < 8) r->rule = BITSNAP_R_SYMBOL;
+    if (r->rule) return top;
+    if (split) return bsn_parse_mask(r, top, item, kind == BSN_LIST_SPLIT2 ? 2 : 1);
     if (built_in) {
-        if (item->bits < 8) {
-            r->rule = BITSNAP_R_SYMBOL;
-            return top;
-        }
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
     } else {
-        size_t used = bsn_table_read(t, kind, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
+        const size_t used = bsn_table_read(t, escape, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
         if (!used) return top;
         r->rule = 0;
         r->at += used;
-    }
-    if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
-        r->rule = BITSNAP_R_DEPTH;
-        return top;
     }
     *top = *item;
     top->type = BSN_ITEM_NODE;
@@ -3782,7 +3837,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
 /* The next node of the tree around it. */
 static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t = &r->lists->tree[item->level];
+    bsn_tree *t = &r->lists->tree[item->depth];
     const bsn_step step = bsn_tree_step(t, item->path);
     bsn_item like = *item;
     bsn_node *node;
@@ -3793,7 +3848,6 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
         return top;
     }
     node = bsn_note_node(r, item, step.bits, step.lists);
-    if (!node) return top;
     node->stride = bsn_mask_bytes(item->count);
     node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
@@ -3804,28 +3858,17 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
     top = bsn_push_lists(r, top, &like, node);
     if (step.escape && !r->rule) { /* the first list, on top of the stack */
-        top[-1].type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+        top[-1].type = BSN_ITEM_LIST;
         top[-1].depth++;
-        top[-1].level++;
     }
     return top;
 }
 
-/* The sides of a split whose mask has been parsed. */
+/* The sides of a split whose mask is there. */
 static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
     bsn_item like = *item;
-    const uint8_t *mask = r->raw;
-    bsn_node *node;
-    if (!mask) {
-        mask = r->lists->node[item->mark].out;
-        bsn_run_nodes(r, item->mark, item->mark);
-    }
-    r->raw = NULL;
-    node = bsn_note_node(r, item, 1, item->kind == BSN_LIST_SPLIT2 ? 2 : 1);
-    if (!node) return top;
-    node->planes = mask;
-    node->stride = bsn_mask_bytes(item->count);
+    bsn_node *node = &r->lists->node[item->parent];
     if (!bsn_planes_clear(node)) {
         r->rule = BITSNAP_R_MASK_TAIL;
         return top;
@@ -3843,7 +3886,8 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     uint8_t *kept = r->kept;
     r->raw = NULL;
     r->rule = 0;
-    r->nodes = r->noted = 0;
+    r->nodes = 0;
+    r->chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
     r->most = bsn_mask_bytes(n) + 8; /* words are loaded that begin before its end */
     if (n == 0) {
         r->raw = r->at;
@@ -3858,13 +3902,11 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     while (top > bottom && !r->rule) {
         item = *--top;
         if (item.type == BSN_ITEM_NODE) top = bsn_parse_node(r, top, &item);
+        else if (item.type == BSN_ITEM_MERGE) bsn_close_node(r, &r->lists->node[item.parent]);
         else if (item.type == BSN_ITEM_SPLIT) top = bsn_parse_split(r, top, &item);
         else if (item.count == 0) continue; /* no bytes */
-        else if (item.type == BSN_ITEM_RAW) bsn_parse_raw(r, &item);
         else top = bsn_parse_list(r, top, &item);
     }
-    if (!r->rule && !r->raw) bsn_run_nodes(r, 0, 1);
-    r->nodes = 0;
     r->kept = kept; /* stays readable until the next list is read */
 }
 
@@ -3907,7 +3949,7 @@ typedef struct bsn_writer {
 } bsn_writer;
 
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
-#define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
+#define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + 64 * 8 * BSN_TREES)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
 #define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly, at level default those of fewer than 8 times as many */
 
@@ -3976,58 +4018,23 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     return bits + 24 + 4 * (last - first + 1) + 4 * codes;
 }
 
-/* A choice of codes, weighed. */
-typedef struct bsn_choice {
-    uint64_t bits; /* BSN_NEVER where there is no such tree */
-    unsigned kept; /* symbols that have a code of their own */
-    unsigned kind; /* of the list */
-} bsn_choice;
-
-/* Chooses codes: a symbol is kept where its count * 2^shift exceeds the total, the others escape. `lost` is the weight
- * of elements that were not counted; their escapes are not in the bits. Where `nested`, escapes may be coded again.
- * Leaves the lengths in x->length. */
-static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint32_t total, uint32_t lost,
-                                   unsigned shift, int nested)
+/* Codes by a sample of `total` symbols: one is kept where its count * 2^shift exceeds the total, the others escape, as do `lost`
+ * more that may be among what was not counted. Bits of the tree for the sample, but for its escapes; BSN_NEVER where there is
+ * none. */
+static uint64_t bsn_choose_sampled(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
+                                   unsigned shift)
 {
-    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
-    uint32_t dropped[257], escapes = lost;
-    uint64_t raw, coded = BSN_NEVER;
-    unsigned s, end, rare = 0, last = 0;
-    memset(dropped, 0, sizeof dropped);
+    unsigned s, end, kept = 0;
     memset(x->weight, 0, sizeof x->weight);
+    x->weight[256] = lost;
     for (bsn_counted(count, &s, &end); s < end; s++) {
-        if (!count[s]) continue;
-        if ((uint64_t)count[s] << shift > total) {
-            x->weight[s] = count[s];
-            choice.kept++;
-        } else {
-            dropped[s] = count[s];
-            escapes += count[s];
-            rare++;
-            last = s;
-        }
+        const int keep = (uint64_t)count[s] << shift > total;
+        x->weight[keep ? s : 256] += count[s];
+        kept += (unsigned)keep;
     }
-    if (rare == 1 && !lost) { /* an escape would cost as much as a code */
-        x->weight[last] = count[last];
-        choice.kept++;
-        escapes = 0;
-    }
-    if (!choice.kept || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
-        return choice;
-    x->weight[256] = escapes;
-    bsn_lengths(&x->package, x->length, x->weight);
-    choice.bits = bsn_tree_bits(x->weight, x->length);
-    if (!escapes) return choice;
-    choice.kind = nested ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-    if (lost) return choice;
-    raw = 8 * (uint64_t)escapes;
-    if (nested && escapes >= BSN_MIN_TREE) {
-        bsn_lengths(&x->package, x->inner, dropped);
-        coded = bsn_tree_bits(dropped, x->inner);
-    }
-    choice.kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-    choice.bits += coded < raw ? coded : raw;
-    return choice;
+    if (!kept || kept == 256) return BSN_NEVER;
+    bsn_lengths(&x->package, length, x->weight);
+    return bsn_tree_bits(x->weight, length);
 }
 
 #define BSN_KEY_SYMBOL(key) (256 - (unsigned)((key) & 511))
@@ -4087,16 +4094,26 @@ static void bsn_keys_back(uint64_t *key, size_t from, uint64_t over)
     key[at] = over;
 }
 
-/* The best of the choices that bsn_choose_codes makes for exact counts and `shift` from `first` to `last`, of equal ones the
- * first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts are sorted once, and choices that
- * cannot be the best, as their bounds tell, are not made. */
-static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
-                                   unsigned last, int nested, uint64_t best)
+/* Bits of escapes as a list: by a tree of their own, where there may be one, or raw; bounded from below, or exact. */
+static uint64_t bsn_keys_escaped(bsn_package *p, size_t m, uint32_t escapes, int nested, int exact)
+{
+    const uint64_t raw = 8 * (uint64_t)escapes + 8;
+    unsigned taken[BSN_LIMIT];
+    uint64_t coded;
+    if (!nested || escapes < BSN_MIN_TREE) return raw;
+    coded = exact ? bsn_keys_bits(p, p->key, m, taken) : bsn_keys_least(p->key, m, escapes);
+    return coded < raw ? coded : raw;
+}
+
+/* Codes by exact counts of n symbols: one is kept where its count * 2^shift exceeds n, the others escape. The best `shift` from
+ * `first` to `last`, of equal ones the first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts
+ * are sorted once, and choices that cannot be the best, as their bounds tell, are not made. */
+static uint64_t bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
+                                 unsigned last, int nested, uint64_t best)
 {
     bsn_package *p = &x->package;
     const size_t used = bsn_sort_counts(p, count, 0);
-    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
-    uint64_t least[5], over = 0;
+    uint64_t least[5], over = 0, result = BSN_NEVER;
     uint32_t escapes[5];
     size_t from[5], i;
     unsigned taken[BSN_LIMIT], choices = 0, chosen = 0, j, k;
@@ -4108,8 +4125,7 @@ static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint
         if (choices && from[choices - 1] == i) continue;
         least[choices] = 0;
         if (i) {
-            const uint64_t coded = sum >= BSN_MIN_TREE && nested ? bsn_keys_least(p->key, i, sum) : BSN_NEVER;
-            least[choices] = coded < 8 * (uint64_t)sum ? coded : 8 * (uint64_t)sum;
+            least[choices] = bsn_keys_escaped(p, i, sum, nested, 0);
             over = bsn_keys_escape(p->key, i, used, sum);
         }
         least[choices] += bsn_keys_least(p->key + i - (i > 0), used - i + (i > 0), n);
@@ -4119,33 +4135,27 @@ static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint
     }
     for (k = choices; k; k--) {
         uint64_t bits = 0;
-        unsigned kind = BSN_LIST_TREE;
         size_t m;
         for (i = j = 0; i < choices; i++)
             if (least[i] < least[j]) j = (unsigned)i;
-        if (least[j] >= best || least[j] > choice.bits) break;
+        if (least[j] >= best || least[j] > result) break;
         least[j] = BSN_NEVER;
         i = from[j];
         m = used - i + (i > 0);
         if (i) {
-            const uint64_t raw = 8 * (uint64_t)escapes[j];
-            const uint64_t coded = escapes[j] >= BSN_MIN_TREE && nested ? bsn_keys_bits(p, p->key, i, taken) : BSN_NEVER;
-            kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-            bits = coded < raw ? coded : raw;
+            bits = bsn_keys_escaped(p, i, escapes[j], nested, 1);
             over = bsn_keys_escape(p->key, i, used, escapes[j]);
         }
         bits += bsn_keys_bits(p, p->key + i - (i > 0), m, taken);
-        if (bits < best && (bits < choice.bits || (bits == choice.bits && j < chosen))) {
-            choice.bits = bits;
-            choice.kind = kind;
-            choice.kept = (unsigned)(used - i);
+        if (bits < best && (bits < result || (bits == result && j < chosen))) {
+            result = bits;
             chosen = j;
             memset(length, 0, 257);
             while (m--) length[BSN_KEY_SYMBOL(p->key[i - (i > 0) + m])] = (uint8_t)bsn_package_length(taken, m);
         }
         if (i) bsn_keys_back(p->key, i, over);
     }
-    return choice;
+    return result;
 }
 
 /* Of each 2^log2 lines of 64 symbols one; not always the same one, as columns of matrices may differ. Returns how many symbols. */
@@ -4220,28 +4230,21 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
  * none takes fewer. */
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
-    uint32_t *by_bits = x->tables, *by_value = x->tables + 257; /* of the first symbols in each order, the sum of counts */
+    uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
     unsigned i, j, length;
-    by_bits[0] = by_value[0] = 0;
-    for (i = 0; i < 256; i++) {
-        by_bits[i + 1] = by_bits[i] + count[bsn_by_bits[i]];
-        by_value[i + 1] = by_value[i] + count[i];
-    }
+    for (sum[0] = i = 0; i < 256; i++) sum[i + 1] = sum[i] + count[bsn_by_bits[i]];
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
-        const uint32_t *sum = j < 16 ? by_bits : by_value;
-        const unsigned first = j < 7 ? 0 : 1;
+        const unsigned first = BSN_BUILT_IN_FIRST(j);
         uint64_t cost = 8;
-        unsigned at = first;
-        uint32_t escapes;
+        unsigned at = first, escapes;
         for (length = 1; length <= BSN_LIMIT; length++) { /* those of this length or longer ones have one bit more */
             cost -= sum[at];
             at += row[length - 1];
         }
-        cost += (uint64_t)sum[at] * BSN_LIMIT;
-        escapes = sum[256] - (sum[at] - sum[first]);
+        escapes = sum[256] - sum[at] + sum[first];
         if (escapes && !row[8]) continue;
-        cost += (uint64_t)escapes * (row[8] + 8u);
+        cost += (uint64_t)sum[at] * BSN_LIMIT + (uint64_t)escapes * (row[8] + 8u);
         if (cost < best) {
             best = cost;
             *which = j;
@@ -4260,7 +4263,7 @@ static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int buil
         raw += 8 * (uint64_t)count[s];
         kinds += count[s] > 0;
     }
-    if (kinds < 2) return BITSNAP_R_BODY_SIZE;
+    if (kinds < 2) return 16;
     if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
     bsn_lengths(&x->package, x->inner, count);
     coded = bsn_tree_bits(count, x->inner);
@@ -4342,22 +4345,22 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
     return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
+/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would lie below those of
  * kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
     bsn_lists *x = w->lists;
-    bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
+    bsn_tree *t = &x->tree[item->depth];
     const uint32_t n = item->count;
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
-    const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
-            last = w->level == BITSNAP_FAST ? 8 : 9;
+    unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
+             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     int glance = BSN_GLANCE_NOTHING;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
-    bsn_choice choice;
 
+    if (item->level > 2) return BSN_LIST_RAW;
     h[256] = 0;
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
@@ -4393,23 +4396,26 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     if (item->level == 2 || n < BSN_MIN_TREE) return BSN_LIST_RAW;
 
     if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
-        const int nested = w->level != BITSNAP_FAST;
-        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested);
-        if (choice.bits / 8 >= (uint64_t)total) return BSN_LIST_RAW;
-        memcpy(t->length, x->length, sizeof t->length);
-        return choice.kind;
+        t->raw_escapes = w->level == BITSNAP_FAST;
+        first = 8 + t->raw_escapes;
+        bits = lost ? bsn_choose_sampled(x, t->length, h, total, lost, first)
+                    : bsn_choose_exact(x, t->length, h, n, first, first, !t->raw_escapes, BSN_NEVER);
+        return bits / 8 >= total ? BSN_LIST_RAW : BSN_LIST_TREE;
     }
+    t->raw_escapes = 0;
+    if (item->depth == BSN_MAX_DEPTH) first = last = 31; /* nothing escapes */
     /* exact counts: weigh the alternatives, but of an escape's list only one */
-    choice = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
-    if (choice.bits < best) {
-        best = choice.bits;
-        kind = choice.kind;
+    bits = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
+    if (bits < best) {
+        best = bits;
+        kind = BSN_LIST_TREE;
     }
+    if (item->depth == BSN_MAX_DEPTH) return kind;
     if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
         best = bits;
         kind = BSN_LIST_BUILT_IN + j;
     }
-    if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && (bits = bsn_split_bits(w, item, h, 0)) < best) {
+    if (2 * (uint64_t)h[0] > n && (bits = bsn_split_bits(w, item, h, 0)) < best) {
         best = bits;
         kind = BSN_LIST_SPLIT0;
     }
@@ -4465,7 +4471,7 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
 static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 {
     unsigned i, at = 0;
-    if (t->escape_kind) {
+    if (t->length[256]) {
         for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
         t->escape_code = (uint8_t)(at << path);
         memset(code, t->escape_code, 256);
@@ -4480,7 +4486,7 @@ static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols, int leaves)
 {
     const bitsnap_kernels *kernels = w->kernels;
-    const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+    const unsigned escape = t->length[256] ? t->escape_code : 256u;
     uint8_t *list = item->data, *code = w->lists->inner;
     const size_t n = item->count;
     size_t i, m;
@@ -4511,7 +4517,7 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
  * to codes on the way, and those without a code are set aside. */
 static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t = &w->lists->tree[item->level];
+    bsn_tree *t = &w->lists->tree[item->depth];
     const bsn_step step = bsn_tree_step(t, item->path);
     const size_t n = item->count, stride = bsn_mask_bytes(n), room = n + 64;
     const int symbols = item->type == BSN_ITEM_SYMBOLS;
@@ -4524,7 +4530,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     like.path = (uint8_t)(item->path + step.bits);
     if (!bsn_room(w, step.bits * stride)) return top;
     leaves = symbols && bsn_by_leaves(w, t, &step, like.path, fork.leaf);
-    if (symbols && !leaves && t->escape_kind) {
+    if (symbols && !leaves && t->length[256]) {
         escapes = t->escapes = scratch;
         scratch += room;
     }
@@ -4570,9 +4576,9 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         top->count = (uint32_t)count[j];
         if (j == 0 && step.escape) {
             top->data = t->escapes;
-            top->type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+            top->type = BSN_ITEM_LIST;
             top->depth++;
-            top->level++;
+            top->level = t->raw_escapes ? 3 : (uint8_t)(top->level + 1);
         } else {
             list -= count[j];
             top->data = list;
@@ -4582,17 +4588,10 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     return top;
 }
 
-static void bsn_write_raw(bsn_writer *w, const bsn_item *item)
-{
-    if (!bsn_room(w, item->count)) return;
-    memcpy(w->at, item->data, item->count);
-    w->at += item->count;
-}
-
-/* Writes kind, table and root of a tree whose lengths and kind of escape stand in tree[level]. */
+/* Writes kind, table and root of a tree whose lengths stand in tree[depth]. */
 static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item, unsigned kind)
 {
-    bsn_tree *t = &w->lists->tree[item->level];
+    bsn_tree *t = &w->lists->tree[item->depth];
     bsn_item like = *item;
     uint8_t table[160];
     size_t size = 1;
@@ -4600,7 +4599,6 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (kind >= BSN_LIST_BUILT_IN) {
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
     } else {
-        t->escape_kind = (uint8_t)(kind - BSN_LIST_TREE);
         (void)bsn_tree_order(t, 0, 255);
         size = bsn_table_write(table, t);
     }
@@ -4620,7 +4618,9 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (!bsn_room(w, 1)) return top;
     *w->at++ = (uint8_t)kind;
     if (kind == BSN_LIST_RAW) {
-        bsn_write_raw(w, item);
+        if (!bsn_room(w, item->count)) return top;
+        memcpy(w->at, item->data, item->count);
+        w->at += item->count;
     } else if (kind == BSN_LIST_CONST) {
         if (bsn_room(w, 1)) *w->at++ = item->data[0];
     } else { /* on the stack: the mask on top, the lower side (of SPLIT2), the upper side */
@@ -4668,7 +4668,6 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
         item = *--top;
         if (item.type == BSN_ITEM_NODE || item.type == BSN_ITEM_SYMBOLS) top = bsn_write_node(w, top, &item);
         else if (item.count == 0) continue;
-        else if (item.type == BSN_ITEM_RAW) bsn_write_raw(w, &item);
         else top = bsn_write_list(w, top, &item);
     }
 }
@@ -6748,6 +6747,7 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
+#ifndef BITSNAP_NO_QUANTIZE
 BITSNAP_API double bitsnap_log_bound(unsigned cells)
 {
     return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
@@ -6765,6 +6765,7 @@ BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
         if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
     return 0;
 }
+#endif
 
 /* ---- certificates ---- */
 
@@ -7419,7 +7420,8 @@ enum {
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
     BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
-    BSN_FORM_SPARSE = 8   /* with a base: few are not as predicted */
+    BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
+    BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
 };
 
 /* Of these a block holds what is added to predictions. */
@@ -7691,14 +7693,14 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     }
     c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
-        bsn_choice choice;
+        uint64_t all;
         memset(folded, 0, sizeof folded);
         for (s = 0; s < 256; s++) folded[s >> (8 - bits)] += count[s];
-        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1);
-        if (choice.bits == BSN_NEVER) continue;
-        choice.bits += (8 - bits) * (uint64_t)n;
-        if (choice.bits < best) {
-            best = choice.bits;
+        all = bsn_choose_exact(x, x->length, folded, (uint32_t)n, 8, 8, 1, BSN_NEVER);
+        if (all == BSN_NEVER) continue;
+        all += (8 - bits) * (uint64_t)n;
+        if (all < best) {
+            best = all;
             chosen = bits;
         }
     }
@@ -7935,24 +7937,82 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
+/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
+BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
+
+/* That of elements; back: what they are the code of. In place, or elsewhere. */
+BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+{
+    const unsigned most = 8 * width - 1;
+    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
+    size_t i;
+    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
+        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
+    }
+    for (; i < n * width; i += width) {
+        const uint64_t x = bsn_element_load(from + i, width);
+        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    }
+}
+
+/* Element i of 256 of n: four neighbours each, from places without a period. n >= 256 */
+BSN_INLINE uint64_t bsn_sampled(const uint8_t *elements, size_t n, unsigned width, uint32_t i)
+{
+    const uint32_t part = i / 4, step = (uint32_t)n / 64;
+    return bsn_element_load(elements + (size_t)(part * step + (part * 0x9E3779B1u >> 8) % (step - 3) + i % 4) * width, width);
+}
+
+/* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
+ * the sign is. Counted is in which planes elements of a sample agree: the seldomer, the more bits of entropy a plane has. */
+static int bsn_zigzags(const bsn_context *c, const uint8_t *elements, size_t n)
+{
+    const unsigned width = c->width, most = 8 * width - 1;
+    uint64_t bits[2] = { 0, 0 };
+    uint32_t alike[16], i, negative = 0;
+    unsigned k;
+    if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
+    for (i = 0; i < 256; i++) negative += (uint32_t)(bsn_sampled(elements, n, width, i) >> most);
+    if (negative == 0 || negative == 256) return 0;
+    memset(alike, 0, sizeof alike);
+    for (i = 0; i < 512; i++) {
+        const uint64_t a = bsn_sampled(elements, n, width, i & 255), b = bsn_sampled(elements, n, width, (i + (i < 256 ? 44 : 116)) & 255);
+        const uint64_t x = a ^ b, z = bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most);
+        for (k = 0; k < width; k++) {
+            alike[k] += !(x >> 8 * k & 255);
+            alike[8 + k] += !(z >> 8 * k & 255);
+        }
+    }
+    for (k = 0; k < 16; k++) bits[k / 8] += bsn_log2_fixed(alike[k] + 32);
+    return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
+}
+
+/* m elements, into planes that are all bytes, zigzagged or not. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, uint8_t *const plane[8], const uint8_t *elements, size_t m,
+                            int zigzag)
+{
+    bsn_field field;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
+    bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements, m);
+}
+
+/* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n)
+                               const uint8_t *elements, size_t n, int zigzag)
 {
     uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
     const unsigned width = c->width, some = width < 4 ? width : 4;
     const size_t room = n + 64;
     bsn_writer wr;
-    bsn_field field;
     unsigned k, q;
     size_t i;
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
     wr.bytes = 1;
-    bsn_field_set(&field, c->dtype, 0, 0);
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
             for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+            bsn_split_bytes(w, c, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
         for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
@@ -7963,6 +8023,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
+    const int zigzag = bsn_zigzags(c, elements, n);
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
@@ -7979,7 +8040,8 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+            if (zigzag) bsn_zigzag(w->elements, elements + i * c->width, m, c->width, 0);
+            bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements + i * c->width, m);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->lists.tables);
@@ -8826,8 +8888,8 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         *form = BSN_FORM_SPLIT;
         return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
     }
-    *form = BSN_FORM_BYTES;
-    return bsn_encode_bytes(w, c, record, body, end, elements, n);
+    *form = bsn_zigzags(c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+    return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
 }
 
 /* Most often the second element tells. */
@@ -9230,7 +9292,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     return 0;
 }
 
-static unsigned bsn_decode_bytes(bsn_decoding *d)
+static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -9258,6 +9320,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         if (out) {
             bsn_join(c->kernels, &field, out, plane, m);
+            if (zigzag) bsn_zigzag(out, out, m, c->width, 1);
             bsn_sink_done(w, d->sink, c->width, i, m, out);
         }
         for (k = 0; k < c->width; k++) plane[k] += m;
@@ -9706,8 +9769,9 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     look->elements = n;
     look->prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
-    if (form > BSN_FORM_SPARSE || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
-        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters))
+    if (form > BSN_FORM_ZIGZAG || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
+        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters) ||
+        (form == BSN_FORM_ZIGZAG && (c->width == 1 || bsn_symbol_bits(c->dtype))))
         return BITSNAP_R_FORM;
     if (form == BSN_FORM_CONST) { /* the size is that of the run */
         if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
@@ -9873,7 +9937,7 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
     sink->n = at->n;
     bsn_record_begin(&record, c, at->first, at->total, head);
     sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
-    if (c->role) {
+    if (BSN_WITH_DELTA && c->role) {
         const unsigned base_width = bsn_dtypes[c->base_dtype].width;
         expected = d.body - BSN_IDS_SIZE;
         bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
@@ -9919,18 +9983,18 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             sink->to = made;
             sink->leaves = NULL;
         }
-        if (c->blind && form >= BSN_FORM_SAME) done = 1;
+        if (c->blind && !bsn_is_alone(form)) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
         if (checking) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
-        if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
-        else if (form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
+        if (form == BSN_FORM_BYTES || form == BSN_FORM_ZIGZAG) rule = bsn_decode_bytes(&d, form == BSN_FORM_ZIGZAG);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
-        else if (form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
-        else if (form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
-        else if (form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
+        else if (BSN_WITH_QUANTIZE && form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
+        else if (BSN_WITH_DELTA && form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
         else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
     }
     if (sink->stream) bsn_streamed();
@@ -9942,8 +10006,9 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
         bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
         return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
     if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
-    if (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
-        : c->role && sink->leaves && !(done && c->blind) &&
+    if (BSN_WITH_DELTA && form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE
+            ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
+        : BSN_WITH_DELTA && c->role && sink->leaves && !(done && c->blind) &&
           bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
         return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
     if (sink->differs != sink->until) {
@@ -10028,6 +10093,17 @@ static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
     return BITSNAP_E_ARGUMENT;
 }
 
+/* A frame or an option that needs what this build leaves out. */
+static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
+{
+    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    b->error.argument = what;
+    return BITSNAP_E_UNSUPPORTED;
+}
+
+#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
+#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
+
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10069,6 +10145,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
+            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10078,6 +10155,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
+            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10512,7 +10590,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
     if (!bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = bitsnap_log_bound(cells);
+    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10629,7 +10707,9 @@ BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 #define BSN_RULE(number, status, name, message) case number: return message;
     BITSNAP_RULES(BSN_RULE)
 #undef BSN_RULE
-    default: return bitsnap_status_message(b->error.status);
+    default:
+        return b->error.status == BITSNAP_E_UNSUPPORTED && b->error.argument ? b->error.argument
+                                                                            : bitsnap_status_message(b->error.status);
     }
 }
 
@@ -10731,7 +10811,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
 static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
 {
     bsn_log *log = call->log;
-    if (!log) return;
+    if (!BSN_WITH_QUANTIZE || !log) return;
     bsn_log_shape(log, (unsigned)s->dtype, s->cells);
     if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
     memset(log, 0, sizeof *log);
@@ -10945,6 +11025,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
            !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 /* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
 static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
@@ -11001,6 +11082,8 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
     if (status) return status;
+    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
+    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         if (!bsn_base_fits(s->role, (unsigned)dtype, s->state.base_dtype) || b->base.count != count)
@@ -11018,6 +11101,7 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     *size = header;
     return BITSNAP_OK;
 }
+#endif
 
 /* A block from where it was coded to its place in the frame. */
 static void bsn_place_block(const bsn_call *call, const bsn_job *job)
@@ -11182,6 +11266,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     return BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                         size_t *size, const void *elements, size_t n)
 {
@@ -11197,6 +11282,7 @@ BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *des
     if (status) *s = before; /* what was added to the index is overwritten */
     return status;
 }
+#endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
 static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
@@ -11254,6 +11340,7 @@ static int bsn_stream_has_footer(const bitsnap_stream *s)
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
                                             size_t *size)
 {
@@ -11270,6 +11357,7 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (!status) s->stored = end.stored;
     return status;
 }
+#endif
 
 /* ---- pull ---- */
 
@@ -11549,6 +11637,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 /* ================================================================================= ENTRY */
 
+#ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
@@ -11567,17 +11656,11 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     *size = status ? 0 : header + blocks + footer;
     return status;
 }
+#endif
 
 static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned width)
 {
     return (size_t)(count >> block_log2 ? UINT64_C(1) << block_log2 : count) * width;
-}
-
-BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
-{
-    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
-    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
-    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
 }
 
 /* What decoding a frame is for. */
@@ -11644,14 +11727,6 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
     bitsnap_stream s;
     return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
-}
-
-BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
-                                          const void *source, size_t source_size)
-{
-    bitsnap_stream s;
-    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
-            (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
@@ -11737,6 +11812,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     return status;
 }
 
+#ifndef BITSNAP_NO_DELTA
+BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
+{
+    const unsigned width = info ? bitsnap_width(info->dtype) : 0;
+    if (!info || info->block_log2 > BSN_LOG2_MAX) return 0;
+    return (workers ? workers : 1) * bsn_journal_cell(info->block_log2, info->count, width);
+}
+
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size)
 {
@@ -11758,7 +11841,20 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     b->base = base;
     return status;
 }
+#endif
 
+/* ---- extras ---- */
+
+#ifndef BITSNAP_NO_EXTRAS
+BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
+                                          const void *source, size_t source_size)
+{
+    bitsnap_stream s;
+    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
+            (const uint8_t *)source, source_size);
+}
+
+#if !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* ---- algebra of deltas ---- */
 
 /* A delta, walked cell by cell. */
@@ -12172,6 +12268,8 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
 
+#endif
+
 /* ---- what blocks are made of ---- */
 
 /* A list of symbols at r->at. */
@@ -12358,12 +12456,147 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
-    else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
+    else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
     else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
     else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
+
+/* ---- what a frame would take ---- */
+
+#define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
+#define BSN_SAMPLE 64
+
+/* Bytes of a sample, by their place: their offset modulo 8. */
+typedef struct bsn_view {
+    uint32_t byte[8][256];
+    uint32_t exponent[8][256]; /* of BF16 and F32, or the lower 8 bits of F64's, in this byte and the next */
+    uint32_t wide[8][256];
+    uint32_t sum[256];
+    uint32_t lowest[8], highest[8]; /* exponents of F64 but 0 */
+    uint8_t first[8], differ[8];
+    uint32_t n;                /* bytes of each place */
+} bsn_view;
+BSN_ASSERT(view, sizeof(bsn_view) + 64 <= 32768);
+
+/* (The first 8 bytes, which may belong to what stands before the elements, are left out.) */
+BSN_FUNCTION void bsn_view_take(bsn_view *x, const uint8_t *p, size_t size)
+{
+    size_t pieces = BSN_SAMPLES, m = BSN_SAMPLE, step, i, j;
+    unsigned k;
+    memset(x, 0, sizeof *x);
+    for (k = 0; k < 8; k++) x->lowest[k] = 2047;
+    if (size < 32) return;
+    p += 8;
+    size -= 8;
+    memcpy(x->first, p, 8);
+    if (size < BSN_SAMPLES * BSN_SAMPLE) pieces = 1, m = size;
+    step = pieces > 1 ? (size - m) / 8 / (pieces - 1) * 8 : 0;
+    for (i = 0; i < pieces; i++) bsn_prefetch(p + step * i, m);
+    for (i = 0; i < pieces; i++) {
+        for (j = step * i; j < step * i + m && size - j > 8; j += 8, x->n++) {
+            for (k = 0; k < 8; k++) {
+                const unsigned a = p[j + k], b = p[j + k + 1], pair = BSN_BIG_ENDIAN ? a << 8 | b : b << 8 | a;
+                const unsigned exponent = pair >> 4 & 0x7FF;
+                x->differ[k] |= (uint8_t)(a ^ x->first[k]);
+                x->byte[k][a]++;
+                x->exponent[k][pair >> 7 & 255]++;
+                x->wide[k][exponent & 255]++;
+                if (exponent > x->highest[k]) x->highest[k] = exponent;
+                if (exponent && exponent < x->lowest[k]) x->lowest[k] = exponent;
+            }
+        }
+    }
+}
+
+/* Bits of the sample's symbols at every `width`th place from `place` on, of which `mask` is looked at. What a small sample does not
+ * show of an entropy is 0.72 bits for every symbol. */
+static uint64_t bsn_view_bits(bsn_view *x, uint32_t (*count)[256], unsigned place, unsigned width, unsigned shift, unsigned mask)
+{
+    const uint32_t n = x->n * (8 / width);
+    uint64_t bits, symbols = 0;
+    unsigned k, s;
+    memset(x->sum, 0, sizeof x->sum);
+    for (k = place % width; k < 8; k += width)
+        for (s = 0; s < 256; s++) x->sum[s >> shift & mask] += count[k][s];
+    for (s = 0; s < 256; s++) symbols += x->sum[s] != 0;
+    if (symbols < 2) return 0;
+    bits = bsn_entropy_bits(x->sum, n) + (symbols * 92 >> 7);
+    return bits < 8 * (uint64_t)n ? bits : 8 * (uint64_t)n;
+}
+
+/* Are the exponents as near to each other as those of F64 elements have to be? */
+static int bsn_view_is_f64(const bsn_view *x, unsigned phase)
+{
+    const unsigned pair = (BSN_BIG_ENDIAN ? phase : phase + 6) % 8;
+    return x->highest[pair] < x->lowest[pair] + 255;
+}
+
+/* The same of its elements as `dtype`, of which the first begins at place `phase`. */
+static uint64_t bsn_view_size(bsn_view *x, unsigned dtype, unsigned phase)
+{
+    const unsigned width = bsn_dtypes[dtype].width, usual = bsn_symbol_bits(dtype), symbol_bits = usual + (usual && width == 1);
+    const unsigned top = BSN_BIG_ENDIAN ? phase : phase + width - 1, pair = BSN_BIG_ENDIAN ? phase : phase + width - 2;
+    uint64_t bits = 0, differ = 0, raw;
+    bsn_field field;
+    unsigned k, j;
+    for (k = 0; k < 8; k++) {
+        j = (k + 16 - phase) % width;
+        differ |= (uint64_t)x->differ[k] << 8 * (BSN_BIG_ENDIAN ? width - 1 - j : j);
+    }
+    if (usual && (usual < 11 || bsn_view_is_f64(x, phase))) {
+        bsn_field_set(&field, dtype, symbol_bits, 0);
+        raw = usual == 11 ? UINT64_C(0x800FFFFFFFFFFFFF) : (field.low | field.sign) & bsn_low_bits(8 * width);
+        bits = (uint64_t)bsn_popcount(differ & raw) * x->n * (8 / width);
+        if (usual == 11) return bits + bsn_view_bits(x, x->wide, pair, width, 0, 255);
+        if (usual == 8) return bits + bsn_view_bits(x, x->exponent, pair, width, 0, 255);
+        return bits + bsn_view_bits(x, x->byte, top, width, 7 - symbol_bits, (1u << symbol_bits) - 1);
+    }
+    for (k = 0; k < width; k++) bits += bsn_view_bits(x, x->byte, k, width, 0, 255);
+    return bits;
+}
+
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess)
+{
+    /* what comes later must be clearly smaller */
+    static const uint8_t order[11] = { BITSNAP_I8, BITSNAP_BOOL, BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3,
+                                       BITSNAP_F8_E5M2, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
+    bsn_view *x;
+    uint64_t least = 0, margin;
+    unsigned i, phase;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!guess || (size && !data)) return bsn_wrong(b, guess ? "data" : "guess");
+    if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
+    memset(guess, 0, sizeof *guess);
+    x = (bsn_view *)(void *)bsn_align(b->workspace);
+    bsn_view_take(x, (const uint8_t *)data, size);
+    for (i = 0; i < 11; i++) {
+        const unsigned dtype = order[i], width = bsn_dtypes[dtype].width, phases = bsn_symbol_bits(dtype) ? width : 1;
+        bitsnap_guess best = { BITSNAP_I8, 0, 0, 0, { 0 } };
+        for (phase = 0; phase < phases; phase++) {
+            const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
+            const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
+            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
+                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            if (!phase) guess->sizes[dtype] = whole;
+            if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
+            best.phase = phase;
+            best.count = count;
+            best.size = whole + (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase) ? whole / 32 : 0);
+        }
+        margin = best.size / 64 + (phases == 1 && x->n ? 2 * best.count * width * width / x->n : 0); /* few say little of many symbols */
+        if (i && best.size + size - best.count * width + margin >= least) continue;
+        least = best.size + size - best.count * width;
+        guess->dtype = (bitsnap_dtype)dtype;
+        guess->phase = best.phase;
+        guess->count = best.count;
+        guess->size = best.size;
+    }
+    return BITSNAP_OK;
+}
+
+#endif /* BITSNAP_NO_EXTRAS */
 
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
@@ -12373,34 +12606,34 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     "scalar",
     512,
     bsn_scalar_hash,
-    bsn_scalar_count,
-    bsn_scalar_partition,
-    bsn_scalar_merge,
-    bsn_scalar_compare,
-    bsn_scalar_split,
+    BSN_FOR_MASKS(bsn_scalar_count),
+    BSN_FOR_MASKS(bsn_scalar_partition),
+    BSN_FOR_PARTS(bsn_scalar_merge),
+    BSN_FOR_MASKS(bsn_scalar_compare),
+    BSN_FOR_MASKS(bsn_scalar_split),
     bsn_scalar_join,
-    bsn_scalar_bits_take,
+    BSN_FOR_ENCODE(bsn_scalar_bits_take),
     bsn_scalar_bits_put,
-    bsn_scalar_histogram,
-    bsn_scalar_map,
+    BSN_FOR_ENCODE(bsn_scalar_histogram),
+    BSN_FOR_ENCODE(bsn_scalar_map),
     bsn_scalar_node_merge,
-    bsn_scalar_node_fork,
+    BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
     NULL,
     NULL,
     NULL,
     NULL,
-    bsn_scalar_top_take,
+    BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     NULL,
-    bsn_scalar_leaves_fork,
-    bsn_scalar_mask_above,
+    BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
+    BSN_FOR_ENCODE(bsn_scalar_mask_above),
     bsn_scalar_places,
-    bsn_scalar_classes_above,
-    bsn_scalar_classes_add,
-    bsn_scalar_classes_deal,
-    bsn_scalar_subtract,
-    bsn_scalar_census,
+    BSN_FOR_DELTA(bsn_scalar_classes_above),
+    BSN_FOR_DELTA(bsn_scalar_classes_add),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
+    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
     NULL,
     NULL,
     NULL,
@@ -12797,6 +13030,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     return BITSNAP_OK;
 }
 
+BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
+
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size)
 {
@@ -13044,6 +13279,10 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 #endif
 
 #endif /* BITSNAP_NO_PARTS */
+
+#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }

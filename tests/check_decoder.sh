@@ -15,9 +15,16 @@ for round in 1 2; do
         "$t/exchange" write "$t/written$round" "$((seed * 10 + round))" && python3 tests/decoder.py check "$t/written$round"; } ||
         { echo "not ok - decoder: seed $((seed * 10 + round))"; status=1; }
 done
-# files that are deltas, made by the tool
-tool=${BITSNAP:-build/bitsnap}
+# the tool: generated files, and those that are deltas, which it makes
+tool=${BITSNAP:-$PWD/build/bitsnap}
 [ -x "$tool" ] || { tool=$t/bitsnap; ${CC:-cc} -std=c99 -O2 -w -I. docs/examples/tool/*.c -o "$tool" -lpthread; }
+for f in "$t"/generated?/[fg]*.bsnap; do
+    case $f in
+    */f*) "$tool" decompress -q -f -o "$t/back" "$f" 2>"$t/err" && cmp -s "$t/back" "${f%.bsnap}.source" ;;
+    *-S1.bsnap) ! "$tool" test -q "$f" 2>"$t/err" && grep -q 'is not a .bsnap file' "$t/err" ;;
+    *) rule=${f##*-}; ! "$tool" test -q "$f" 2>"$t/err" && grep -q "(${rule%.bsnap}[),]" "$t/err" ;;
+    esac || { echo "not ok - decoder: the tool and ${f##*/}, seed $seed: $(cat "$t/err")"; status=1; break; }
+done
 python3 tests/check_deltas.py "$tool" "$t/deltas" "$seed" || { echo "not ok - decoder deltas: seed $seed"; status=1; }
 # what is frozen in text
 python3 - <<'END' || status=1

@@ -70,6 +70,18 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
     return failed;
 }
 
+/* As it was given, without directories and .bsnap. */
+static void set_name(base *b, const char *path)
+{
+    const char *name = strrchr(path, '/');
+    size_t size;
+    name = name ? name + 1 : path;
+    size = strlen(name);
+    if (size > 6 && !strcmp(name + size - 6, ".bsnap")) size -= 6;
+    if (size >= sizeof b->file.name || !strcmp(name, "-") || memchr(name, '\\', size)) return;
+    memcpy(b->file.name, name, size);
+}
+
 int base_map(base *b, const char *path, fault *f)
 {
     memset(b, 0, sizeof *b);
@@ -99,6 +111,7 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
         input_close(&in);
     }
     if (failed && !*f->file) (void)fault_in(f, strcmp(path, "-") ? path : "(standard input)");
+    if (!failed) set_name(b, path);
     return failed;
 }
 

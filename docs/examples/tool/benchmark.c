@@ -6,12 +6,15 @@
 #include "posix.h"
 
 #include "bound.h"
+#include "bytes.h"
 #include "commands.h"
 #include "file.h"
 #include "header.h"
 #include "plan.h"
 #include "progress.h"
+#include "record.h"
 #include "text.h"
+#include "tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +37,7 @@ typedef struct job {
     frame *made;                   /* of each piece */
     uint8_t *elements, *back, *frames;
     uint64_t bytes;
-    size_t frames_size, text_size; /* text_size: the coded header text */
+    size_t frames_size, text_size, pieces; /* of the coded header text */
     double bound_bits;
     double copy, encode, decode;   /* seconds */
     fault *f;
@@ -69,13 +72,14 @@ static int make_plan(job *j)
 static int load(job *j, const char *path)
 {
     uint64_t room = 0;
-    size_t i, got;
+    size_t i, at, got;
     uint8_t *coded;
     if (input_open(&j->in, path, j->f)) return 1;
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f)) return 1;
         j->bytes = j->header.model.data_size;
-        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, j->f)) return 1;
+        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, NULL, 0, j->f)) return 1;
+        for (at = 0; at < j->text_size; at += TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
         free(coded);
     } else {
         if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
@@ -164,9 +168,9 @@ static int repeat(job *j)
 /* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
 static uint64_t file_size(const job *j)
 {
-    uint64_t size = 32 + j->frames_size + 48 + 8 * (uint64_t)j->plan.count;
+    uint64_t size = HEADER_SIZE + j->text_size + j->frames_size + END_PREFIX + tree_size(j->pieces + j->plan.count, RECORD_ENTRY) + END_SUFFIX;
     size_t i;
-    if (!j->o->dtype) size += 32 + j->text_size;
+    if (j->pieces > 1) size += tree_size(j->header.model.count, NAME_ENTRY);
     for (i = 0; i < j->plan.count; i++) { /* a frame of one block has a footer only for the content id */
         const uint8_t *p = j->frames + j->made[i].at;
         bitsnap_info info;

@@ -41,7 +41,7 @@ int chain_take(chain_file *x, file_reader *r, const char *name, fault *f)
         memset(&r->link, 0, sizeof r->link);
         x->link.own.text = r->text;
         r->text = NULL;
-    } else if (r->text && link_end_make(&x->link.own, r->text, r->text_size, r->done - 8 - r->text_size, f)) {
+    } else if (r->text && link_end_make(&x->link.own, r->text, r->text_size, r->done - 8 - r->text_size, NULL, f)) {
         return 1;
     }
     x->name = (char *)malloc(strlen(name) + 1);

@@ -66,7 +66,6 @@ static int not_whole(const job *j, uint64_t bytes)
 /* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
 static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t count)
 {
-    const frame_list *l = &j->writer.frames;
     file_frame frame;
     memset(&frame, 0, sizeof frame);
     frame.begin = begin;
@@ -77,7 +76,7 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     frame.cells = form->cells;
     frame.columns = form->columns;
     frame.certificate = j->writer.certificate;
-    frame.size = l->sizes[l->count - 1];
+    frame.size = j->writer.records.last;
     return lossy_note(&j->lossy, &frame, j->f);
 }
 
@@ -108,7 +107,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     }
     j->frames++;
     if (file_write_frame_end(&j->writer, j->f)) return 1;
-    if (range) j->paired_stored += PLACE_SIZE + j->writer.frames.sizes[j->writer.frames.count - 1];
+    if (range) j->paired_stored += PLACE_SIZE + j->writer.records.last;
     return note_frame(j, form, begin, count);
 }
 
@@ -144,7 +143,7 @@ static int put_group(job *j, const piece *p, size_t n)
     if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
     if (got < bytes) return ended_early(j);
     if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
-    j->frames = j->writer.frames.count;
+    j->frames = j->writer.records.frames;
     progress_show(&j->progress, j->in.offset);
     return 0;
 }
@@ -206,12 +205,12 @@ static int begin_delta(job *j)
     int failed;
     memset(&from, 0, sizeof from);
     memset(&to, 0, sizeof to);
-    failed = link_end_make(&from, b->text, b->text_size, b->data_size, j->f) ||
-             link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, j->f) ||
+    failed = link_end_make(&from, b->text, b->text_size, b->data_size, *b->name ? b->name : NULL, j->f) ||
+             link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, NULL, j->f) ||
              link_make(&j->link, &from, &to, j->o->self_contained, j->f) ||
              file_write_delta(&j->writer, j->codec, &j->out, &j->link, b, j->f);
-    free(from.text);
-    free(to.text);
+    link_end_free(&from);
+    link_end_free(&to);
     return failed;
 }
 

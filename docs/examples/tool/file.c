@@ -8,6 +8,7 @@
 #include "foreign.h"
 #include "record.h"
 #include "text.h"
+#include "tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +32,6 @@ int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memc
 int file_is_delta(const uint8_t *bytes, size_t size)
 {
     return size >= 10 && file_is_bsnap(bytes, size) && bytes[9] == SOURCE_DELTA;
-}
-
-int frame_list_add(frame_list *l, uint64_t size, fault *f)
-{
-    uint64_t *sizes = (uint64_t *)grown(l->sizes, l->count, &l->capacity, sizeof *sizes, f);
-    if (!sizes) return 1;
-    l->sizes = sizes;
-    l->sizes[l->count++] = size;
-    return 0;
 }
 
 void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size)
@@ -84,14 +76,15 @@ void file_release_range(codec *c, file_used *used)
 
 #define DAMAGED "; take another copy of the file"
 
-static int fail_at(fault *f, uint64_t at, const char *what)
+/* `rule`: the number of the condition in docs/FORMAT.md, section 9. */
+static int fail_at(fault *f, unsigned rule, uint64_t at, const char *what)
 {
-    return fault_set(f, "%s (byte %llu)" DAMAGED, what, (unsigned long long)at);
+    return fault_set(f, "%s (S%u, byte %llu)" DAMAGED, what, rule, (unsigned long long)at);
 }
 
 static int fail_truncated(const file_reader *r, fault *f)
 {
-    return fault_set(f, "truncated: it ends at byte %llu, before its end record; take another copy of the file",
+    return fault_set(f, "truncated: it ends at byte %llu, before its end record (S4); take another copy of the file",
                      (unsigned long long)(r->in->offset + input_available(r->in)));
 }
 
@@ -111,14 +104,14 @@ static int fail_codec(const file_reader *r, fault *f)
     switch (b->error.status) {
     case BITSNAP_E_TRUNCATED: return fail_truncated(r, f);
     case BITSNAP_E_BASE:
-        return fault_set(f, "%s (frame %zu, element %llu); give the right base", bitsnap_message(b), r->frames.count,
+        return fault_set(f, "%s (frame %zu, element %llu); give the right base", bitsnap_message(b), r->records.frames,
                          (unsigned long long)b->error.element);
     case BITSNAP_E_UNSUPPORTED:
         return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", bitsnap_message(b), at);
     case BITSNAP_E_MAGIC:
     case BITSNAP_E_CHECK:
     case BITSNAP_E_CORRUPT:
-        return fault_set(f, "%s (byte %llu, frame %zu, element %llu)" DAMAGED, bitsnap_message(b), at, r->frames.count,
+        return fault_set(f, "%s (byte %llu, frame %zu, element %llu)" DAMAGED, bitsnap_message(b), at, r->records.frames,
                          (unsigned long long)b->error.element);
     default: return fault_set(f, "could not be decoded: %s (byte %llu)", bitsnap_message(b), at);
     }
@@ -146,79 +139,95 @@ static int check_limit(const file_reader *r, uint64_t size, fault *f)
     return file_check_limit(size, r->claimed != SIZE_UNKNOWN ? r->claimed : size, file, r->limit, f);
 }
 
-/* A record of a prefix, which tells with how many coded bytes it goes on, and the check of both: all of it is in the window. */
-static int want_record(file_reader *r, size_t prefix, uint64_t coded, const char *what, fault *f)
+/* The bases: one, for this tool. */
+static int read_bases(file_reader *r, unsigned *flags, fault *f)
 {
     const uint64_t at = r->in->offset;
+    link_end *e = &r->link.base;
     const uint8_t *p;
-    if (want(r, prefix + (size_t)coded + 8, f)) return 1;
-    p = input_bytes(r->in) + prefix + coded;
-    return bitsnap_hash(p - prefix - coded, prefix + (size_t)coded) == load64(p) ? 0 : fail_at(f, at, what);
-}
-
-/* Coded bytes of the record that has been found whole: a copy. */
-static int take_coded(const file_reader *r, uint8_t **coded, size_t *coded_size, uint64_t at, uint64_t size, fault *f)
-{
-    *coded = (uint8_t *)malloc(size ? (size_t)size : 1);
-    if (!*coded) return fault_memory(f);
-    if (size) memcpy(*coded, input_bytes(r->in) + at, (size_t)size);
-    *coded_size = (size_t)size;
-    return 0;
-}
-
-static int read_base(file_reader *r, fault *f)
-{
-    const uint64_t at = r->in->offset;
-    file_link *l = &r->link;
-    const uint8_t *p;
-    uint64_t base_coded, coded;
-    if (want(r, BASE_PREFIX, f)) return 1;
+    size_t size, name_size, i;
+    if (want(r, BASES_PREFIX, f)) return 1;
     p = input_bytes(r->in);
-    if (memcmp(p, base_magic, 4)) return fail_at(f, at, "no base record");
-    l->base.text_size = load32(p + 4);
-    l->base.data_size = load64(p + 8);
-    l->base.id = load64(p + 16);
-    l->own.id = load64(p + 24);
-    l->own.text_size = load32(p + 32);
-    base_coded = load32(p + 36);
-    coded = load32(p + 40);
-    if (l->base.text_size > TEXT_MAX || base_coded > TEXT_CODED_MAX(l->base.text_size)) return fail_at(f, at + 4, "impossible size of a text");
-    if (l->own.text_size > TEXT_MAX || coded > TEXT_CODED_MAX(l->own.text_size)) return fail_at(f, at + 32, "impossible size of a text");
-    if (l->base.data_size > UINT64_MAX - 1 - 8 - l->base.text_size) return fail_at(f, at + 8, "a base of 2^64 bytes or more");
-    if (8 + l->own.text_size > r->claimed) return fail_at(f, at + 32, "a text longer than the source");
-    if (!coded && (l->own.text_size != l->base.text_size || l->own.id != l->base.id))
-        return fail_at(f, at + 40, "no text, but another than that of the base");
-    if (want_record(r, BASE_PREFIX, base_coded + coded, "the check of the base record does not match", f) ||
-        take_coded(r, &l->base_coded, &l->base_coded_size, BASE_PREFIX, base_coded, f) ||
-        take_coded(r, &l->coded, &l->coded_size, BASE_PREFIX + base_coded, coded, f))
-        return 1;
-    input_consume(r->in, BASE_PREFIX + (size_t)base_coded + (size_t)coded + 8);
-    r->text_size = (size_t)l->own.text_size;
-    r->done = 8 + l->own.text_size;
-    l->own.data_size = r->claimed - r->done;
+    if (memcmp(p, bases_magic, 4)) return fail_at(f, 10, at, "no bases behind the header of a delta");
+    size = BASES_PREFIX + (size_t)bytes_load(p + 6, 2);
+    if (want(r, size + 8, f)) return 1;
+    p = input_bytes(r->in);
+    if (bitsnap_hash(p, size) != load64(p + size)) return fail_at(f, 9, at, "the check of the bases does not match");
+    *flags = p[5];
+    if (!p[4] || p[5] & ~(unsigned)(BASES_SAME_TEXT | BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
+    if (p[4] > 1) return fault_set(f, "is a delta against %u files, of which this command can take one only", p[4]);
+    p += BASES_PREFIX;
+    size -= BASES_PREFIX;
+    name_size = size < BASE_ENTRY ? 0 : p[20];
+    if (size != BASE_ENTRY + name_size) return fail_at(f, 14, at + 6, "a wrong size of the record");
+    for (i = 0; i < name_size; i++)
+        if (!p[BASE_ENTRY + i] || p[BASE_ENTRY + i] == '/' || p[BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BASES_PREFIX + BASE_ENTRY + i, "the name of a base with a directory");
+    e->text_size = load32(p);
+    e->data_size = load64(p + 4);
+    e->id = load64(p + 12);
+    r->link.own.id = load64(p - 8);
+    r->link.own.text_size = r->text_size;
+    r->link.own.data_size = r->claimed - r->done;
+    if (!e->text_size || e->text_size > TEXT_MAX || e->data_size > FILE_MOST - 8 - e->text_size)
+        return fail_at(f, 14, at + BASES_PREFIX, "impossible size of a base");
+    if (*flags & BASES_SAME_TEXT && (r->link.own.text_size != e->text_size || r->link.own.id != e->id))
+        return fail_at(f, 15, at + 5, "the text of the base, which is another");
+    if (name_size) {
+        e->name = (char *)malloc(name_size + 1);
+        if (!e->name) return fault_memory(f);
+        memcpy(e->name, p + BASE_ENTRY, name_size);
+        e->name[name_size] = 0;
+    }
+    input_consume(r->in, BASES_PREFIX + size + 8);
     return 0;
 }
 
-static int read_text(file_reader *r, fault *f)
+/* Records of a text of so many bytes, one behind the other, as they are; where it is the source's, they are noted. */
+static int read_text(file_reader *r, size_t text_size, int own, uint8_t **coded, size_t *coded_size, fault *f)
 {
-    const uint64_t at = r->in->offset;
-    const uint8_t *p;
-    uint64_t size, coded;
-    if (want(r, TEXT_PREFIX, f)) return 1;
-    p = input_bytes(r->in);
-    size = load64(p + 8);
-    coded = load64(p + 16);
-    if (memcmp(p, text_magic, 4) || load32(p + 4)) return fail_at(f, at, "no text record");
-    if (size > TEXT_MAX || coded > TEXT_CODED_MAX(size)) return fail_at(f, at + 8, "impossible size of a text");
-    if (r->claimed != SIZE_UNKNOWN && 8 + size > r->claimed) return fail_at(f, at + 8, "a text longer than the source");
-    if (want_record(r, TEXT_PREFIX, coded, "the check of the text does not match", f)) return 1;
-    r->text_size = (size_t)size;
-    r->text = (char *)malloc(size ? (size_t)size : 1);
-    if (!r->text) return fault_memory(f);
-    if (text_decode(r->text, (size_t)size, input_bytes(r->in) + TEXT_PREFIX, (size_t)coded, f)) return fault_add(f, DAMAGED);
-    input_consume(r->in, (size_t)coded + TEXT_PREFIX + 8);
-    r->done = 8 + size;
+    size_t done = 0, capacity = 0;
+    while (done < text_size) {
+        const uint64_t at = r->in->offset;
+        const uint8_t *p;
+        uint64_t n, whole;
+        if (want(r, TEXT_PREFIX, f)) return 1;
+        p = input_bytes(r->in);
+        n = load32(p + 4);
+        whole = TEXT_PREFIX + (uint64_t)load32(p + 8) + 8;
+        if (memcmp(p, text_magic, 4)) return fail_at(f, 10, at, "no text record where there should be one");
+        if (!n || n > TEXT_PIECE || n > text_size - done || load32(p + 8) > TEXT_CODED_MAX(n))
+            return fail_at(f, 11, at + 4, "impossible size of a piece of a text");
+        if (want(r, (size_t)whole, f)) return 1;
+        p = input_bytes(r->in);
+        if (bitsnap_hash(p, (size_t)whole - 8) != load64(p + whole - 8)) return fail_at(f, 9, at, "the check of a text does not match");
+        if (own && record_list_add(&r->records, 8 + done, at, f)) return 1;
+        if (capacity - *coded_size < whole) {
+            uint8_t *more;
+            capacity = 2 * capacity + (size_t)whole;
+            more = (uint8_t *)realloc(*coded, capacity);
+            if (!more) return fault_memory(f);
+            *coded = more;
+        }
+        memcpy(*coded + *coded_size, p, (size_t)whole);
+        *coded_size += (size_t)whole;
+        done += (size_t)n;
+        input_consume(r->in, (size_t)whole);
+    }
     return 0;
+}
+
+/* The text of a file that is no delta. */
+static int read_own_text(file_reader *r, fault *f)
+{
+    uint8_t *coded = NULL;
+    size_t coded_size = 0;
+    int failed = read_text(r, r->text_size, 1, &coded, &coded_size, f);
+    if (!failed) {
+        r->text = (char *)malloc(r->text_size);
+        failed = !r->text ? fault_memory(f) : text_decode(r->text, r->text_size, NULL, 0, coded, coded_size, f) && fault_add(f, DAMAGED);
+    }
+    free(coded);
+    return failed;
 }
 
 /* Whether this is the base, as far as its header tells. */
@@ -233,6 +242,8 @@ static int base_agrees(const file_reader *r, const file_base *base)
 static int find_text(file_reader *r, const file_base *base, int needed, fault *f)
 {
     const int agrees = base_agrees(r, base);
+    const char *name = r->link.base.name;
+    if (needed && !base && name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
         return fault_set(f, "what is given as its base is not what this delta was made against: its header is another; give the right base");
@@ -241,6 +252,16 @@ static int find_text(file_reader *r, const file_base *base, int needed, fault *f
     r->link.own.text = NULL;
     r->base = agrees ? base : NULL;
     return 0;
+}
+
+/* The bases of a delta and its texts. */
+static int read_delta(file_reader *r, const file_base *base, int needed, fault *f)
+{
+    file_link *l = &r->link;
+    unsigned flags = 0;
+    return read_bases(r, &flags, f) || ((r->limit || r->in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) ||
+           (flags & BASES_WITH_TEXT && read_text(r, (size_t)l->base.text_size, 0, &l->base_coded, &l->base_coded_size, f)) ||
+           (!(flags & BASES_SAME_TEXT) && read_text(r, r->text_size, 1, &l->coded, &l->coded_size, f)) || find_text(r, base, needed, f);
 }
 
 static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, int needed, fault *f)
@@ -257,23 +278,25 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
         return foreign_refuse(in, WANT_BSNAP, f) ? 1 : fault_set(f, "is not a .bsnap file: it does not begin with B5 53 4E 50 46 49 4C 45");
     if (want(r, HEADER_SIZE, f)) return 1;
     p = input_bytes(in);
-    if (p[8] != 0) return fault_set(f, "is a .bsnap file of version %u (byte 8): a newer bitsnap is needed", p[8]);
-    if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 0, "the check of the file header does not match");
+    if (p[8] == 0) return fault_set(f, "was made by a version of bitsnap before 1.0 (S2, byte 8): restore it with that one");
+    if (p[8] > 1) return fault_set(f, "is a .bsnap file of version %u (S2, byte 8): a newer bitsnap is needed", p[8]);
+    if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 6, 0, "the check of the file header does not match");
     if (p[9] > SOURCE_DELTA)
-        return fault_set(f, "holds a source of unknown kind %u (byte 9): a newer bitsnap is needed", p[9]);
-    if (load64(p + 8) >> 16 & ~(uint64_t)FILE_QUANTIZED) return fail_at(f, 10, "reserved bits that are not 0");
+        return fault_set(f, "holds a source of unknown kind %u (S3, byte 9): a newer bitsnap is needed", p[9]);
+    if (p[10] & ~(unsigned)FILE_QUANTIZED || p[11]) return fail_at(f, 7, 10, "reserved bits that are not 0");
     r->kind = p[9];
     r->quantized = p[10] & FILE_QUANTIZED;
-    if (r->quantized && r->kind == SOURCE_DELTA) return fail_at(f, 10, "a delta with quantized frames");
+    if (r->quantized && r->kind == SOURCE_DELTA) return fail_at(f, 7, 10, "a delta with quantized frames");
+    r->text_size = load32(p + 12);
+    if (r->text_size > TEXT_MAX || (r->text_size == 0) != (r->kind == SOURCE_RAW)) return fail_at(f, 7, 12, "impossible size of the text");
+    r->done = r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size;
     r->claimed = load64(p + 16);
+    if (r->claimed == SIZE_UNKNOWN ? r->kind == SOURCE_DELTA : r->claimed > FILE_MOST || r->claimed < r->done)
+        return fail_at(f, 8, 16, "impossible size of the source");
+    r->file_check = load64(p + 24);
     input_consume(in, HEADER_SIZE);
-    if (r->kind == SOURCE_DELTA) {
-        if (r->claimed == SIZE_UNKNOWN) return fail_at(f, 16, "a delta to a source of unknown size");
-        if (read_base(r, f)) return 1;
-    }
-    if (r->claimed != SIZE_UNKNOWN && in->size != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
-    if (r->limit && r->claimed != SIZE_UNKNOWN && check_limit(r, r->claimed, f)) return 1;
-    return r->kind == SOURCE_SAFETENSORS ? read_text(r, f) : r->kind == SOURCE_DELTA ? find_text(r, base, needed, f) : 0;
+    if (r->claimed != SIZE_UNKNOWN && r->kind != SOURCE_DELTA && (r->limit || in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) return 1;
+    return r->kind == SOURCE_SAFETENSORS ? read_own_text(r, f) : r->kind == SOURCE_DELTA ? read_delta(r, base, needed, f) : 0;
 }
 
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f)
@@ -286,32 +309,56 @@ int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, 
     return begin(r, c, in, SIZE_UNKNOWN, base, 0, f);
 }
 
+/* The end record as it should be, with so many names. Where the text is not known they are taken from the record itself, which is whole
+ * in the window. */
+static int expect_end(file_reader *r, size_t names, uint8_t **record, size_t *size, fault *f)
+{
+    const uint64_t records = tree_size(r->records.count, RECORD_ENTRY);
+    uint8_t *entries = NULL;
+    size_t count = 0;
+    int failed = 0;
+    *size = (size_t)(END_PREFIX + records + tree_size(names, NAME_ENTRY) + END_SUFFIX);
+    if (names && r->text) {
+        failed = tree_names(&entries, &count, r->text, r->text_size, f);
+        if (!failed && count != names)
+            failed = fail_at(f, 26, r->in->offset + 4, count ? "the number of names is another than that of the tensors" : "names, but the text is no header");
+    }
+    failed = failed || want(r, *size, f) ||
+             file_end_record(record, size, &r->records, r->done, entries ? entries : input_bytes(r->in) + END_PREFIX + records, names,
+                             r->file_check, f);
+    free(entries);
+    return failed;
+}
+
 static int read_end(file_reader *r, fault *f)
 {
     const uint64_t at = r->in->offset;
-    const size_t size = 8 * r->frames.count + END_SIZE;
     const uint8_t *p;
-    size_t i;
+    uint8_t *expected = NULL;
+    size_t size, names, i;
     if (want(r, END_PREFIX, f)) return 1;
     p = input_bytes(r->in);
-    if (load32(p + 4)) return fail_at(f, at + 4, "reserved bytes that are not 0");
+    names = load32(p + 4);
     if (load64(p + 8) != r->done || (r->claimed != SIZE_UNKNOWN && r->claimed != r->done))
-        return fail_at(f, at + 8, "the size of the source does not agree");
-    if (load64(p + 16) != r->frames.count) return fail_at(f, at + 16, "the number of frames does not agree");
-    if (r->quantized != r->met_quantized) return fail_at(f, 10, "quantized frames announced, but there are none");
-    if (want(r, size, f)) return 1;
+        return fail_at(f, 22, at + 8, "the size of the source does not agree");
+    if (load64(p + 16) != r->records.count) return fail_at(f, 23, at + 16, "the number of records does not agree");
+    if (r->quantized != r->met_quantized) return fail_at(f, 21, 10, "quantized frames announced, but there are none");
+    if (expect_end(r, names, &expected, &size, f)) {
+        free(expected);
+        return 1;
+    }
     p = input_bytes(r->in);
-    for (i = 0; i < r->frames.count; i++)
-        if (load64(p + END_PREFIX + 8 * i) != r->frames.sizes[i])
-            return fail_at(f, at + END_PREFIX + 8 * i, "the size of a frame does not agree");
-    if (load64(p + size - 24) != size) return fail_at(f, at + size - 24, "wrong size of the end record");
-    if (load64(p + size - 16) != bitsnap_hash(p, size - 16))
-        return fail_at(f, at + size - 16, "the check of the end record does not match");
-    if (memcmp(p + size - 8, last_magic, 8)) return fail_at(f, at + size - 8, "wrong last bytes");
+    for (i = 0; i < size && p[i] == expected[i]; i++)
+        ;
+    free(expected);
+    if (i < size - 24) return fail_at(f, 25, at + i, "the trees of the end record do not agree with what is in the file");
+    if (i < size - 16) return fail_at(f, 23, at + i, "wrong size of the end record");
+    if (i < size - 8) return fail_at(f, 24, at + i, "the check of the end record does not match");
+    if (i < size) return fail_at(f, 27, at + i, "wrong last bytes");
     input_consume(r->in, size);
     if (input_fill(r->in, 1, f)) return 1;
     if (input_available(r->in))
-        return fault_set(f, "there are bytes behind its end (from byte %llu on); cut them off",
+        return fault_set(f, "there are bytes behind its end (S5, from byte %llu on); cut them off",
                          (unsigned long long)r->in->offset);
     r->ended = 1;
     return 0;
@@ -321,9 +368,11 @@ static int read_end(file_reader *r, fault *f)
 static int read_place(file_reader *r, fault *f)
 {
     const uint8_t *p;
-    if (want_record(r, PLACE_SIZE - 8, 0, "the check of a place record does not match", f)) return 1;
+    if (want(r, PLACE_SIZE, f)) return 1;
     p = input_bytes(r->in);
-    r->range.begin = load64(p + 4);
+    if ((uint32_t)bitsnap_hash(p, 12) != load32(p + 12)) return fail_at(f, 9, r->in->offset, "the check of a place record does not match");
+    if (bytes_load(p + 4, 2)) return fail_at(f, 19, r->in->offset + 4, "a base that is not there");
+    r->range.begin = bytes_load(p + 6, 6);
     r->placed = 1;
     input_consume(r->in, PLACE_SIZE);
     return 0;
@@ -333,13 +382,14 @@ static int read_place(file_reader *r, fault *f)
 static int next_record(file_reader *r, fault *f)
 {
     r->placed = 0;
+    r->record_begin = r->in->offset;
     if (want(r, 4, f)) return -1;
     if (r->kind == SOURCE_DELTA && !memcmp(input_bytes(r->in), place_magic, 4)) {
         if (read_place(r, f) || want(r, 4, f)) return -1;
     }
     if (!memcmp(input_bytes(r->in), frame_magic, 4)) return 1;
     if (!r->placed && !memcmp(input_bytes(r->in), end_magic, 4)) return 0;
-    (void)fail_at(f, r->in->offset, "neither a frame nor the end record");
+    (void)fail_at(f, 10, r->in->offset, "neither a frame nor the end record");
     return -1;
 }
 
@@ -347,9 +397,9 @@ static int next_record(file_reader *r, fault *f)
 static int check_frame(file_reader *r, uint64_t count, unsigned width, fault *f)
 {
     const uint64_t bytes = count * width; /* count is at most 2^48 */
-    if (bytes > UINT64_MAX - 1 - r->done) return fail_at(f, r->frame_begin + 8, "a source of 2^64 bytes or more");
+    if (bytes > FILE_MOST - r->done) return fail_at(f, 8, r->frame_begin + 8, "a source of 2^48 bytes or more");
     if (r->claimed != SIZE_UNKNOWN && r->done + bytes > r->claimed)
-        return fail_at(f, r->frame_begin + 8, "more elements than the file header announces");
+        return fail_at(f, 22, r->frame_begin + 8, "more elements than the file header announces");
     /* of a pipe it will be known only when the elements have come what they took */
     if (r->claimed == SIZE_UNKNOWN && (r->limit || r->in->size != SIZE_UNKNOWN))
         return check_limit(r, r->done + bytes, f);
@@ -373,15 +423,15 @@ static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
         return fail_codec(r, f);
     }
     if (info->has_base != r->placed)
-        return fail_at(f, r->frame_begin, r->placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+        return fail_at(f, 19, r->frame_begin, r->placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
     r->frame_quantized = (input_bytes(r->in)[7] & FLAG_QUANTIZED) != 0;
     r->met_quantized |= r->frame_quantized;
-    if (r->frame_quantized && !r->quantized) return fail_at(f, r->frame_begin, "a quantized frame in a file that announces none");
+    if (r->frame_quantized && !r->quantized) return fail_at(f, 21, r->frame_begin, "a quantized frame in a file that announces none");
     r->range.dtype = info->base_dtype;
     if (info->has_base && (r->range.begin > r->link.base.data_size ||
                            info->count > (r->link.base.data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
-        return fail_at(f, r->frame_begin, "a place beyond the end of the base");
-    return check_frame(r, info->count, info->width, f);
+        return fail_at(f, 20, r->frame_begin, "a place beyond the end of the base");
+    return check_frame(r, info->count, info->width, f) || record_list_add(&r->records, r->done, r->record_begin, f);
 }
 
 static void set_dtype(file_reader *r, bitsnap_dtype dtype)
@@ -413,7 +463,8 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
 static int frame_done(file_reader *r, file_frame *frame, fault *f)
 {
     frame->size = r->in->offset - r->frame_begin;
-    if (frame_list_add(&r->frames, frame->size, f)) return 1;
+    r->records.frames++;
+    r->records.frame_bytes += frame->size;
     return r->frame_observer.note ? r->frame_observer.note(r->frame_observer.context, frame, f) : 0;
 }
 
@@ -599,7 +650,7 @@ static int skip(file_reader *r, uint64_t n, fault *f)
 /* Whether blocks of a frame may have this form. */
 static int form_fits(unsigned form, const bitsnap_info *info, int quantized)
 {
-    if (form <= FORM_BYTES) return 1;
+    if (form <= FORM_BYTES || form == FORM_ZIGZAG) return 1;
     if (form <= FORM_CLASSED || form == FORM_SPARSE) return info->has_base;
     return form == FORM_SCALED ? info->columns != 0 : form == FORM_QUANTIZED && quantized;
 }
@@ -618,10 +669,10 @@ static int look_at_blocks(file_reader *r, const bitsnap_info *info, file_frame *
         block_size b;
         if (want(r, 4, f)) return 1;
         if (!form_fits(input_bytes(r->in)[0], info, r->frame_quantized))
-            return fail_at(f, r->in->offset, "a block of a form that is not known");
+            return fault_set(f, "a block of a form that is not known (R15, byte %llu)" DAMAGED, (unsigned long long)r->in->offset);
         b = block_look(input_bytes(r->in), &kind, info->count - done);
         if (!b.elements || b.whole - b.prefix > info->width * b.elements + 2)
-            return fail_at(f, r->in->offset, "wrong size of a block");
+            return fault_set(f, "wrong size of a block (R16, byte %llu)" DAMAGED, (unsigned long long)r->in->offset);
         if (r->observer.note) r->observer.note(r->observer.context, b.elements * info->width, b.whole);
         if (r->form_observer.block) {
             bitsnap_block block;
@@ -667,6 +718,6 @@ void file_read_close(file_reader *r)
     link_free(&r->link);
     free(r->text);
     free(r->elements);
-    free(r->frames.sizes);
+    free(r->records.entries);
     memset(r, 0, sizeof *r);
 }

@@ -15,6 +15,7 @@ enum { SOURCE_RAW = 0, SOURCE_SAFETENSORS = 1, SOURCE_DELTA = 2 };
 
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
+    char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
     const char *text;
     size_t text_size;
     uint8_t *data;         /* little-endian; null where only the text is at hand. On machines that are not little-endian
@@ -55,13 +56,20 @@ typedef struct file_used {
 int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f);
 void file_release_range(codec *c, file_used *used);
 
-/* The sizes of the frames, which the end record repeats. */
-typedef struct frame_list {
-    uint64_t *sizes;
+/* The records of the source, pieces of its text and frames: entries of the tree that finds them, and where they are. */
+typedef struct record_list {
+    uint8_t *entries;      /* RECORD_ENTRY bytes each */
     size_t count, capacity;
-} frame_list;
+    size_t frames;         /* how many of them are */
+    uint64_t frame_bytes, last; /* bytes of the frames, and of the last one */
+} record_list;
 
-int frame_list_add(frame_list *l, uint64_t size, fault *f);
+/* The end record of a file with these records; `names`: entries of so many names. In memory that the caller frees. */
+int file_end_record(uint8_t **bytes, size_t *size, const record_list *l, uint64_t source_size, const uint8_t *names, size_t name_count,
+                    uint64_t file_check, fault *f);
+
+/* A record that stands for what begins with this byte of the source, and begins with that byte of the file. */
+int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f);
 
 /* ================================================================================= WRITING */
 
@@ -69,8 +77,12 @@ typedef struct file_writer {
     codec *codec;
     output *out;
     block_observer observer;
-    frame_list frames;
+    record_list records;
+    uint64_t file_check;   /* that of the header */
+    uint8_t *names;        /* entries of the tree of names */
+    size_t name_count;
     uint64_t source_size;  /* bytes of the source so far */
+    uint64_t frame_begin;  /* byte of the file */
     bitsnap_stream stream; /* of the frame being written */
     uint64_t noted;        /* its elements that the observer knows of */
     bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
@@ -150,7 +162,8 @@ typedef struct file_reader {
     block_observer observer;
     form_observer form_observer;
     frame_observer frame_observer;
-    frame_list frames;
+    record_list records;
+    uint64_t file_check;   /* that of the header */
     int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
     int quantized;         /* some of its frames are: what it restores is not what it was made from */
     int met_quantized;     /* such a frame has come */
@@ -173,6 +186,7 @@ typedef struct file_reader {
     bitsnap_info info;     /* of the frame */
     file_frame cells;      /* of the frame: only the numbers of its cells */
     uint64_t frame_begin;  /* byte of the file */
+    uint64_t record_begin; /* the same, or where its place record begins */
     uint64_t noted;
     uint8_t *elements;     /* c->window bytes */
     int only_check;        /* the elements are not wanted: what file_read gives has their size, and is to be passed over */

@@ -22,7 +22,7 @@ enum { DTYPES = BITSNAP_F64 + 1 };
 static uint64_t overhead(const piece *x)
 {
     const uint64_t blocks = x->bytes / bitsnap_width(x->form.dtype) / CELL + 1;
-    return x->paired ? 110 + 36 * blocks : 76 + (x->form.columns ? 12u : 0u) + 16 * blocks;
+    return x->paired ? 110 + 36 * blocks : 80 + (x->form.columns ? 12u : 0u) + 16 * blocks;
 }
 
 /* Whether that may be more than a thousandth of the bytes, and what the file's own records leave of a KiB. Tensors that are
@@ -179,7 +179,7 @@ static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, 
 }
 
 /* Bytes of the file besides the frame: of its place, and in the end record. */
-static size_t records(const piece *x) { return x->paired ? 8 + (size_t)PLACE_SIZE : 8; }
+static size_t records(const piece *x) { return RECORD_ENTRY + (x->paired ? (size_t)PLACE_SIZE : 0); }
 
 static void row_take(row *r)
 {

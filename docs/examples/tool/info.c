@@ -212,12 +212,11 @@ typedef struct sums {
 static sums add_up(const job *j)
 {
     sums s;
-    size_t i;
     s.bytes_in = j->reader.done;
     s.bytes_out = j->in.offset;
     s.element_bytes = j->tally.stored_at.at;
     s.bound_bytes = j->tally.bound_bits / 8;
-    for (i = 0, s.frame_bytes = 0; i < j->reader.frames.count; i++) s.frame_bytes += j->reader.frames.sizes[i];
+    s.frame_bytes = j->reader.records.frame_bytes;
     return s;
 }
 
@@ -240,7 +239,7 @@ static void print_totals(const job *j, const sums *s)
                  (unsigned long long)s->bytes_out, quotient((double)s->bytes_in, (double)s->bytes_out));
     (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
                  (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
-                 j->reader.frames.count);
+                 j->reader.records.frames);
     if (j->reader.quantized) {
         const lossy_names names = names_of(j);
         const lossy_sums l = lossy_add_up(&j->lossy, &names);
@@ -276,7 +275,7 @@ static void print_json(const job *j, const sums *s, const char *path)
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
-    json_member_whole(&out, "frames", j->reader.frames.count);
+    json_member_whole(&out, "frames", j->reader.records.frames);
     json_member_whole(&out, "tensor_bytes", s->element_bytes);
     json_member_whole(&out, "frame_bytes", s->frame_bytes);
     if (j->with_bound) {

@@ -16,89 +16,70 @@ static void *copy(const void *bytes, size_t size)
     return p;
 }
 
-int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data_size, fault *f)
+int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data_size, const char *name, fault *f)
 {
     e->text_size = text_size;
     e->data_size = data_size;
     e->id = bitsnap_hash(text, text_size);
     e->text = (char *)copy(text, text_size);
-    return e->text ? 0 : fault_memory(f);
+    e->name = name ? (char *)copy(name, strlen(name) + 1) : NULL;
+    return e->text && (e->name || !name) ? 0 : fault_memory(f);
+}
+
+void link_end_free(link_end *e)
+{
+    free(e->text);
+    free(e->name);
 }
 
 static int texts_agree(const link_end *a, const link_end *b) { return a->text_size == b->text_size && a->id == b->id; }
 
 int link_ends_agree(const link_end *a, const link_end *b) { return texts_agree(a, b) && a->data_size == b->data_size; }
 
-static int copy_end(link_end *to, const link_end *from, fault *f)
+/* `name` says whether that goes with it. */
+static int copy_end(link_end *to, const link_end *from, int name, fault *f)
 {
     *to = *from;
-    if (!from->text) return 0;
-    to->text = (char *)copy(from->text, (size_t)from->text_size);
-    return to->text ? 0 : fault_memory(f);
-}
-
-/* The two texts, one behind the other; null: no memory. */
-static char *both_texts(const link_end *base, const char *text, size_t size)
-{
-    char *both = (char *)malloc((size_t)base->text_size + size + 1);
-    if (!both) return NULL;
-    memcpy(both, base->text, (size_t)base->text_size);
-    if (text) memcpy(both + base->text_size, text, size);
-    return both;
+    to->text = from->text ? (char *)copy(from->text, (size_t)from->text_size) : NULL;
+    to->name = name && from->name ? (char *)copy(from->name, strlen(from->name) + 1) : NULL;
+    return (from->text && !to->text) || (name && from->name && !to->name) ? fault_memory(f) : 0;
 }
 
 static int copy_ends(file_link *l, const link_end *base, const link_end *own, fault *f)
 {
     memset(l, 0, sizeof *l);
-    return copy_end(&l->base, base, f) || copy_end(&l->own, own, f);
+    return copy_end(&l->base, base, 1, f) || copy_end(&l->own, own, 0, f);
 }
 
 int link_make(file_link *l, const link_end *base, const link_end *own, int base_text, fault *f)
 {
-    char *both;
-    int failed;
     if (copy_ends(l, base, own, f)) return 1;
     if (texts_agree(base, own)) return 0;
-    both = both_texts(base, own->text, (size_t)own->text_size);
-    if (!both) return fault_memory(f);
-    failed = text_encode_after(&l->coded, &l->coded_size, both + base->text_size, (size_t)own->text_size,
-                               (size_t)base->text_size, f);
-    free(both);
-    if (!failed && base_text) failed = text_encode(&l->base_coded, &l->base_coded_size, base->text, (size_t)base->text_size, f);
-    return failed;
+    return text_encode(&l->coded, &l->coded_size, own->text, (size_t)own->text_size, base->text, (size_t)base->text_size, f) ||
+           (base_text && text_encode(&l->base_coded, &l->base_coded_size, base->text, (size_t)base->text_size, NULL, 0, f));
 }
 
 static int check_text(const link_end *e, fault *f)
 {
-    return bitsnap_hash(e->text, (size_t)e->text_size) == e->id ? 0 : fault_set(f, "damaged text: it is not the one that was coded");
+    return bitsnap_hash(e->text, (size_t)e->text_size) == e->id ? 0 : fault_set(f, "damaged text: it is not the one that was coded (S16)");
+}
+
+/* The text of an end: a copy of what is known, or what is coded, like `base`; it has the id that it should have. */
+static int find_text(link_end *e, const char *known, const uint8_t *coded, size_t coded_size, const link_end *base, fault *f)
+{
+    e->text = (char *)malloc((size_t)e->text_size + 1);
+    if (!e->text) return fault_memory(f);
+    if (known) memcpy(e->text, known, (size_t)e->text_size);
+    else if (text_decode(e->text, (size_t)e->text_size, base ? base->text : NULL, base ? (size_t)base->text_size : 0, coded, coded_size, f)) return 1;
+    return check_text(e, f);
 }
 
 int link_find_texts(file_link *l, const char *base_text, fault *f)
 {
-    if (!l->base.text && (base_text || l->base_coded_size)) {
-        l->base.text = (char *)malloc((size_t)l->base.text_size + 1);
-        if (!l->base.text) return fault_memory(f);
-        if (base_text) memcpy(l->base.text, base_text, (size_t)l->base.text_size);
-        else if (text_decode(l->base.text, (size_t)l->base.text_size, l->base_coded, l->base_coded_size, f)) return 1;
-        if (check_text(&l->base, f)) return 1;
-    }
+    if (!l->base.text && (base_text || l->base_coded_size) &&
+        find_text(&l->base, base_text, l->base_coded, l->base_coded_size, NULL, f)) return 1;
     if (l->own.text || !l->base.text) return 0;
-    if (!l->coded_size) {
-        l->own.text = (char *)copy(l->base.text, (size_t)l->own.text_size);
-        return l->own.text ? 0 : fault_memory(f);
-    } else {
-        char *both = both_texts(&l->base, NULL, (size_t)l->own.text_size), *text;
-        int failed;
-        if (!both) return fault_memory(f);
-        text = both + l->base.text_size;
-        failed = text_decode_after(text, (size_t)l->own.text_size, (size_t)l->base.text_size, l->coded, l->coded_size, f);
-        if (!failed) {
-            l->own.text = (char *)copy(text, (size_t)l->own.text_size);
-            failed = l->own.text ? check_text(&l->own, f) : fault_memory(f);
-        }
-        free(both);
-        return failed;
-    }
+    return find_text(&l->own, l->coded_size ? NULL : l->base.text, l->coded, l->coded_size, &l->base, f);
 }
 
 /* What is stored of another link is right for this one, too. */
@@ -121,7 +102,7 @@ int link_join(file_link *l, file_link *a, file_link *b, fault *f)
     if (a->base.text && b->own.text) return link_make(l, &a->base, &b->own, a->base_coded_size > 0, f);
     if (!b->own.text) return fault_set(f, "their header texts take that of the base to be put together: give it with -b");
     /* a text that does not reach back may follow any other */
-    return copy_ends(l, &a->base, &b->own, f) || text_encode(&l->coded, &l->coded_size, b->own.text, (size_t)b->own.text_size, f);
+    return copy_ends(l, &a->base, &b->own, f) || text_encode(&l->coded, &l->coded_size, b->own.text, (size_t)b->own.text_size, NULL, 0, f);
 }
 
 int link_turn(file_link *l, file_link *a, fault *f)
@@ -135,8 +116,8 @@ int link_turn(file_link *l, file_link *a, fault *f)
 
 void link_free(file_link *l)
 {
-    free(l->base.text);
-    free(l->own.text);
+    link_end_free(&l->base);
+    link_end_free(&l->own);
     free(l->coded);
     free(l->base_coded);
     memset(l, 0, sizeof *l);

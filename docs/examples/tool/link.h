@@ -14,11 +14,12 @@ typedef struct link_end {
     uint64_t text_size, data_size;
     uint64_t id;   /* XXH3 of the text */
     char *text;    /* null where it is not known */
+    char *name;    /* of a base: what its file is called, without directories; null where that is not known */
 } link_end;
 
 typedef struct file_link {
     link_end base, own;
-    uint8_t *coded;      /* the own text after the base's; no bytes: it is the base's */
+    uint8_t *coded;      /* the own text as text records, like the base's; no bytes: it is the base's */
     size_t coded_size;
     uint8_t *base_coded; /* the base's text, in deltas that can be merged and inverted without it; no bytes: not here */
     size_t base_coded_size;
@@ -27,8 +28,9 @@ typedef struct file_link {
 /* From texts that are known; with `base_text` the base's is stored, where it is another. */
 int link_make(file_link *l, const link_end *base, const link_end *own, int base_text, fault *f);
 
-/* A link end of a text: copies it. */
-int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data_size, fault *f);
+/* A link end of a text: copies it, and the name; null: it has none. */
+int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data_size, const char *name, fault *f);
+void link_end_free(link_end *e);
 
 /* Whether two ends can be the same file. */
 int link_ends_agree(const link_end *a, const link_end *b);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 const uint8_t file_magic[8] = { 0xB5, 'S', 'N', 'P', 'F', 'I', 'L', 'E' };
-const uint8_t base_magic[4] = { 0xB5, 'B', 'A', 'S' };
+const uint8_t bases_magic[4] = { 0xB5, 'B', 'A', 'S' };
 const uint8_t text_magic[4] = { 0xB5, 'T', 'X', 'T' };
 const uint8_t place_magic[4] = { 0xB5, 'P', 'L', 'C' };
 const uint8_t frame_magic[4] = { 0xB5, 'S', 'N', 'P' };

@@ -10,16 +10,21 @@
 
 enum {
     HEADER_SIZE = 32,
-    BASE_PREFIX = 44, TEXT_PREFIX = 24, /* coded texts and 8 bytes follow */
-    PLACE_SIZE = 20,
-    END_PREFIX = 24, END_SIZE = 48,     /* 8 bytes a frame in between */
-    FRAME_HEADER = 24                   /* without extensions */
+    BASES_PREFIX = 16, BASE_ENTRY = 21, BASES_MOST = 255, /* names, and 8 bytes, follow */
+    TEXT_PREFIX = 12,     /* a coded piece and 8 bytes follow */
+    PLACE_SIZE = 16,
+    END_PREFIX = 24, END_SUFFIX = 40, /* the trees in between */
+    RECORD_ENTRY = 12, NAME_ENTRY = 8, /* bytes of the trees */
+    FRAME_HEADER = 24     /* without extensions */
 };
 
-extern const uint8_t file_magic[8], base_magic[4], text_magic[4], place_magic[4], frame_magic[4], end_magic[4], last_magic[8];
+#define FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
-/* The bits of byte 10 of the header. */
+extern const uint8_t file_magic[8], bases_magic[4], text_magic[4], place_magic[4], frame_magic[4], end_magic[4], last_magic[8];
+
+/* The bits of byte 10 of the header; and of byte 5 of the bases record. */
 enum { FILE_QUANTIZED = 1 };
+enum { BASES_SAME_TEXT = 1, BASES_WITH_TEXT = 2 };
 
 /* What tells how large blocks are. */
 typedef struct block_kind {
@@ -28,7 +33,8 @@ typedef struct block_kind {
 } block_kind;
 
 enum {
-    FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7, FORM_SPARSE = 8
+    FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7, FORM_SPARSE = 8,
+    FORM_ZIGZAG = 9
 };
 enum { CERTIFICATE_SIZE = 44 };
 

@@ -4,15 +4,16 @@
  * A header text is a table with a line for each tensor, and mostly like the line before: LZ77 takes what is
  * repeated, the codec's own lists take what is left.
  *
- * The encoder looks for the cheapest way through a segment of the text, as far as it knows the costs: the
- * streams are coded with prefix codes, so it prices bytes by how often the stream has had them. Prices come
- * from the segments before, in short texts also from a first run over the whole. */
+ * The encoder looks for the cheapest way through a piece of the text, as far as it knows the costs: the streams are coded
+ * with prefix codes, so it prices bytes by how often the stream has had them. Prices come from the pieces before, and in
+ * short texts from a first run over the same one. */
 #include "posix.h"
 
 #include "text.h"
 
 #include "bitsnap.h"
 #include "bytes.h"
+#include "record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,28 +21,37 @@
 enum {
     STREAMS = 6,
     LITERALS = 0, RUNS = 1, LENGTHS = 2, DISTANCES = 3, /* DISTANCES + k: byte k */
-    PIECE = 65536,        /* bytes of a stream that are one list */
+    SIZES = 8,            /* bytes that tell how long the streams are */
     MATCH_MIN = 4,
-    DISTANCE_MAX = 0xFFFFFF,
-    SEGMENT = 1 << 15,    /* bytes for which the cheapest way is looked for at one time */
+    WINDOW = 3 * TEXT_PIECE, /* bytes of the base's text that stand before a piece, at most */
+    HASH_BITS = 14,
+    RING = 131072,        /* a window and a piece */
+    DEPTH = 16,           /* candidates looked at in a chain */
     ENOUGH = 192,         /* a match of this length is taken without weighing */
     CANDIDATES = 48       /* matches of different lengths remembered at one place */
 };
 
 typedef struct stream {
-    uint8_t *bytes;
-    size_t size, capacity;
+    uint8_t bytes[TEXT_PIECE]; /* no stream has more than the piece that it is of */
+    size_t size;
 } stream;
 
-static void streams_free(stream s[STREAMS])
+/* The part of the base's text that stands before the piece that begins with byte `at`. */
+static size_t window_begin(size_t at, size_t base_size)
 {
-    int i;
-    for (i = 0; i < STREAMS; i++) free(s[i].bytes);
+    const size_t begin = at < TEXT_PIECE ? 0 : at - TEXT_PIECE;
+    return begin < base_size ? begin : base_size;
+}
+
+static size_t window_end(size_t at, size_t base_size)
+{
+    const size_t end = window_begin(at, base_size) + WINDOW;
+    return end < base_size ? end : base_size;
 }
 
 /* ================================================================================= ENCODER */
 
-/* One place of a segment: the cheapest way to it that is known. */
+/* One place of a piece: the cheapest way to it that is known. */
 typedef struct place {
     uint32_t price;    /* in 1/16 bit */
     uint32_t length;   /* of the match that leads here, 0: a literal does */
@@ -51,32 +61,18 @@ typedef struct place {
 } place;
 
 typedef struct encoder {
-    const uint8_t *text;       /* begins with the bytes before the text, which matches may reach */
-    size_t begin, size;        /* where the text begins, and ends */
-    unsigned depth;            /* candidates looked at in a chain */
-    uint32_t *head, *chain;    /* places + 1 with the same hash: the latest, the one before each */
-    unsigned hash_bits;
-    size_t chain_mask;
-    uint32_t *count[STREAMS];  /* how often each byte was in the stream: 256 each */
-    uint32_t *price[STREAMS];
-    place *places;             /* SEGMENT + 1 */
+    uint8_t text[WINDOW + TEXT_PIECE]; /* the piece, behind what stands before it */
+    size_t begin, size;        /* where the piece begins, and ends */
+    uint32_t head[1 << HASH_BITS], chain[RING]; /* places + 1 with the same hash: the latest, the one before each */
+    uint32_t count[STREAMS][256]; /* how often each byte was in the stream */
+    uint32_t price[STREAMS][256];
+    place places[TEXT_PIECE + 1];
     stream out[STREAMS];
-    int failed;                /* no memory */
 } encoder;
 
 static void put(encoder *e, int which, uint8_t byte)
 {
     stream *s = &e->out[which];
-    if (s->size == s->capacity) {
-        const size_t capacity = s->capacity ? s->capacity * 2 : 4096;
-        uint8_t *bytes = (uint8_t *)realloc(s->bytes, capacity);
-        if (!bytes) {
-            e->failed = 1;
-            return;
-        }
-        s->bytes = bytes;
-        s->capacity = capacity;
-    }
     s->bytes[s->size++] = byte;
     e->count[which][byte]++;
 }
@@ -148,9 +144,9 @@ static uint32_t price_distance(const encoder *e, size_t distance)
            e->price[DISTANCES + 2][distance >> 16];
 }
 
-static uint32_t *bucket(const encoder *e, size_t at)
+static uint32_t *bucket(encoder *e, size_t at)
 {
-    return &e->head[(load32(e->text + at) * 2654435761u) >> (32 - e->hash_bits)];
+    return &e->head[(load32(e->text + at) * 2654435761u) >> (32 - HASH_BITS)];
 }
 
 static void remember(encoder *e, size_t at)
@@ -158,7 +154,7 @@ static void remember(encoder *e, size_t at)
     uint32_t *head;
     if (e->size - at < MATCH_MIN) return;
     head = bucket(e, at);
-    e->chain[at & e->chain_mask] = *head;
+    e->chain[at] = *head;
     *head = (uint32_t)at + 1;
 }
 
@@ -174,16 +170,15 @@ typedef struct match {
 } match;
 
 /* The matches at `at`, each longer than the one before, with the nearest distance that gives it. */
-static unsigned find_matches(const encoder *e, size_t at, match found[CANDIDATES])
+static unsigned find_matches(encoder *e, size_t at, match found[CANDIDATES])
 {
     size_t longest = MATCH_MIN - 1;
-    unsigned n = 0, depth = e->depth;
+    unsigned n = 0, depth = DEPTH;
     uint32_t next;
     if (e->size - at < MATCH_MIN) return 0;
     next = *bucket(e, at);
     while (next && depth-- && n < CANDIDATES) {
         const size_t from = next - 1, distance = at - from;
-        if (distance > DISTANCE_MAX) break;
         if (at + longest < e->size && e->text[from + longest] == e->text[at + longest]) {
             const size_t length = match_length(e, at, distance);
             if (length > longest) {
@@ -194,8 +189,7 @@ static unsigned find_matches(const encoder *e, size_t at, match found[CANDIDATES
                 if (length >= ENOUGH) break;
             }
         }
-        next = e->chain[from & e->chain_mask];
-        if (next > from) break; /* the ring has been overwritten */
+        next = e->chain[from];
     }
     return n;
 }
@@ -240,14 +234,15 @@ static size_t put_way(encoder *e, size_t begin, size_t n, size_t anchor)
     return anchor;
 }
 
-static void parse(encoder *e)
+/* `last`: a distance that is a good guess. */
+static void parse(encoder *e, size_t last)
 {
     place *p = e->places;
     match found[CANDIDATES];
-    size_t begin = e->begin, anchor = begin, i, last = begin; /* the same place in what stands before is a good guess */
+    size_t begin = e->begin, anchor = begin, i;
     for (i = 0; i < begin; i++) remember(e, i);
-    while (begin < e->size && !e->failed) {
-        const size_t n = e->size - begin < SEGMENT ? e->size - begin : SEGMENT;
+    while (begin < e->size) {
+        const size_t n = e->size - begin;
         match taken = { 0, 0 };
         set_prices(e);
         for (i = 1; i <= n; i++) p[i].price = UINT32_MAX;
@@ -306,148 +301,128 @@ static void parse(encoder *e)
     put_sequence(e, anchor, e->size, 0, 0);
 }
 
-/* The streams as lists: appends to coded at *at, of which `capacity` bytes are there. */
-static int put_lists(const stream s[STREAMS], uint8_t *coded, size_t capacity, size_t *at, fault *f)
+/* The streams of a piece as lists; their sizes stand before them. */
+static int put_lists(bitsnap *b, const stream s[STREAMS], uint8_t *coded, size_t capacity, size_t *at, fault *f)
 {
-    bitsnap b;
     int which;
-    memset(&b, 0, sizeof b);
-    b.level = BITSNAP_BEST;
-    b.workspace_size = BITSNAP_WORKSPACE;
-    b.workspace = malloc(b.workspace_size);
-    if (!b.workspace) return fault_memory(f);
-    *at = 0;
+    *at = SIZES;
     for (which = 0; which < STREAMS; which++) {
-        size_t i, n, size;
-        store32(coded + *at, (uint32_t)s[which].size);
-        *at += 4;
-        for (i = 0; i < s[which].size; i += n) {
-            n = s[which].size - i < PIECE ? s[which].size - i : PIECE;
-            if (bitsnap_list_encode(&b, coded + *at, capacity - *at, &size, s[which].bytes + i, n)) {
-                free(b.workspace);
-                return fault_set(f, "the header text could not be coded: %s", bitsnap_message(&b));
-            }
-            *at += size;
-        }
+        size_t size;
+        if (which <= DISTANCES) bytes_store(coded + 2 * which, s[which].size, 2);
+        if (!s[which].size) continue;
+        if (bitsnap_list_encode(b, coded + *at, capacity - *at, &size, s[which].bytes, s[which].size))
+            return fault_set(f, "the header text could not be coded: %s", bitsnap_message(b));
+        *at += size;
     }
-    free(b.workspace);
     return 0;
 }
 
-int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f)
+/* Bytes of the piece that is next: it ends behind a tensor, where there is one. */
+static size_t piece_size(const char *text, size_t left)
 {
-    return text_encode_after(coded, coded_size, text, size, 0, f);
+    size_t n = TEXT_PIECE;
+    if (left <= TEXT_PIECE) return left;
+    while (n > TEXT_PIECE / 2 && memcmp(text + n - 2, "},", 2)) n--;
+    return n > TEXT_PIECE / 2 ? n : TEXT_PIECE;
 }
 
-int text_encode_after(uint8_t **coded, size_t *coded_size, const void *text, size_t size, size_t before, fault *f)
+static int codec_for(bitsnap *b, fault *f)
 {
-    const uint8_t *bytes = (const uint8_t *)text;
-    encoder e;
-    uint32_t *tables;
-    size_t ring = 1024, capacity = 0, i;
-    unsigned pass, passes;
-    int failed = 0, which;
+    memset(b, 0, sizeof *b);
+    b->level = BITSNAP_BEST;
+    b->workspace_size = BITSNAP_WORKSPACE;
+    b->workspace = malloc(b->workspace_size);
+    return b->workspace ? 0 : fault_memory(f);
+}
 
+/* The piece of n bytes from `at` on as a record at `to`, which has room for it. */
+static int put_piece(encoder *e, bitsnap *b, uint8_t *to, size_t *size, const char *text, size_t at, size_t n, const char *base,
+                     size_t base_size, unsigned passes, fault *f)
+{
+    const size_t from = window_begin(at, base_size), end = window_end(at, base_size);
+    int which;
+    if (end > from) memcpy(e->text, base + from, end - from);
+    memcpy(e->text + (end - from), text + at, n);
+    e->begin = end - from;
+    e->size = e->begin + n;
+    while (passes--) {
+        memset(e->head, 0, sizeof e->head);
+        for (which = 0; which < STREAMS; which++) e->out[which].size = 0;
+        parse(e, end > at ? end - at : e->begin);
+    }
+    if (put_lists(b, e->out, to + TEXT_PREFIX, TEXT_CODED_MAX(n), size, f)) return 1;
+    memcpy(to, text_magic, 4);
+    store32(to + 4, (uint32_t)n);
+    store32(to + 8, (uint32_t)*size);
+    *size += TEXT_PREFIX;
+    store64(to + *size, bitsnap_hash(to, *size));
+    *size += 8;
+    return 0;
+}
+
+int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f)
+{
+    const char *p = (const char *)text;
+    size_t capacity = 0, at, n, i;
+    encoder *e;
+    bitsnap b;
+    int failed = 0;
     *coded = NULL;
     *coded_size = 0;
     if (size > TEXT_MAX) return fault_set(f, "a header text of more than %u bytes", TEXT_MAX);
-    memset(&e, 0, sizeof e);
-    if (before > DISTANCE_MAX) before = DISTANCE_MAX;
-    e.text = before ? bytes - before : bytes;
-    e.begin = before;
-    e.size = before + size;
-    /* only in texts that are short, as those of most files are, does more effort cost no time */
-    e.depth = size <= 1u << 24 ? 16 : 4;
-    passes = size <= 1u << 16 ? 4 : size <= 1u << 24 ? 2 : 1;
-    e.hash_bits = e.size <= 1u << 16 ? 15 : 18;
-    while (ring < e.size && ring <= DISTANCE_MAX) ring *= 2;
-    e.chain_mask = ring - 1;
-    e.head = (uint32_t *)malloc(((size_t)1 << e.hash_bits) * sizeof *e.head);
-    e.chain = (uint32_t *)malloc(ring * sizeof *e.chain);
-    e.places = (place *)malloc((SEGMENT + 1) * sizeof *e.places);
-    tables = (uint32_t *)calloc((size_t)2 * STREAMS * 256, sizeof *tables);
-    failed = !e.head || !e.chain || !e.places || !tables;
-    if (!failed) {
-        for (which = 0; which < STREAMS; which++) {
-            e.count[which] = tables + 512 * which;
-            e.price[which] = tables + 512 * which + 256;
+    e = (encoder *)malloc(sizeof *e);
+    if (!e) return fault_memory(f);
+    memset(e->count, 0, sizeof e->count);
+    failed = codec_for(&b, f);
+    for (i = 0; i < size && i < TEXT_PIECE; i++) e->count[LITERALS][(uint8_t)p[i]]++;
+    for (at = 0; at < size && !failed; at += n) {
+        const size_t most = TEXT_PREFIX + TEXT_CODED_MAX(TEXT_PIECE) + 8;
+        size_t used = 0;
+        n = piece_size(p + at, size - at);
+        if (capacity - *coded_size < most) {
+            uint8_t *more;
+            capacity = 2 * capacity + most;
+            more = (uint8_t *)realloc(*coded, capacity);
+            if (!more) failed = fault_memory(f);
+            else *coded = more;
         }
-        for (i = 0; i < size && i < SEGMENT; i++) e.count[LITERALS][bytes[i]]++;
+        if (!failed) failed = put_piece(e, &b, *coded + *coded_size, &used, p, at, n, (const char *)base, base_size, at ? 1 : 4, f);
+        *coded_size += used;
     }
-    for (pass = 0; pass < passes && !failed; pass++) {
-        memset(e.head, 0, ((size_t)1 << e.hash_bits) * sizeof *e.head);
-        for (which = 0; which < STREAMS; which++) e.out[which].size = 0;
-        parse(&e);
-        failed = e.failed;
-    }
-    if (failed) {
-        (void)fault_memory(f);
-    } else {
-        for (which = 0; which < STREAMS; which++) capacity += 4 + e.out[which].size + e.out[which].size / PIECE + 1;
-        *coded = (uint8_t *)malloc(capacity);
-        failed = *coded ? put_lists(e.out, *coded, capacity, coded_size, f) : fault_memory(f);
-    }
-    free(e.head);
-    free(e.chain);
-    free(e.places);
-    free(tables);
-    streams_free(e.out);
-    if (failed) {
-        free(*coded);
-        *coded = NULL;
-        *coded_size = 0;
-    }
-    return failed;
+    free(b.workspace);
+    free(e);
+    if (!failed) return 0;
+    free(*coded);
+    *coded = NULL;
+    *coded_size = 0;
+    return 1;
 }
 
 /* ================================================================================= DECODER */
 
-/* One piece of a stream; a list tells its own end. */
-static int get_piece(bitsnap *b, uint8_t *bytes, size_t n, const uint8_t *coded, size_t coded_size, size_t *at,
-                     fault *f)
+static int fail(fault *f, unsigned rule, const char *what, size_t at)
 {
-    size_t used;
-    if (bitsnap_list_decode(b, bytes, n, coded + *at, coded_size - *at, &used))
-        return fault_set(f, "damaged text: %s (byte %zu of it)", bitsnap_message(b), *at + (size_t)b->error.offset);
-    *at += used;
-    return 0;
+    return fault_set(f, "damaged text: %s (S%u, byte %zu of it)", what, rule, at);
 }
 
-/* The streams, none of which can be longer than a text of `size` bytes needs. */
-static int get_streams(stream s[STREAMS], size_t size, const uint8_t *coded, size_t coded_size, fault *f)
+/* The streams, none of which can be longer than a piece of `size` bytes needs; `at`: where they stand, for messages. */
+static int get_streams(bitsnap *b, stream s[STREAMS], size_t size, const uint8_t *coded, size_t coded_size, size_t at, fault *f)
 {
     const size_t matches = size / MATCH_MIN;
-    const size_t limit[STREAMS] = { size, matches + 1 + size / 255, matches + size / 255, matches, matches, matches };
-    bitsnap b;
-    size_t at = 0;
-    int which, failed = 0;
-    memset(&b, 0, sizeof b);
-    b.workspace_size = BITSNAP_WORKSPACE;
-    b.workspace = malloc(b.workspace_size);
-    if (!b.workspace) return fault_memory(f);
-    for (which = 0; which < STREAMS && !failed; which++) {
-        size_t i, n;
-        if (coded_size - at < 4) {
-            failed = fault_set(f, "damaged text: it ends inside stream %d (byte %zu of it)", which, at);
-            break;
-        }
-        s[which].size = load32(coded + at);
-        if (s[which].size > limit[which]) {
-            failed = fault_set(f, "damaged text: stream %d is too long (byte %zu of it)", which, at);
-            break;
-        }
-        at += 4;
-        s[which].bytes = (uint8_t *)malloc(s[which].size ? s[which].size : 1);
-        if (!s[which].bytes) failed = fault_memory(f);
-        for (i = 0; i < s[which].size && !failed; i += n) {
-            n = s[which].size - i < PIECE ? s[which].size - i : PIECE;
-            failed = get_piece(&b, s[which].bytes + i, n, coded, coded_size, &at, f);
-        }
+    const size_t limit[DISTANCES + 1] = { size, matches + 1 + size / 255, matches + size / 255, matches };
+    size_t done = SIZES, used;
+    int which;
+    if (coded_size < SIZES) return fail(f, 11, "no room for its streams", at);
+    for (which = 0; which < STREAMS; which++) {
+        const int known = which < DISTANCES ? which : DISTANCES;
+        s[which].size = (size_t)bytes_load(coded + 2 * known, 2);
+        if (s[which].size > limit[known]) return fail(f, 12, "a stream that is too long", at + 2 * (size_t)known);
+        if (!s[which].size) continue;
+        if (bitsnap_list_decode(b, s[which].bytes, s[which].size, coded + done, coded_size - done, &used))
+            return fail(f, 12, bitsnap_message(b), at + done + (size_t)b->error.offset);
+        done += used;
     }
-    if (!failed && at != coded_size)
-        failed = fault_set(f, "damaged text: bytes are left over behind its streams (byte %zu of it)", at);
-    free(b.workspace);
-    return failed;
+    return done == coded_size ? 0 : fail(f, 12, "bytes are left over behind its streams", at + done);
 }
 
 /* The next number of a stream, which may be beyond its end: then *at is, too. */
@@ -463,51 +438,67 @@ static size_t get_number(const stream *s, size_t *at)
     return n;
 }
 
-static int unpack(uint8_t *text, size_t size, size_t before, const stream s[STREAMS], fault *f)
+/* The sequences; `before` bytes stand before the piece. */
+static int unpack(uint8_t *text, size_t size, size_t before, const stream s[STREAMS])
 {
     const size_t matches = s[DISTANCES].size;
     size_t at = 0, literal = 0, run_at = 0, length_at = 0, i;
-    if (s[DISTANCES + 1].size != matches || s[DISTANCES + 2].size != matches)
-        return fault_set(f, "damaged text: streams 3 to 5 differ in length");
     for (i = 0; i <= matches; i++) {
         const size_t run = get_number(&s[RUNS], &run_at);
         size_t length, distance;
-        if (run_at > s[RUNS].size || run > size - at || run > s[LITERALS].size - literal) break;
+        if (run_at > s[RUNS].size || run > size - at || run > s[LITERALS].size - literal) return 1;
         memcpy(text + at, s[LITERALS].bytes + literal, run);
         at += run;
         literal += run;
-        if (i == matches) {
-            if (at == size && literal == s[LITERALS].size && run_at == s[RUNS].size && length_at == s[LENGTHS].size)
-                return 0;
+        if (i == matches) break;
+        length = get_number(&s[LENGTHS], &length_at) + MATCH_MIN;
+        distance = s[DISTANCES].bytes[i] | (size_t)s[DISTANCES + 1].bytes[i] << 8 | (size_t)s[DISTANCES + 2].bytes[i] << 16;
+        if (length_at > s[LENGTHS].size || length > size - at || distance == 0 || distance > before + at) return 1;
+        for (; length; length--, at++) text[at] = *(text + at - distance);
+    }
+    return at != size || literal != s[LITERALS].size || run_at != s[RUNS].size || length_at != s[LENGTHS].size;
+}
+
+typedef struct decoder {
+    uint8_t text[WINDOW + TEXT_PIECE]; /* a piece, behind what stands before it */
+    stream s[STREAMS];
+} decoder;
+
+int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f)
+{
+    const uint8_t *p = (const uint8_t *)coded;
+    decoder *d = (decoder *)malloc(sizeof *d);
+    size_t at = 0, done = 0;
+    bitsnap b;
+    int failed = codec_for(&b, f);
+    if (!failed && !d) failed = fault_memory(f);
+    while (!failed && at < size) {
+        const size_t from = window_begin(at, base_size), before = window_end(at, base_size) - from;
+        uint64_t whole;
+        size_t n;
+        if (coded_size - done < TEXT_PREFIX || memcmp(p + done, text_magic, 4)) {
+            failed = fail(f, 10, "a piece is missing", done);
             break;
         }
-        length = get_number(&s[LENGTHS], &length_at) + MATCH_MIN;
-        distance = s[DISTANCES].bytes[i] | (size_t)s[DISTANCES + 1].bytes[i] << 8 |
-                   (size_t)s[DISTANCES + 2].bytes[i] << 16;
-        if (length_at > s[LENGTHS].size || length > size - at || distance == 0 || distance > before + at) break;
-        if (distance >= length) {
-            memcpy(text + at, text + at - distance, length);
-            at += length;
-        } else {
-            for (; length; length--, at++) text[at] = *(text + at - distance);
+        n = load32(p + done + 4);
+        whole = TEXT_PREFIX + (uint64_t)load32(p + done + 8) + 8;
+        if (!n || n > TEXT_PIECE || n > size - at || whole > coded_size - done) {
+            failed = fail(f, 11, "a piece of a size that cannot be", done);
+            break;
         }
+        if (bitsnap_hash(p + done, (size_t)whole - 8) != load64(p + done + (size_t)whole - 8)) {
+            failed = fail(f, 9, "the check does not match", done);
+            break;
+        }
+        if (before) memcpy(d->text, (const uint8_t *)base + from, before);
+        failed = get_streams(&b, d->s, n, p + done + TEXT_PREFIX, (size_t)whole - TEXT_PREFIX - 8, done + TEXT_PREFIX, f);
+        if (!failed && unpack(d->text + before, n, before, d->s)) failed = fail(f, 13, "its sequences do not give it", done);
+        if (!failed) memcpy((uint8_t *)text + at, d->text + before, n);
+        at += n;
+        done += (size_t)whole;
     }
-    return fault_set(f, "damaged text: sequence %zu of %zu does not fit (byte %zu of the text)", i, matches + 1, at);
-}
-
-int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f)
-{
-    return text_decode_after(text, size, 0, coded, coded_size, f);
-}
-
-int text_decode_after(void *text, size_t size, size_t before, const void *coded, size_t coded_size, fault *f)
-{
-    stream s[STREAMS];
-    int failed;
-    memset(s, 0, sizeof s);
-    failed = size > TEXT_MAX ? fault_set(f, "damaged text: more than %u bytes", TEXT_MAX)
-                             : get_streams(s, size, (const uint8_t *)coded, coded_size, f);
-    if (!failed) failed = unpack((uint8_t *)text, size, before, s, f);
-    streams_free(s);
+    if (!failed && done != coded_size) failed = fail(f, 10, "bytes behind its last piece", done);
+    free(b.workspace);
+    free(d);
     return failed;
 }

@@ -9,21 +9,17 @@
 #include <stdint.h>
 
 #define TEXT_MAX 100000000u /* bytes of a text: the limit of .safetensors */
+#define TEXT_PIECE 32768u   /* bytes of a text that a record holds at most */
 
-/* More bytes than the coded form of a text of `size` bytes can have, however it was made: its streams hold
- * less than 2.3 * size + 8 bytes, and a list of m bytes takes less than 6 * m + 1000. */
+/* More bytes than a coded piece of `size` bytes can have, however it was made: its streams hold less than 2.3 * size + 8
+ * bytes, and a list of m bytes takes less than 6 * m + 1000. */
 #define TEXT_CODED_MAX(size) (16 * (uint64_t)(size) + 65536)
 
-/* Codes a text of at most TEXT_MAX bytes into memory that the caller frees. The same text gives the same bytes
- * everywhere. Time is linear; memory up to 3 * size and 75 MiB. */
-int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f);
-
-/* The same for a text that follows `before` other bytes in memory: what is like them costs little. Who restores it
- * must have the same bytes there. */
-int text_encode_after(uint8_t **coded, size_t *coded_size, const void *text, size_t size, size_t before, fault *f);
+/* Codes a text of at most TEXT_MAX bytes as text records, one behind the other, in memory that the caller frees. `base`: the text
+ * that it is like, which who restores it must have, too; or null. The same texts give the same bytes everywhere. Time is linear. */
+int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f);
 
 /* Restores a text of exactly `size` bytes. `coded` may be anything; offsets in messages count from its start. */
-int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f);
-int text_decode_after(void *text, size_t size, size_t before, const void *coded, size_t coded_size, fault *f);
+int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f);
 
 #endif
