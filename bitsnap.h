@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
 /* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
  *   BITSNAP_NO_ENCODE    encoders; a decoder is left
  *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info tells of both, but no certificate
  *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
@@ -219,8 +219,9 @@ enum {
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
     BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
-    BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
-                                   inverted without the base; larger by a tenth to a third */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: one class of differences, so that deltas can be merged and
+                                    inverted without the base; larger by a tenth to a third */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
 };
 
 /* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
@@ -297,6 +298,7 @@ typedef struct bitsnap {
     void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
+    size_t used;            /* output: of bitsnap_decode, _decode_range, _test, _verify and _apply: bytes of the frame; 0 after errors */
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -681,8 +683,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
-/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do,
- * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do, else BITSNAP_E_CAPACITY, found at
+ * the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend on it. With b->base:
+ * BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -690,7 +693,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 #endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
- * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
+ * BITSNAP_E_TRAILING, unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
  * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
  * functions below: BITSNAP_E_BASE where it is missing, or another. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -698,7 +701,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 
 /* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
  * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. */
+ * that has no footer (one block, no content id) are not noticed. With BITSNAP_ALLOW_TRAILING, and bytes behind the frame, its end is
+ * found by the heads of all blocks. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
@@ -10049,6 +10053,7 @@ static int bsn_begin(bitsnap *b)
 {
     if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
     memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
     return 1;
 }
 
@@ -10101,9 +10106,6 @@ static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
     return BITSNAP_E_UNSUPPORTED;
 }
 
-#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
-#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
-
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10145,7 +10147,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
-            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10155,7 +10156,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
-            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10587,10 +10587,10 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 {
     const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
-    if (!bsn_certificate_load(&x, from)) return;
+    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10599,24 +10599,15 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 }
 
 /* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+static uint64_t bsn_walked_size(const bsn_context *c, const bsn_footer *f, uint64_t count, const uint8_t *p, size_t size)
 {
-    uint64_t at = h->size, left = h->count, blocks = 0;
-    bsn_context c;
+    uint64_t at = f->header_size, left = count, blocks = 0;
     bsn_look look;
     bsn_index index;
-    memset(&c, 0, sizeof c);
-    c.width = h->width;
-    c.block_log2 = h->block_log2;
-    c.checks = (h->flags & BSN_FLAG_CHECKS) != 0;
-    c.role = h->role;
-    c.columns = h->columns;
-    c.cells = h->cells;
-    c.clusters = h->clusters;
     for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    if (bsn_has_footer(f->cells, f->flags)) at += index.size + bsn_fixed_size(f->flags);
     return at <= size ? at : 0;
 }
 
@@ -10662,7 +10653,16 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     x.offset = 0;
     x.end = size;
     if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) {
-        info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
+        bsn_context c; /* the frame does not end where the source does */
+        memset(&c, 0, sizeof c);
+        c.width = h.width;
+        c.block_log2 = h.block_log2;
+        c.checks = info->checks;
+        c.role = h.role;
+        c.columns = h.columns;
+        c.cells = h.cells;
+        c.clusters = h.clusters;
+        info->frame_size = bsn_walked_size(&c, &f, h.count, p, size);
         x.end = info->frame_size;
         if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) return BITSNAP_OK;
     }
@@ -10737,7 +10737,7 @@ typedef struct bsn_call {
     bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
-#define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
+#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
 
@@ -10767,6 +10767,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = bsn_needed(b, s, coding);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
+    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
+        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -10868,7 +10871,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
     bitsnap_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, 0);
+    bitsnap_status status = bsn_call_begin(&call, b, s, 1);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11082,8 +11085,6 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
     if (status) return status;
-    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
-    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         if (!bsn_base_fits(s->role, (unsigned)dtype, s->state.base_dtype) || b->base.count != count)
@@ -11195,7 +11196,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
-    size_t block, slot, slots, batch, i, left = n;
+    size_t block, slot, slots, most, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
@@ -11212,7 +11213,12 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     staging[1] = call.staging + slots * slot;
     while (left || call.coded_count) {
         uint64_t first = s->position;
-        for (batch = 0; batch < slots && left; batch++) {
+        most = slots;
+        if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
+            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->block_log2) + 1) + call.workers;
+            if (room < most) most = (size_t)room;
+        }
+        for (batch = 0; batch < most && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
             job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
@@ -11644,16 +11650,20 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     uint8_t *to = (uint8_t *)destination;
     bitsnap_stream s;
     bitsnap_status status;
-    size_t header = 0, blocks = 0, footer = 0;
+    size_t header = 0, blocks = 0, footer = 0, room;
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
-    if (status) return status;
-    header = *size;
-    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
-    if (!status && bsn_stream_has_footer(&s))
-        status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    if (!status) {
+        header = *size;
+        room = capacity - header;
+        if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
+            room -= bsn_min(room, bsn_fixed_size(s.flags) + (s.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.block_log2) : 0));
+        status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
+        if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
+        if (!status && bsn_stream_has_footer(&s))
+            status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    }
     if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(b, count, dtype);
-    *size = status ? 0 : header + blocks + footer;
+    if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
 #endif
@@ -11718,7 +11728,9 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    b->used = at;
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -11767,9 +11779,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     x.data = p;
     x.offset = 0;
     x.end = source_size;
+    bsn_stream_footer(&f, &s);
     if (indexed) {
-        bsn_stream_footer(&f, &s);
         status = bsn_read_footer(b, &f, &x);
+        if (status && b->flags & BITSNAP_ALLOW_TRAILING) {
+            x.end = bsn_walked_size(&call.context, &f, s.count, p, source_size);
+            memset(&b->error, 0, sizeof b->error);
+            status = x.end ? bsn_read_footer(b, &f, &x) : bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, 0);
+        }
         if (!status && count) status = bsn_cursor_seek(b, &at, &f, &x, first >> s.block_log2);
         if (status) return status;
     }
@@ -11809,6 +11826,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             batch = 0;
         }
     }
+    if (!status) b->used = (size_t)(indexed ? x.end : bsn_walked_size(&call.context, &f, s.count, p, source_size));
     return status;
 }
 
@@ -12457,8 +12475,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
-    else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
-    else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
