@@ -94,9 +94,9 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
 /* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
  *   BITSNAP_NO_ENCODE    encoders; a decoder is left
  *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info tells of both, but no certificate
  *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
- *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_merge, bitsnap_invert */
+ *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
 /* ================================================================================= TYPES */
 
@@ -133,7 +133,7 @@ typedef enum bitsnap_status {
     BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
 } bitsnap_status;
 
-/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5 is not used; from 100 on they are
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are not used; from 100 on they are
  * not about the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
@@ -165,7 +165,6 @@ typedef enum bitsnap_status {
     R(28, CORRUPT, CODE_LENGTHS, "code lengths that are no complete code") \
     R(29, CORRUPT, SMALL_TREE, "a tree for fewer than 16 elements") \
     R(30, CORRUPT, DEPTH, "lists nested too deeply") \
-    R(31, CORRUPT, NODES, "a list with too many nodes") \
     R(32, CORRUPT, MASK_TAIL, "bits behind the end of a mask") \
     R(33, CORRUPT, BODY_END, "bytes left behind the last list of a block") \
     R(34, CORRUPT, COUNT, "more than 2^48 elements") \
@@ -220,8 +219,9 @@ enum {
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
     BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
-    BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
-                                   inverted without the base; larger by a tenth to a third */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: one class of differences, so that deltas can be merged and
+                                    inverted without the base; larger by a tenth to a third */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
 };
 
 /* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
@@ -297,6 +297,7 @@ typedef struct bitsnap {
     void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
+    size_t used;            /* output: of bitsnap_decode, _decode_range, _test, _verify and _apply: bytes of the frame; 0 after errors */
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -588,7 +589,7 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: what was measured */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES: each plane;
+    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
                                 SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
                                 words */
@@ -600,6 +601,19 @@ typedef struct bitsnap_block {
  * info->workspace_size. Offsets of errors count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
+
+/* What a buffer would take as a frame: a guess, from a sample. */
+typedef struct bitsnap_guess {
+    bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
+    unsigned phase;
+    uint64_t count;       /* elements there are then */
+    uint64_t size;        /* bytes of their frame */
+    uint64_t sizes[12];   /* of each dtype, the first element at the first byte */
+} bitsnap_guess;
+
+/* Guesses from 4 KiB of the buffer, whatever its size, in some 40 us: a frame of level default, lossless, without a base. Of weights
+ * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
 #endif
 
 /* ================================================================================= STREAM */
@@ -674,7 +688,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 #ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+ * else BITSNAP_E_CAPACITY, found at the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend
+ * on it. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -682,7 +697,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 #endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
- * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
+ * BITSNAP_E_TRAILING, unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
  * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
  * functions below: BITSNAP_E_BASE where it is missing, or another. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -690,7 +705,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 
 /* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
  * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. */
+ * that has no footer (one block, no content id) are not noticed. With BITSNAP_ALLOW_TRAILING, and bytes behind the frame, its end is
+ * found by the heads of all blocks. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
@@ -769,7 +785,25 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
 #define BITSNAP_IMPLEMENTED
 
+/* The functions of <string.h>, or those that BITSNAP_MEMCPY, BITSNAP_MEMMOVE and BITSNAP_MEMSET name. */
+#if !defined(BITSNAP_MEMCPY) || !defined(BITSNAP_MEMMOVE) || !defined(BITSNAP_MEMSET)
 #include <string.h>
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma push_macro("memcpy")
+#undef memcpy
+#define memcpy BITSNAP_MEMCPY
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma push_macro("memmove")
+#undef memmove
+#define memmove BITSNAP_MEMMOVE
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma push_macro("memset")
+#undef memset
+#define memset BITSNAP_MEMSET
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -946,7 +980,7 @@ typedef uint64_t bsn_wide __attribute__((vector_size(16)));
 #else
 typedef uint64_t bsn_wide;
 #endif
-#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#if (defined(__SSE2__) && __STDC_HOSTED__) || (defined(_M_X64) && !defined(_M_ARM64EC)) /* (gcc's header wants stdlib.h) */
 #define BSN_SSE2 1
 #include <emmintrin.h>
 #else
@@ -1306,9 +1340,11 @@ typedef struct bsn_node {
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
-    uint8_t follows;        /* how it belongs to the node before it, see bsn_note_node */
+    uint8_t follows;        /* how it belongs to the node before it, see bsn_chain_node */
+    uint8_t row;            /* its place among those that follow each other alone: 0, 1, 2, 0, ... */
     uint8_t chained;        /* so many nodes behind it are merged with it, at once */
     uint8_t merged;         /* 1: it is merged with one before it */
+    uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
 } bsn_node;
 
 /* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
@@ -2888,18 +2924,16 @@ static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t coun
 
 /* ---- canonical order ---- */
 
-enum { BSN_ESCAPE_NONE, BSN_ESCAPE_RAW, BSN_ESCAPE_LIST };
-
 typedef struct bsn_tree {
-    uint8_t length[257];  /* of each symbol; 256 is the escape */
-    uint8_t escape_kind;
+    uint8_t length[257];  /* of each symbol; 256 is the escape, if the tree has one */
     uint8_t symbol[257];  /* codes in canonical order: by (length, symbol) */
     uint8_t length_at[258]; /* the length of each */
     uint16_t end[BSN_LIMIT + 1]; /* place behind the last code of a length */
     uint16_t codes;       /* how many */
     uint16_t escape;      /* the escape's place, 0xFFFF where there is none */
     uint16_t next;        /* place of the walk */
-    uint8_t escape_code;  /* encoding: the code of the escape, */
+    uint8_t raw_escapes;  /* encoding: is the list of escapes RAW without a look at it? */
+    uint8_t escape_code;  /* the code of the escape, */
     uint8_t *escapes;     /* and the symbols that have none */
 } bsn_tree;
 
@@ -2961,27 +2995,13 @@ static bsn_step bsn_tree_step(bsn_tree *t, unsigned depth)
 }
 
 /* ---- built-in trees ----
- * For the lists that sparse masks leave behind: 32 trees, given by how many codes of each length 1 .. 8 they
- * have and by the length of their escape. Trees 0 .. 6 take the bytes in the order of (bits set, value),
- * 7 .. 15 the same without the byte 0, 16 .. 31 take 1, 2, 3, ... */
-#define BSN_BUILT_INS 32
+ * For the lists that sparse masks leave behind: given by how many codes of each length 1 .. 8 they have and by the length of
+ * their escape. They take the bytes in the order of (bits set, value), the last two without the byte 0. */
+#define BSN_BUILT_INS 5
+#define BSN_BUILT_IN_FIRST(j) ((j) < 3 ? 0u : 1u)
 static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
-    { 0, 0, 0, 0, 1, 8, 30, 124, 3 }, { 0, 0, 1, 0, 8, 8, 20, 56, 3 },
-    { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 0, 1, 0, 7, 1, 0, 28, 0, 4 },
-    { 1, 0, 0, 4, 4, 0, 0, 28, 6 }, { 1, 0, 0, 4, 4, 0, 2, 26, 7 },
-    { 1, 0, 0, 7, 1, 0, 0, 0, 5 }, { 0, 0, 0, 0, 0, 8, 38, 116, 3 },
-    { 0, 0, 0, 0, 8, 24, 4, 56, 3 }, { 0, 0, 0, 8, 0, 4, 24, 56, 5 },
-    { 0, 0, 0, 8, 0, 6, 22, 56, 6 }, { 0, 0, 4, 4, 0, 0, 28, 0, 5 },
-    { 0, 0, 6, 2, 0, 0, 0, 28, 6 }, { 0, 0, 6, 2, 0, 0, 2, 26, 7 },
-    { 0, 0, 6, 2, 0, 0, 3, 25, 8 }, { 0, 0, 7, 1, 0, 0, 0, 0, 4 },
-    { 2, 0, 0, 0, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 0, 0, 0, 0, 4 },
-    { 1, 1, 1, 1, 1, 1, 0, 0, 6 }, { 1, 1, 1, 1, 1, 1, 1, 1, 8 },
-    { 1, 1, 1, 1, 0, 2, 3, 1, 8 }, { 0, 2, 2, 2, 2, 2, 1, 5, 8 },
-    { 0, 1, 3, 3, 3, 2, 3, 9, 8 }, { 0, 0, 4, 4, 4, 3, 4, 11, 8 },
-    { 0, 0, 2, 6, 6, 6, 4, 14, 7 }, { 0, 0, 0, 8, 8, 6, 8, 20, 6 },
-    { 0, 0, 0, 4, 12, 10, 12, 28, 6 }, { 0, 0, 0, 0, 15, 15, 16, 40, 6 },
-    { 0, 0, 0, 0, 7, 22, 23, 58, 5 }, { 0, 0, 0, 0, 0, 33, 31, 46, 4 },
-    { 0, 0, 0, 0, 0, 15, 45, 74, 3 }, { 0, 0, 0, 0, 0, 0, 62, 100, 3 }
+    { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 1, 0, 0, 4, 4, 0, 0, 28, 6 },
+    { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
 };
 
 /* Bytes in the order of (bits set, value). */
@@ -3002,12 +3022,11 @@ static const uint8_t bsn_by_bits[256] = {
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned at = j < 7 ? 0 : 1, length, i;
+    unsigned at = BSN_BUILT_IN_FIRST(j), length, i;
     memset(t->length, 0, sizeof t->length);
     for (length = 1; length <= BSN_LIMIT; length++)
-        for (i = 0; i < row[length - 1]; i++, at++) t->length[j < 16 ? bsn_by_bits[at] : at] = (uint8_t)length;
+        for (i = 0; i < row[length - 1]; i++) t->length[bsn_by_bits[at++]] = (uint8_t)length;
     t->length[256] = row[8];
-    t->escape_kind = row[8] ? BSN_ESCAPE_LIST : BSN_ESCAPE_NONE;
     (void)bsn_tree_order(t, 0, 255);
 }
 
@@ -3017,12 +3036,11 @@ static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 enum {
     BSN_LIST_RAW = 0,
     BSN_LIST_CONST = 1,
-    BSN_LIST_TREE = 2,       /* no escape; | 0 */
-    BSN_LIST_TREE_RAW = 3,   /* | escape length << 4 */
-    BSN_LIST_TREE_LIST = 4,  /* | escape length << 4 */
+    BSN_LIST_TREE = 2,
+    BSN_LIST_ESCAPES = 4,    /* a tree with an escape; | its length << 4 */
     BSN_LIST_SPLIT0 = 5,
     BSN_LIST_SPLIT2 = 6,
-    BSN_LIST_BUILT_IN = 0xC0 /* + j, j < 32 */
+    BSN_LIST_BUILT_IN = 0xC0 /* + j */
 };
 
 /* Writes kind and table of a tree; returns the bytes, at most 132. */
@@ -3033,7 +3051,7 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     while (last >= first + 8 && !bsn_load64(t->length + last - 7)) last -= 8;
     while (!t->length[first]) first++;
     while (!t->length[last]) last--;
-    to[0] = (uint8_t)((BSN_LIST_TREE + t->escape_kind) | t->length[256] << 4);
+    to[0] = (uint8_t)(t->length[256] ? BSN_LIST_ESCAPES | t->length[256] << 4 : BSN_LIST_TREE);
     to[1] = (uint8_t)first;
     to[2] = (uint8_t)(last - first);
     for (s = first; s <= last;) {
@@ -3052,10 +3070,9 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     return 3 + (nibbles + 1) / 2;
 }
 
-/* Reads a table behind its kind byte; symbols are below 2^bits. Returns the bytes read, 0 and *rule for a
- * bad one. */
-static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_t size, unsigned bits,
-                             unsigned *rule)
+/* Reads the table behind the kind of a list; the escape, if any, has a code of `escape` bits, symbols are below 2^bits. Returns the
+ * bytes read, 0 and *rule for a bad one. */
+static size_t bsn_table_read(bsn_tree *t, unsigned escape, const uint8_t *p, size_t size, unsigned bits, unsigned *rule)
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
     size_t used = 2;
@@ -3065,9 +3082,8 @@ static size_t bsn_table_read(bsn_tree *t, unsigned kind, const uint8_t *p, size_
     count = bsn_once8(p + 1) + 1u;
     *rule = BITSNAP_R_SYMBOL;
     if (first + count > 1u << bits) return 0;
-    t->escape_kind = (uint8_t)((kind & 15) - BSN_LIST_TREE);
     memset(t->length, 0, sizeof t->length);
-    t->length[256] = (uint8_t)(kind >> 4);
+    t->length[256] = (uint8_t)escape;
     while (s < count) {
         if (nibble & 1) {
             code = bsn_once8(p + used++) >> 4;
@@ -3520,39 +3536,41 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 }
 
 /* ---- decoding a list ----
- * Parsing goes forward through the stream and notes the nodes; merging then runs backwards over the notes, as
- * children come behind their parents. Only the mask of a SPLIT is merged at once: without it nobody knows
- * how long the lists behind it are. Lists are merged in place where they can: a node's longest child stands at
- * the end of its parent's output. */
+ * Parsing goes forward through the stream. A node is noted where its planes are, and merged as soon as all its lists are there;
+ * so no more nodes are noted than lie on one path, and depth alone bounds them. The outermost node is left to the caller. Lists
+ * are merged in place where they can: a node's longest child stands at the end of its parent's output. */
 
-#define BSN_MAX_NODES 512  /* of one list, with all that is inside it: part of the format */
-#define BSN_MAX_DEPTH 7    /* of masks, sides of splits and escapes inside each other: part of the format */
-#define BSN_MIN_TREE 16    /* elements of a list that may have a tree or a split: part of the format */
-#define BSN_STACK 96       /* 3 more for each of the 8 levels of two trees, 3 for each of 7 splits */
-#define BSN_TOP 0xFFFF     /* parent of the outermost list */
+#define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
+#define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
+#define BSN_TREES (BSN_MAX_DEPTH + 1)
+/* On a path through a tree, nodes are at most 8 of 1 bit, or 4 of more, with two that are merged with each of these. */
+#define BSN_NODES_NOTED (12 * BSN_TREES)
+/* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits and more); for
+ * a split two lists, its node and itself. */
+#define BSN_STACK (16 * BSN_TREES + 4)
+#define BSN_TOP 0xFFFF    /* parent of the outermost list */
+#define BSN_MASK_SLOT 4   /* slot of a list that is the planes of its parent */
 
-enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_RAW, BSN_ITEM_SPLIT, BSN_ITEM_SYMBOLS };
+enum { BSN_ITEM_LIST, BSN_ITEM_NODE, BSN_ITEM_MERGE, BSN_ITEM_SPLIT, BSN_ITEM_SYMBOLS };
 
 /* A piece of a list that waits on the stack to be coded. */
 typedef struct bsn_item {
     uint8_t *data;    /* decoding: where its elements go (null: the outermost); encoding: its elements */
     uint8_t *scratch; /* free memory from here on */
     uint32_t count;   /* elements */
-    uint16_t parent;  /* decoding: the node that it is a list of */
-    uint16_t mark;    /* decoding, SPLIT: the nodes there were before its mask */
+    uint16_t parent;  /* decoding: the node that it is a list of; MERGE, SPLIT: the node itself */
     uint8_t type;
     uint8_t slot;     /* decoding: which list of the parent */
-    uint8_t kind;     /* decoding, SPLIT: SPLIT0 or SPLIT2 */
     uint8_t bits;     /* of the alphabet */
     uint8_t depth;    /* masks, sides of splits and escapes around it */
-    uint8_t level;    /* trees around it: 0, 1 (inside an escape) or 2 (the escape of an escape) */
+    uint8_t level;    /* encoding: trees around it; 3: it is RAW */
     uint8_t path;     /* NODE: bits of the path done */
 } bsn_item;
 
 typedef struct bsn_lists { /* scratch of both directions */
     bsn_item stack[BSN_STACK];
-    bsn_tree tree[2];
-    bsn_node node[BSN_MAX_NODES];
+    bsn_tree tree[BSN_TREES]; /* of the lists of each depth that are being coded */
+    bsn_node node[BSN_NODES_NOTED];
     uint32_t count[257];     /* of the list being planned */
     uint32_t weight[257];    /* of the codes being weighed */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
@@ -3573,28 +3591,28 @@ typedef struct bsn_reader {
                                    near the end of the input that kernels would read past it */
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
     size_t most;                /* bytes of a plane that all elements pass */
-    unsigned nodes, noted;      /* nodes noted now, and in all */
+    unsigned nodes;             /* that are noted */
+    int chains;                 /* what the table merges at once: BSN_CHAIN_... */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
 /* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
- * longest child is inside it) again at most as much. Kept: masks take n / 8 at each of 7 levels, and so do
- * their own masks: less than 1.5 n in all; copies are of what begins in the last n + 136 bytes, so as many at most.
+ * longest child is inside it) again at most as much; behind each of those on a path 64 bytes. Kept: masks take n / 8 at each of
+ * 5 depths, with 64 bytes behind each; copies are of what begins in the last n + 136 bytes, so as many at most.
  *
  * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
  * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
  * each list, plane and kept piece there must be as much that may be read: BSN_BEHIND(n) bytes behind what is kept, and of
  * the source what bsn_take asks for. What is written depends on counts alone, which are ours. */
-#define BSN_PADS 16384u
-#define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + BSN_PADS)
-#define BSN_KEPT_SIZE(n) (5 * (size_t)(n) / 2 + 3 * BSN_PADS)
+#define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + 64 * (12 * BSN_TREES + 8))
+#define BSN_KEPT_SIZE(n) (7 * (size_t)(n) / 4 + 1024)
 #define BSN_BEHIND(n) ((size_t)(n) + 64)
 
 static uint8_t *bsn_keep(bsn_reader *r, size_t size)
 {
     uint8_t *p = r->kept;
     if ((size_t)(r->kept_end - r->kept) < size) {
-        r->rule = BITSNAP_R_NODES;
+        r->rule = BITSNAP_R_LIST_END;
         return NULL;
     }
     r->kept += size;
@@ -3626,81 +3644,67 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
 
 enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
 
-/* How many nodes behind this one a table that can merges with it: two, where three in a row have a leaf and the next one, each;
- * or the first lists, but not the last one, where these are nodes of two leaves. */
-static unsigned bsn_chain_length(const bsn_node *node, unsigned behind, int chains)
+/* A node that has been noted last, as list `slot` of `parent`: does a table merge it with nodes before it? It does so with three
+ * in a row, of a leaf and the next one each, and with a node and its first lists, but not the last one, where these are nodes of
+ * two leaves. */
+static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    if (behind >= 2 && node[1].follows == BSN_FOLLOWS_ALONE && node[2].follows == BSN_FOLLOWS_ALONE && (chains & BSN_CHAIN_ROWS))
-        return 2;
-    if ((node->bits != 2 && node->bits != 3) || (node->lists != 2 && node->lists != 3) || !behind) return 0;
-    if (node[1].follows != BSN_FOLLOWS_FIRST) return 0;
-    return node->lists == 3 && behind >= 2 && node[2].follows == BSN_FOLLOWS_SECOND ? 2 : 1;
-}
-
-/* Finds nodes that are merged at once, of which the first one gets the leaves of all: in a row one each, and the list of the
- * last; else two for each slot. */
-static void bsn_chain_nodes(const bsn_reader *r, unsigned from)
-{
-    const int chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
-    unsigned i, j, chained;
-    if (!chains) return;
-    for (i = from; i < r->nodes; i += 1 + chained) {
-        bsn_node *node = &r->lists->node[i];
-        chained = bsn_chain_length(node, r->nodes - 1 - i, chains);
-        node->chained = (uint8_t)chained;
-        if (chained && node->bits == 1) {
-            node->list[0] = node[2].list[0];
-        } else if (chained) {
-            for (j = (1u << node->bits) - node->lists; j-- > 1;) { /* 0 stays */
-                node->leaf[2 * j] = node->leaf[j];
-                node->leaf[2 * j - 1] = 0;
-            }
-        }
-        for (j = 1; j <= chained; j++) {
-            const unsigned slot = (1u << node->bits) - node->lists + j - 1;
-            if (node->bits == 1) node->leaf[j] = node[j].leaf[0];
-            else memcpy(node->leaf + 2 * slot, node[j].leaf, 2);
-            node[j].stride = 0;
-            node[j].merged = 1;
-        }
-    }
-}
-
-/* Merges the nodes noted from `from` on, but not those before `until`; the children come behind their parents. */
-static void bsn_run_nodes(bsn_reader *r, unsigned from, unsigned until)
-{
-    bsn_chain_nodes(r, from);
-    while (r->nodes > until) {
-        const unsigned i = --r->nodes;
-        bsn_node *node = &r->lists->node[i];
-        if (!node->merged) bsn_run_node(r, node, 0, node->count, node->out);
+    const unsigned i = (unsigned)(node - r->lists->node);
+    bsn_node *head;
+    if (node->bits != 1 || parent >= i || slot > 1 || !r->chains) return;
+    head = &r->lists->node[parent];
+    if (node->lists == 1) {
+        if (slot || parent + 1 != i || head->bits != 1 || head->lists != 1 || !(r->chains & BSN_CHAIN_ROWS)) return;
+        node->follows = BSN_FOLLOWS_ALONE;
+        node->row = (uint8_t)((head->row + 1) % 3);
+        if (node->row != 2) return;
+        node[-1].merged = node->merged = 1;
+        node[-2].chained = 2;
+    } else if (node->lists == 0) {
+        if (head->bits < 2 || head->bits > 3 || head->lists < slot + 2 || head->lists > 3 || head->chained != slot ||
+            parent + 1 + slot != i)
+            return;
+        node->follows = slot ? BSN_FOLLOWS_SECOND : BSN_FOLLOWS_FIRST;
+        node->merged = 1;
+        head->chained = (uint8_t)(slot + 1);
     }
 }
 
 static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bits, unsigned lists)
 {
-    bsn_node *node = &r->lists->node[r->nodes];
-    if (r->noted == BSN_MAX_NODES) {
-        r->rule = BITSNAP_R_NODES;
-        return NULL;
-    }
-    r->noted++;
+    bsn_node *node = &r->lists->node[r->nodes++];
     memset(node, 0, sizeof *node);
     node->out = item->data;
     node->count = item->count;
     node->bits = (uint8_t)bits;
     node->lists = (uint8_t)lists;
-    /* the only list of the node before it, where both have one leaf and one list; or two leaves that are the first list of the
-     * node before it, or the second one of that before such a node */
-    if (r->nodes > 0 && bits == 1 && item->parent == r->nodes - 1u && item->slot == 0) {
-        if (lists == 1 && 8 * node[-1].bits + node[-1].lists == 9) node->follows = BSN_FOLLOWS_ALONE;
-        if (lists == 0) node->follows = BSN_FOLLOWS_FIRST;
-    }
-    if (r->nodes > 1 && 8 * bits + lists == 8 && item->parent == r->nodes - 2u && item->slot == 1 &&
-        node[-1].follows == BSN_FOLLOWS_FIRST)
-        node->follows = BSN_FOLLOWS_SECOND;
-    r->nodes++;
+    node->kept = r->kept;
+    bsn_chain_node(r, node, item->parent, item->slot);
     return node;
+}
+
+/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. Of those merged with it
+ * it gets the leaves: in a row one each, and the list of the last; else two for each slot. */
+static void bsn_close_node(bsn_reader *r, bsn_node *node)
+{
+    const unsigned first = (1u << node->bits) - node->lists;
+    unsigned j;
+    if (node->merged) return;
+    if (node->chained && node->bits == 1) {
+        for (j = 1; j <= node->chained; j++) node->leaf[j] = node[j].leaf[0];
+        node->list[0] = node[2].list[0];
+    } else if (node->chained) {
+        for (j = first; j-- > 1;) { /* 0 stays */
+            node->leaf[2 * j] = node->leaf[j];
+            node->leaf[2 * j - 1] = 0;
+        }
+        for (j = 0; j < node->chained; j++) memcpy(node->leaf + 2 * (first + j), node[1 + j].leaf, 2);
+    }
+    for (j = 1; j <= node->chained; j++) node[j].stride = 0;
+    if (node == r->lists->node) return;
+    bsn_run_node(r, node, 0, node->count, node->out);
+    r->nodes = (unsigned)(node - r->lists->node);
+    r->kept = node->kept;
 }
 
 /* bits behind the last element of each plane must be 0: they would count as elements */
@@ -3719,6 +3723,11 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     uint8_t *scratch = like->scratch;
     size_t counts[4] = { 0, 0, 0, 0 };
     unsigned j, longest = 0;
+    bsn_item *item;
+    if (!node->lists) {
+        bsn_close_node(r, node);
+        return top;
+    }
     r->kernels->node_counts(node, counts);
     if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
         r->rule = BITSNAP_R_MASK_TAIL;
@@ -3726,26 +3735,30 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
     }
     for (j = 1; j < node->lists; j++)
         if (counts[j] > counts[longest]) longest = j;
-    /* merging runs backwards, so the last list is merged first and needs its memory the longest */
-    for (j = node->lists; j-- > 0; top++) {
-        *top = *like;
-        top->parent = (uint16_t)(node - r->lists->node);
-        top->slot = (uint8_t)j;
-        top->count = (uint32_t)counts[j];
+    *top = *like;
+    top->type = BSN_ITEM_MERGE;
+    top->parent = (uint16_t)(node - r->lists->node);
+    top += node->lists;
+    /* the first list is there first and needs its memory the longest */
+    for (j = 0, item = top; j < node->lists; j++, item--) {
+        *item = *like;
+        item->parent = (uint16_t)(node - r->lists->node);
+        item->slot = (uint8_t)j;
+        item->count = (uint32_t)counts[j];
         if (node->out && j == longest) {
-            top->data = node->out + node->count - counts[j];
+            item->data = node->out + node->count - counts[j];
         } else {
             if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
-                r->rule = BITSNAP_R_NODES;
+                r->rule = BITSNAP_R_LIST_END;
                 return top;
             }
-            top->data = scratch;
+            item->data = scratch;
             scratch += counts[j] + 64;
         }
-        top->scratch = scratch;
-        node->list[j] = top->data;
+        item->scratch = scratch;
+        node->list[j] = item->data;
     }
-    return top;
+    return top + 1;
 }
 
 static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
@@ -3763,93 +3776,83 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
     /* alone it may be the mask of a node of a chain, which all that pass the first node may pass, as its list */
-    const bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
-    const size_t reach = parent ? (parent->follows ? 8 * r->most : parent->count) : item->count > r->most ? item->count : r->most;
-    const uint8_t *p = bsn_take(r, item->count, reach);
+    bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
+    const int mask = item->slot == BSN_MASK_SLOT;
+    const size_t most = item->count > r->most ? item->count : r->most;
+    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->follows ? 8 * r->most : parent->count);
     if (!p) return;
     if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
-    if (item->parent == BSN_TOP) r->raw = p;
-    else r->lists->node[item->parent].list[item->slot] = p;
+    if (!parent) r->raw = p;
+    else if (mask) parent->planes = p;
+    else parent->list[item->slot] = p;
+}
+
+static void bsn_parse_const(bsn_reader *r, const bsn_item *item)
+{
+    const uint8_t *p = bsn_take(r, 1, 0);
+    unsigned symbol;
+    if (!p) return;
+    symbol = bsn_once8(p);
+    if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
+    else if (item->parent == BSN_TOP) bsn_note_node(r, item, 0, 0)->leaf[0] = (uint8_t)symbol;
+    else memset(item->data, (int)symbol, item->count);
+}
+
+/* A split: its mask comes first, and then the split again. */
+static bsn_item *bsn_parse_mask(bsn_reader *r, bsn_item *top, const bsn_item *item, unsigned lists)
+{
+    bsn_node *node = bsn_note_node(r, item, 1, lists);
+    *top = *item;
+    top->type = BSN_ITEM_SPLIT;
+    top->parent = (uint16_t)(node - r->lists->node);
+    top++;
+    *top = top[-1];
+    top->type = BSN_ITEM_LIST;
+    top->slot = BSN_MASK_SLOT;
+    top->count = (uint32_t)bsn_mask_bytes(item->count);
+    top->data = bsn_keep(r, top->count + 64);
+    top->bits = 8;
+    top->depth++;
+    node->planes = top->data;
+    node->stride = top->count;
+    return top + 1;
 }
 
 /* One list: its kind, and what follows from it. */
 static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t;
-    bsn_node *node;
-    unsigned kind, form, length;
+    bsn_tree *t = &r->lists->tree[item->depth];
+    unsigned kind, escape;
     int built_in, split;
     if (r->at == r->end) {
         r->rule = BITSNAP_R_LIST_END;
         return top;
     }
     kind = bsn_once8(r->at++);
-    form = kind & 15;
-    length = kind >> 4;
+    escape = (kind & 15) == BSN_LIST_ESCAPES && kind >> 4 <= BSN_LIMIT ? kind >> 4 : 0;
     if (kind == BSN_LIST_RAW) {
         bsn_parse_raw(r, item);
         return top;
     }
     if (kind == BSN_LIST_CONST) {
-        const unsigned symbol = r->at == r->end ? 0 : bsn_once8(r->at);
-        if (r->at == r->end) r->rule = BITSNAP_R_LIST_END;
-        else if (symbol >> item->bits) r->rule = BITSNAP_R_SYMBOL;
-        else if ((node = bsn_note_node(r, item, 0, 0)) != NULL) {
-            node->leaf[0] = (uint8_t)symbol;
-            r->at++;
-        }
+        bsn_parse_const(r, item);
         return top;
     }
     built_in = kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS;
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
-    if (!built_in && !split && (form < BSN_LIST_TREE || form > BSN_LIST_TREE_LIST || length > BSN_LIMIT ||
-                                (form == BSN_LIST_TREE) != (length == 0))) {
-        r->rule = BITSNAP_R_LIST_KIND;
-        return top;
-    }
-    if (item->count < BSN_MIN_TREE) {
-        r->rule = BITSNAP_R_SMALL_TREE;
-        return top;
-    }
-    if (item->level == 2) { /* the escapes of an escape's tree are raw or constant */
-        r->rule = BITSNAP_R_DEPTH;
-        return top;
-    }
-    t = &r->lists->tree[item->level];
-    if (split) {
-        if (item->depth == BSN_MAX_DEPTH) {
-            r->rule = BITSNAP_R_DEPTH;
-            return top;
-        }
-        *top = *item; /* comes back when the mask is there */
-        top->type = BSN_ITEM_SPLIT;
-        top->kind = (uint8_t)kind;
-        top->mark = (uint16_t)r->nodes;
-        top++;
-        *top = *item;
-        top->count = (uint32_t)bsn_mask_bytes(item->count);
-        top->data = bsn_keep(r, top->count + 64);
-        top->scratch = r->scratch; /* nothing else is being merged meanwhile */
-        top->parent = BSN_TOP;
-        top->bits = 8;
-        top->depth++;
-        return top + 1;
-    }
+    if (!built_in && !split && !escape && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_LIST_KIND;
+    else if (item->count < BSN_MIN_TREE) r->rule = BITSNAP_R_SMALL_TREE;
+    else if (item->depth == BSN_MAX_DEPTH && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_DEPTH;
+    else if (built_in && item->bits < 8) r->rule = BITSNAP_R_SYMBOL;
+    if (r->rule) return top;
+    if (split) return bsn_parse_mask(r, top, item, kind == BSN_LIST_SPLIT2 ? 2 : 1);
     if (built_in) {
-        if (item->bits < 8) {
-            r->rule = BITSNAP_R_SYMBOL;
-            return top;
-        }
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
     } else {
-        size_t used = bsn_table_read(t, kind, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
+        const size_t used = bsn_table_read(t, escape, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
         if (!used) return top;
         r->rule = 0;
         r->at += used;
-    }
-    if (t->escape_kind == BSN_ESCAPE_LIST && item->depth == BSN_MAX_DEPTH) {
-        r->rule = BITSNAP_R_DEPTH;
-        return top;
     }
     *top = *item;
     top->type = BSN_ITEM_NODE;
@@ -3860,7 +3863,7 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
 /* The next node of the tree around it. */
 static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t = &r->lists->tree[item->level];
+    bsn_tree *t = &r->lists->tree[item->depth];
     const bsn_step step = bsn_tree_step(t, item->path);
     bsn_item like = *item;
     bsn_node *node;
@@ -3871,7 +3874,6 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
         return top;
     }
     node = bsn_note_node(r, item, step.bits, step.lists);
-    if (!node) return top;
     node->stride = bsn_mask_bytes(item->count);
     node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
@@ -3882,28 +3884,17 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
     top = bsn_push_lists(r, top, &like, node);
     if (step.escape && !r->rule) { /* the first list, on top of the stack */
-        top[-1].type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+        top[-1].type = BSN_ITEM_LIST;
         top[-1].depth++;
-        top[-1].level++;
     }
     return top;
 }
 
-/* The sides of a split whose mask has been parsed. */
+/* The sides of a split whose mask is there. */
 static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *item)
 {
     bsn_item like = *item;
-    const uint8_t *mask = r->raw;
-    bsn_node *node;
-    if (!mask) {
-        mask = r->lists->node[item->mark].out;
-        bsn_run_nodes(r, item->mark, item->mark);
-    }
-    r->raw = NULL;
-    node = bsn_note_node(r, item, 1, item->kind == BSN_LIST_SPLIT2 ? 2 : 1);
-    if (!node) return top;
-    node->planes = mask;
-    node->stride = bsn_mask_bytes(item->count);
+    bsn_node *node = &r->lists->node[item->parent];
     if (!bsn_planes_clear(node)) {
         r->rule = BITSNAP_R_MASK_TAIL;
         return top;
@@ -3921,7 +3912,8 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     uint8_t *kept = r->kept;
     r->raw = NULL;
     r->rule = 0;
-    r->nodes = r->noted = 0;
+    r->nodes = 0;
+    r->chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
     r->most = bsn_mask_bytes(n) + 8; /* words are loaded that begin before its end */
     if (n == 0) {
         r->raw = r->at;
@@ -3936,13 +3928,11 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     while (top > bottom && !r->rule) {
         item = *--top;
         if (item.type == BSN_ITEM_NODE) top = bsn_parse_node(r, top, &item);
+        else if (item.type == BSN_ITEM_MERGE) bsn_close_node(r, &r->lists->node[item.parent]);
         else if (item.type == BSN_ITEM_SPLIT) top = bsn_parse_split(r, top, &item);
         else if (item.count == 0) continue; /* no bytes */
-        else if (item.type == BSN_ITEM_RAW) bsn_parse_raw(r, &item);
         else top = bsn_parse_list(r, top, &item);
     }
-    if (!r->rule && !r->raw) bsn_run_nodes(r, 0, 1);
-    r->nodes = 0;
     r->kept = kept; /* stays readable until the next list is read */
 }
 
@@ -3985,7 +3975,7 @@ typedef struct bsn_writer {
 } bsn_writer;
 
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
-#define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + BSN_PADS)
+#define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + 64 * 8 * BSN_TREES)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
 #define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly, at level default those of fewer than 8 times as many */
 
@@ -4054,58 +4044,23 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     return bits + 24 + 4 * (last - first + 1) + 4 * codes;
 }
 
-/* A choice of codes, weighed. */
-typedef struct bsn_choice {
-    uint64_t bits; /* BSN_NEVER where there is no such tree */
-    unsigned kept; /* symbols that have a code of their own */
-    unsigned kind; /* of the list */
-} bsn_choice;
-
-/* Chooses codes: a symbol is kept where its count * 2^shift exceeds the total, the others escape. `lost` is the weight
- * of elements that were not counted; their escapes are not in the bits. Where `nested`, escapes may be coded again.
- * Leaves the lengths in x->length. */
-static bsn_choice bsn_choose_codes(bsn_lists *x, const uint32_t count[256], uint32_t total, uint32_t lost,
-                                   unsigned shift, int nested)
+/* Codes by a sample of `total` symbols: one is kept where its count * 2^shift exceeds the total, the others escape, as do `lost`
+ * more that may be among what was not counted. Bits of the tree for the sample, but for its escapes; BSN_NEVER where there is
+ * none. */
+static uint64_t bsn_choose_sampled(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
+                                   unsigned shift)
 {
-    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
-    uint32_t dropped[257], escapes = lost;
-    uint64_t raw, coded = BSN_NEVER;
-    unsigned s, end, rare = 0, last = 0;
-    memset(dropped, 0, sizeof dropped);
+    unsigned s, end, kept = 0;
     memset(x->weight, 0, sizeof x->weight);
+    x->weight[256] = lost;
     for (bsn_counted(count, &s, &end); s < end; s++) {
-        if (!count[s]) continue;
-        if ((uint64_t)count[s] << shift > total) {
-            x->weight[s] = count[s];
-            choice.kept++;
-        } else {
-            dropped[s] = count[s];
-            escapes += count[s];
-            rare++;
-            last = s;
-        }
+        const int keep = (uint64_t)count[s] << shift > total;
+        x->weight[keep ? s : 256] += count[s];
+        kept += (unsigned)keep;
     }
-    if (rare == 1 && !lost) { /* an escape would cost as much as a code */
-        x->weight[last] = count[last];
-        choice.kept++;
-        escapes = 0;
-    }
-    if (!choice.kept || choice.kept + (escapes > 0) > 256 || choice.kept + (escapes > 0) < 2)
-        return choice;
-    x->weight[256] = escapes;
-    bsn_lengths(&x->package, x->length, x->weight);
-    choice.bits = bsn_tree_bits(x->weight, x->length);
-    if (!escapes) return choice;
-    choice.kind = nested ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-    if (lost) return choice;
-    raw = 8 * (uint64_t)escapes;
-    if (nested && escapes >= BSN_MIN_TREE) {
-        bsn_lengths(&x->package, x->inner, dropped);
-        coded = bsn_tree_bits(dropped, x->inner);
-    }
-    choice.kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-    choice.bits += coded < raw ? coded : raw;
-    return choice;
+    if (!kept || kept == 256) return BSN_NEVER;
+    bsn_lengths(&x->package, length, x->weight);
+    return bsn_tree_bits(x->weight, length);
 }
 
 #define BSN_KEY_SYMBOL(key) (256 - (unsigned)((key) & 511))
@@ -4165,16 +4120,26 @@ static void bsn_keys_back(uint64_t *key, size_t from, uint64_t over)
     key[at] = over;
 }
 
-/* The best of the choices that bsn_choose_codes makes for exact counts and `shift` from `first` to `last`, of equal ones the
- * first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts are sorted once, and choices that
- * cannot be the best, as their bounds tell, are not made. */
-static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
-                                   unsigned last, int nested, uint64_t best)
+/* Bits of escapes as a list: by a tree of their own, where there may be one, or raw; bounded from below, or exact. */
+static uint64_t bsn_keys_escaped(bsn_package *p, size_t m, uint32_t escapes, int nested, int exact)
+{
+    const uint64_t raw = 8 * (uint64_t)escapes + 8;
+    unsigned taken[BSN_LIMIT];
+    uint64_t coded;
+    if (!nested || escapes < BSN_MIN_TREE) return raw;
+    coded = exact ? bsn_keys_bits(p, p->key, m, taken) : bsn_keys_least(p->key, m, escapes);
+    return coded < raw ? coded : raw;
+}
+
+/* Codes by exact counts of n symbols: one is kept where its count * 2^shift exceeds n, the others escape. The best `shift` from
+ * `first` to `last`, of equal ones the first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts
+ * are sorted once, and choices that cannot be the best, as their bounds tell, are not made. */
+static uint64_t bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
+                                 unsigned last, int nested, uint64_t best)
 {
     bsn_package *p = &x->package;
     const size_t used = bsn_sort_counts(p, count, 0);
-    bsn_choice choice = { BSN_NEVER, 0, BSN_LIST_TREE };
-    uint64_t least[5], over = 0;
+    uint64_t least[5], over = 0, result = BSN_NEVER;
     uint32_t escapes[5];
     size_t from[5], i;
     unsigned taken[BSN_LIMIT], choices = 0, chosen = 0, j, k;
@@ -4186,8 +4151,7 @@ static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint
         if (choices && from[choices - 1] == i) continue;
         least[choices] = 0;
         if (i) {
-            const uint64_t coded = sum >= BSN_MIN_TREE && nested ? bsn_keys_least(p->key, i, sum) : BSN_NEVER;
-            least[choices] = coded < 8 * (uint64_t)sum ? coded : 8 * (uint64_t)sum;
+            least[choices] = bsn_keys_escaped(p, i, sum, nested, 0);
             over = bsn_keys_escape(p->key, i, used, sum);
         }
         least[choices] += bsn_keys_least(p->key + i - (i > 0), used - i + (i > 0), n);
@@ -4197,33 +4161,27 @@ static bsn_choice bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint
     }
     for (k = choices; k; k--) {
         uint64_t bits = 0;
-        unsigned kind = BSN_LIST_TREE;
         size_t m;
         for (i = j = 0; i < choices; i++)
             if (least[i] < least[j]) j = (unsigned)i;
-        if (least[j] >= best || least[j] > choice.bits) break;
+        if (least[j] >= best || least[j] > result) break;
         least[j] = BSN_NEVER;
         i = from[j];
         m = used - i + (i > 0);
         if (i) {
-            const uint64_t raw = 8 * (uint64_t)escapes[j];
-            const uint64_t coded = escapes[j] >= BSN_MIN_TREE && nested ? bsn_keys_bits(p, p->key, i, taken) : BSN_NEVER;
-            kind = coded < raw ? BSN_LIST_TREE_LIST : BSN_LIST_TREE_RAW;
-            bits = coded < raw ? coded : raw;
+            bits = bsn_keys_escaped(p, i, escapes[j], nested, 1);
             over = bsn_keys_escape(p->key, i, used, escapes[j]);
         }
         bits += bsn_keys_bits(p, p->key + i - (i > 0), m, taken);
-        if (bits < best && (bits < choice.bits || (bits == choice.bits && j < chosen))) {
-            choice.bits = bits;
-            choice.kind = kind;
-            choice.kept = (unsigned)(used - i);
+        if (bits < best && (bits < result || (bits == result && j < chosen))) {
+            result = bits;
             chosen = j;
             memset(length, 0, 257);
             while (m--) length[BSN_KEY_SYMBOL(p->key[i - (i > 0) + m])] = (uint8_t)bsn_package_length(taken, m);
         }
         if (i) bsn_keys_back(p->key, i, over);
     }
-    return choice;
+    return result;
 }
 
 /* Of each 2^log2 lines of 64 symbols one; not always the same one, as columns of matrices may differ. Returns how many symbols. */
@@ -4298,28 +4256,21 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
  * none takes fewer. */
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
-    uint32_t *by_bits = x->tables, *by_value = x->tables + 257; /* of the first symbols in each order, the sum of counts */
+    uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
     unsigned i, j, length;
-    by_bits[0] = by_value[0] = 0;
-    for (i = 0; i < 256; i++) {
-        by_bits[i + 1] = by_bits[i] + count[bsn_by_bits[i]];
-        by_value[i + 1] = by_value[i] + count[i];
-    }
+    for (sum[0] = i = 0; i < 256; i++) sum[i + 1] = sum[i] + count[bsn_by_bits[i]];
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
-        const uint32_t *sum = j < 16 ? by_bits : by_value;
-        const unsigned first = j < 7 ? 0 : 1;
+        const unsigned first = BSN_BUILT_IN_FIRST(j);
         uint64_t cost = 8;
-        unsigned at = first;
-        uint32_t escapes;
+        unsigned at = first, escapes;
         for (length = 1; length <= BSN_LIMIT; length++) { /* those of this length or longer ones have one bit more */
             cost -= sum[at];
             at += row[length - 1];
         }
-        cost += (uint64_t)sum[at] * BSN_LIMIT;
-        escapes = sum[256] - (sum[at] - sum[first]);
+        escapes = sum[256] - sum[at] + sum[first];
         if (escapes && !row[8]) continue;
-        cost += (uint64_t)escapes * (row[8] + 8u);
+        cost += (uint64_t)sum[at] * BSN_LIMIT + (uint64_t)escapes * (row[8] + 8u);
         if (cost < best) {
             best = cost;
             *which = j;
@@ -4338,7 +4289,7 @@ static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int buil
         raw += 8 * (uint64_t)count[s];
         kinds += count[s] > 0;
     }
-    if (kinds < 2) return BITSNAP_R_BODY_SIZE;
+    if (kinds < 2) return 16;
     if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
     bsn_lengths(&x->package, x->inner, count);
     coded = bsn_tree_bits(count, x->inner);
@@ -4420,22 +4371,22 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
     return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[level]. (Not inlined, as its frame would lie below those of
+/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would lie below those of
  * kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
     bsn_lists *x = w->lists;
-    bsn_tree *t = &x->tree[item->level < 2 ? item->level : 0];
+    bsn_tree *t = &x->tree[item->depth];
     const uint32_t n = item->count;
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
-    const unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
-            last = w->level == BITSNAP_FAST ? 8 : 9;
+    unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
+             last = w->level == BITSNAP_FAST ? 8 : 9;
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     int glance = BSN_GLANCE_NOTHING;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
     unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
-    bsn_choice choice;
 
+    if (item->level > 2) return BSN_LIST_RAW;
     h[256] = 0;
     x->mask_above = 256;
     if (!w->counted) memset(h, 0, 256 * sizeof *h);
@@ -4471,23 +4422,26 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     if (item->level == 2 || n < BSN_MIN_TREE) return BSN_LIST_RAW;
 
     if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
-        const int nested = w->level != BITSNAP_FAST;
-        choice = bsn_choose_codes(x, h, total, lost, nested ? 8 : 9, nested);
-        if (choice.bits / 8 >= (uint64_t)total) return BSN_LIST_RAW;
-        memcpy(t->length, x->length, sizeof t->length);
-        return choice.kind;
+        t->raw_escapes = w->level == BITSNAP_FAST;
+        first = 8 + t->raw_escapes;
+        bits = lost ? bsn_choose_sampled(x, t->length, h, total, lost, first)
+                    : bsn_choose_exact(x, t->length, h, n, first, first, !t->raw_escapes, BSN_NEVER);
+        return bits / 8 >= total ? BSN_LIST_RAW : BSN_LIST_TREE;
     }
+    t->raw_escapes = 0;
+    if (item->depth == BSN_MAX_DEPTH) first = last = 31; /* nothing escapes */
     /* exact counts: weigh the alternatives, but of an escape's list only one */
-    choice = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
-    if (choice.bits < best) {
-        best = choice.bits;
-        kind = choice.kind;
+    bits = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
+    if (bits < best) {
+        best = bits;
+        kind = BSN_LIST_TREE;
     }
+    if (item->depth == BSN_MAX_DEPTH) return kind;
     if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
         best = bits;
         kind = BSN_LIST_BUILT_IN + j;
     }
-    if (2 * (uint64_t)h[0] > n && item->depth < BSN_MAX_DEPTH && (bits = bsn_split_bits(w, item, h, 0)) < best) {
+    if (2 * (uint64_t)h[0] > n && (bits = bsn_split_bits(w, item, h, 0)) < best) {
         best = bits;
         kind = BSN_LIST_SPLIT0;
     }
@@ -4543,7 +4497,7 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
 static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 {
     unsigned i, at = 0;
-    if (t->escape_kind) {
+    if (t->length[256]) {
         for (i = 0; i < t->escape; i++) at += 256u >> t->length_at[i];
         t->escape_code = (uint8_t)(at << path);
         memset(code, t->escape_code, 256);
@@ -4558,7 +4512,7 @@ static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols, int leaves)
 {
     const bitsnap_kernels *kernels = w->kernels;
-    const unsigned escape = t->escape_kind ? t->escape_code : 256u;
+    const unsigned escape = t->length[256] ? t->escape_code : 256u;
     uint8_t *list = item->data, *code = w->lists->inner;
     const size_t n = item->count;
     size_t i, m;
@@ -4589,7 +4543,7 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
  * to codes on the way, and those without a code are set aside. */
 static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
-    bsn_tree *t = &w->lists->tree[item->level];
+    bsn_tree *t = &w->lists->tree[item->depth];
     const bsn_step step = bsn_tree_step(t, item->path);
     const size_t n = item->count, stride = bsn_mask_bytes(n), room = n + 64;
     const int symbols = item->type == BSN_ITEM_SYMBOLS;
@@ -4602,7 +4556,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     like.path = (uint8_t)(item->path + step.bits);
     if (!bsn_room(w, step.bits * stride)) return top;
     leaves = symbols && bsn_by_leaves(w, t, &step, like.path, fork.leaf);
-    if (symbols && !leaves && t->escape_kind) {
+    if (symbols && !leaves && t->length[256]) {
         escapes = t->escapes = scratch;
         scratch += room;
     }
@@ -4648,9 +4602,9 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         top->count = (uint32_t)count[j];
         if (j == 0 && step.escape) {
             top->data = t->escapes;
-            top->type = t->escape_kind == BSN_ESCAPE_RAW ? BSN_ITEM_RAW : BSN_ITEM_LIST;
+            top->type = BSN_ITEM_LIST;
             top->depth++;
-            top->level++;
+            top->level = t->raw_escapes ? 3 : (uint8_t)(top->level + 1);
         } else {
             list -= count[j];
             top->data = list;
@@ -4660,17 +4614,10 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     return top;
 }
 
-static void bsn_write_raw(bsn_writer *w, const bsn_item *item)
-{
-    if (!bsn_room(w, item->count)) return;
-    memcpy(w->at, item->data, item->count);
-    w->at += item->count;
-}
-
-/* Writes kind, table and root of a tree whose lengths and kind of escape stand in tree[level]. */
+/* Writes kind, table and root of a tree whose lengths stand in tree[depth]. */
 static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item, unsigned kind)
 {
-    bsn_tree *t = &w->lists->tree[item->level];
+    bsn_tree *t = &w->lists->tree[item->depth];
     bsn_item like = *item;
     uint8_t table[160];
     size_t size = 1;
@@ -4678,7 +4625,6 @@ static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (kind >= BSN_LIST_BUILT_IN) {
         bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
     } else {
-        t->escape_kind = (uint8_t)(kind - BSN_LIST_TREE);
         (void)bsn_tree_order(t, 0, 255);
         size = bsn_table_write(table, t);
     }
@@ -4698,7 +4644,9 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
     if (!bsn_room(w, 1)) return top;
     *w->at++ = (uint8_t)kind;
     if (kind == BSN_LIST_RAW) {
-        bsn_write_raw(w, item);
+        if (!bsn_room(w, item->count)) return top;
+        memcpy(w->at, item->data, item->count);
+        w->at += item->count;
     } else if (kind == BSN_LIST_CONST) {
         if (bsn_room(w, 1)) *w->at++ = item->data[0];
     } else { /* on the stack: the mask on top, the lower side (of SPLIT2), the upper side */
@@ -4746,7 +4694,6 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
         item = *--top;
         if (item.type == BSN_ITEM_NODE || item.type == BSN_ITEM_SYMBOLS) top = bsn_write_node(w, top, &item);
         else if (item.count == 0) continue;
-        else if (item.type == BSN_ITEM_RAW) bsn_write_raw(w, &item);
         else top = bsn_write_list(w, top, &item);
     }
 }
@@ -7499,7 +7446,8 @@ enum {
     BSN_FORM_CLASSED = 5, /* with a base: differences to the prediction */
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
     BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
-    BSN_FORM_SPARSE = 8   /* with a base: few are not as predicted */
+    BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
+    BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
 };
 
 /* Of these a block holds what is added to predictions. */
@@ -7771,14 +7719,14 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     }
     c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
-        bsn_choice choice;
+        uint64_t all;
         memset(folded, 0, sizeof folded);
         for (s = 0; s < 256; s++) folded[s >> (8 - bits)] += count[s];
-        choice = bsn_choose_codes(x, folded, (uint32_t)n, 0, 8, 1);
-        if (choice.bits == BSN_NEVER) continue;
-        choice.bits += (8 - bits) * (uint64_t)n;
-        if (choice.bits < best) {
-            best = choice.bits;
+        all = bsn_choose_exact(x, x->length, folded, (uint32_t)n, 8, 8, 1, BSN_NEVER);
+        if (all == BSN_NEVER) continue;
+        all += (8 - bits) * (uint64_t)n;
+        if (all < best) {
+            best = all;
             chosen = bits;
         }
     }
@@ -8015,24 +7963,82 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
     return (size_t)(wr.at - body);
 }
 
-/* The body of a BYTES block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
+/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
+BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
+
+/* That of elements; back: what they are the code of. In place, or elsewhere. */
+BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+{
+    const unsigned most = 8 * width - 1;
+    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
+    size_t i;
+    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
+        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
+    }
+    for (; i < n * width; i += width) {
+        const uint64_t x = bsn_element_load(from + i, width);
+        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    }
+}
+
+/* Element i of 256 of n: four neighbours each, from places without a period. n >= 256 */
+BSN_INLINE uint64_t bsn_sampled(const uint8_t *elements, size_t n, unsigned width, uint32_t i)
+{
+    const uint32_t part = i / 4, step = (uint32_t)n / 64;
+    return bsn_element_load(elements + (size_t)(part * step + (part * 0x9E3779B1u >> 8) % (step - 3) + i % 4) * width, width);
+}
+
+/* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
+ * the sign is. Counted is in which planes elements of a sample agree: the seldomer, the more bits of entropy a plane has. */
+static int bsn_zigzags(const bsn_context *c, const uint8_t *elements, size_t n)
+{
+    const unsigned width = c->width, most = 8 * width - 1;
+    uint64_t bits[2] = { 0, 0 };
+    uint32_t alike[16], i, negative = 0;
+    unsigned k;
+    if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
+    for (i = 0; i < 256; i++) negative += (uint32_t)(bsn_sampled(elements, n, width, i) >> most);
+    if (negative == 0 || negative == 256) return 0;
+    memset(alike, 0, sizeof alike);
+    for (i = 0; i < 512; i++) {
+        const uint64_t a = bsn_sampled(elements, n, width, i & 255), b = bsn_sampled(elements, n, width, (i + (i < 256 ? 44 : 116)) & 255);
+        const uint64_t x = a ^ b, z = bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most);
+        for (k = 0; k < width; k++) {
+            alike[k] += !(x >> 8 * k & 255);
+            alike[8 + k] += !(z >> 8 * k & 255);
+        }
+    }
+    for (k = 0; k < 16; k++) bits[k / 8] += bsn_log2_fixed(alike[k] + 32);
+    return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
+}
+
+/* m elements, into planes that are all bytes, zigzagged or not. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, uint8_t *const plane[8], const uint8_t *elements, size_t m,
+                            int zigzag)
+{
+    bsn_field field;
+    bsn_field_set(&field, c->dtype, 0, 0);
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
+    bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements, m);
+}
+
+/* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
 static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n)
+                               const uint8_t *elements, size_t n, int zigzag)
 {
     uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
     const unsigned width = c->width, some = width < 4 ? width : 4;
     const size_t room = n + 64;
     bsn_writer wr;
-    bsn_field field;
     unsigned k, q;
     size_t i;
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
     wr.bytes = 1;
-    bsn_field_set(&field, c->dtype, 0, 0);
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
             for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split(c->kernels, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i));
+            bsn_split_bytes(w, c, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
         for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
@@ -8043,6 +8049,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
+    const int zigzag = bsn_zigzags(c, elements, n);
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
@@ -8059,7 +8066,8 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+            if (zigzag) bsn_zigzag(w->elements, elements + i * c->width, m, c->width, 0);
+            bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements + i * c->width, m);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->lists.tables);
@@ -8906,8 +8914,8 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         *form = BSN_FORM_SPLIT;
         return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
     }
-    *form = BSN_FORM_BYTES;
-    return bsn_encode_bytes(w, c, record, body, end, elements, n);
+    *form = bsn_zigzags(c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+    return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
 }
 
 /* Most often the second element tells. */
@@ -9310,7 +9318,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     return 0;
 }
 
-static unsigned bsn_decode_bytes(bsn_decoding *d)
+static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
@@ -9338,6 +9346,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d)
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
         if (out) {
             bsn_join(c->kernels, &field, out, plane, m);
+            if (zigzag) bsn_zigzag(out, out, m, c->width, 1);
             bsn_sink_done(w, d->sink, c->width, i, m, out);
         }
         for (k = 0; k < c->width; k++) plane[k] += m;
@@ -9786,8 +9795,9 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     look->elements = n;
     look->prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
-    if (form > BSN_FORM_SPARSE || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
-        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters))
+    if (form > BSN_FORM_ZIGZAG || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
+        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters) ||
+        (form == BSN_FORM_ZIGZAG && (c->width == 1 || bsn_symbol_bits(c->dtype))))
         return BITSNAP_R_FORM;
     if (form == BSN_FORM_CONST) { /* the size is that of the run */
         if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
@@ -9999,13 +10009,13 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const 
             sink->to = made;
             sink->leaves = NULL;
         }
-        if (c->blind && form >= BSN_FORM_SAME) done = 1;
+        if (c->blind && !bsn_is_alone(form)) done = 1;
     }
     if (form == BSN_FORM_SPLIT) {
         rule = bsn_decode_split(&d);
     } else {
         if (checking) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
-        if (form == BSN_FORM_BYTES) rule = bsn_decode_bytes(&d);
+        if (form == BSN_FORM_BYTES || form == BSN_FORM_ZIGZAG) rule = bsn_decode_bytes(&d, form == BSN_FORM_ZIGZAG);
         else if (BSN_WITH_DELTA && form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
         else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
         else if (BSN_WITH_QUANTIZE && form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
@@ -10065,6 +10075,7 @@ static int bsn_begin(bitsnap *b)
 {
     if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
     memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
     return 1;
 }
 
@@ -10117,9 +10128,6 @@ static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
     return BITSNAP_E_UNSUPPORTED;
 }
 
-#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
-#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
-
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10161,7 +10169,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
-            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10171,7 +10178,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
-            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10617,10 +10623,10 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 {
     const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
-    if (!bsn_certificate_load(&x, from)) return;
+    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10629,24 +10635,15 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 }
 
 /* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+static uint64_t bsn_walked_size(const bsn_context *c, const bsn_footer *f, uint64_t count, const uint8_t *p, size_t size)
 {
-    uint64_t at = h->size, left = h->count, blocks = 0;
-    bsn_context c;
+    uint64_t at = f->header_size, left = count, blocks = 0;
     bsn_look look;
     bsn_index index;
-    memset(&c, 0, sizeof c);
-    c.width = h->width;
-    c.block_log2 = h->block_log2;
-    c.checks = (h->flags & BSN_FLAG_CHECKS) != 0;
-    c.role = h->role;
-    c.columns = h->columns;
-    c.cells = h->cells;
-    c.clusters = h->clusters;
     for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    if (bsn_has_footer(f->cells, f->flags)) at += index.size + bsn_fixed_size(f->flags);
     return at <= size ? at : 0;
 }
 
@@ -10687,7 +10684,16 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     x.offset = 0;
     x.end = size;
     if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) {
-        info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
+        bsn_context c; /* the frame does not end where the source does */
+        memset(&c, 0, sizeof c);
+        c.width = h.width;
+        c.block_log2 = h.block_log2;
+        c.checks = info->checks;
+        c.role = h.role;
+        c.columns = h.columns;
+        c.cells = h.cells;
+        c.clusters = h.clusters;
+        info->frame_size = bsn_walked_size(&c, &f, h.count, p, size);
         x.end = info->frame_size;
         if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) return BITSNAP_OK;
     }
@@ -10762,7 +10768,7 @@ typedef struct bsn_call {
     bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
-#define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
+#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
 
@@ -10782,6 +10788,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
+    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
+        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -11060,8 +11069,6 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
                           : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
                                                                                                              : NULL);
     if (status) return status;
-    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
-    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -11189,7 +11196,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
-    size_t block, slot, slots, batch, i, left = n;
+    size_t block, slot, slots, most, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
@@ -11206,7 +11213,12 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     staging[1] = call.staging + slots * slot;
     while (left || call.coded_count) {
         uint64_t first = s->position;
-        for (batch = 0; batch < slots && left; batch++) {
+        most = slots;
+        if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
+            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->block_log2) + 1) + call.workers;
+            if (room < most) most = (size_t)room;
+        }
+        for (batch = 0; batch < most && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
             job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
@@ -11637,15 +11649,20 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     uint8_t *to = (uint8_t *)destination;
     bitsnap_stream s;
     bitsnap_status status;
-    size_t header = 0, blocks = 0, footer = 0;
+    size_t header = 0, blocks = 0, footer = 0, room;
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
-    if (status) return status;
-    header = *size;
-    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
-    if (!status && bsn_stream_has_footer(&s))
-        status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
-    *size = status ? 0 : header + blocks + footer;
+    if (!status) {
+        header = *size;
+        room = capacity - header;
+        if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
+            room -= bsn_min(room, bsn_fixed_size(s.flags) + (s.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.block_log2) : 0));
+        status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
+        if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
+        if (!status && bsn_stream_has_footer(&s))
+            status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    }
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(count, dtype);
+    if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
 #endif
@@ -11710,7 +11727,9 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    b->used = at;
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -11759,9 +11778,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     x.data = p;
     x.offset = 0;
     x.end = source_size;
+    bsn_stream_footer(&f, &s);
     if (indexed) {
-        bsn_stream_footer(&f, &s);
         status = bsn_read_footer(b, &f, &x);
+        if (status && b->flags & BITSNAP_ALLOW_TRAILING) {
+            x.end = bsn_walked_size(&call.context, &f, s.count, p, source_size);
+            memset(&b->error, 0, sizeof b->error);
+            status = x.end ? bsn_read_footer(b, &f, &x) : bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, 0);
+        }
         if (!status && count) status = bsn_cursor_seek(b, &at, &f, &x, first >> s.block_log2);
         if (status) return status;
     }
@@ -11801,6 +11825,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             batch = 0;
         }
     }
+    if (!status) b->used = (size_t)(indexed ? x.end : bsn_walked_size(&call.context, &f, s.count, p, source_size));
     return status;
 }
 
@@ -12448,11 +12473,144 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
             return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
-    else if (look.form == BSN_FORM_BYTES) rule = bsn_look_bytes(block, &d);
-    else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
-    else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
+    else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
+}
+
+/* ---- what a frame would take ---- */
+
+#define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
+#define BSN_SAMPLE 64
+
+/* Bytes of a sample, by their place: their offset modulo 8. */
+typedef struct bsn_view {
+    uint32_t byte[8][256];
+    uint32_t exponent[8][256]; /* of BF16 and F32, or the lower 8 bits of F64's, in this byte and the next */
+    uint32_t wide[8][256];
+    uint32_t sum[256];
+    uint32_t lowest[8], highest[8]; /* exponents of F64 but 0 */
+    uint8_t first[8], differ[8];
+    uint32_t n;                /* bytes of each place */
+} bsn_view;
+BSN_ASSERT(view, sizeof(bsn_view) + 64 <= 32768);
+
+/* (The first 8 bytes, which may belong to what stands before the elements, are left out.) */
+BSN_FUNCTION void bsn_view_take(bsn_view *x, const uint8_t *p, size_t size)
+{
+    size_t pieces = BSN_SAMPLES, m = BSN_SAMPLE, step, i, j;
+    unsigned k;
+    memset(x, 0, sizeof *x);
+    for (k = 0; k < 8; k++) x->lowest[k] = 2047;
+    if (size < 32) return;
+    p += 8;
+    size -= 8;
+    memcpy(x->first, p, 8);
+    if (size < BSN_SAMPLES * BSN_SAMPLE) pieces = 1, m = size;
+    step = pieces > 1 ? (size - m) / 8 / (pieces - 1) * 8 : 0;
+    for (i = 0; i < pieces; i++) bsn_prefetch(p + step * i, m);
+    for (i = 0; i < pieces; i++) {
+        for (j = step * i; j < step * i + m && size - j > 8; j += 8, x->n++) {
+            for (k = 0; k < 8; k++) {
+                const unsigned a = p[j + k], b = p[j + k + 1], pair = BSN_BIG_ENDIAN ? a << 8 | b : b << 8 | a;
+                const unsigned exponent = pair >> 4 & 0x7FF;
+                x->differ[k] |= (uint8_t)(a ^ x->first[k]);
+                x->byte[k][a]++;
+                x->exponent[k][pair >> 7 & 255]++;
+                x->wide[k][exponent & 255]++;
+                if (exponent > x->highest[k]) x->highest[k] = exponent;
+                if (exponent && exponent < x->lowest[k]) x->lowest[k] = exponent;
+            }
+        }
+    }
+}
+
+/* Bits of the sample's symbols at every `width`th place from `place` on, of which `mask` is looked at. What a small sample does not
+ * show of an entropy is 0.72 bits for every symbol. */
+static uint64_t bsn_view_bits(bsn_view *x, uint32_t (*count)[256], unsigned place, unsigned width, unsigned shift, unsigned mask)
+{
+    const uint32_t n = x->n * (8 / width);
+    uint64_t bits, symbols = 0;
+    unsigned k, s;
+    memset(x->sum, 0, sizeof x->sum);
+    for (k = place % width; k < 8; k += width)
+        for (s = 0; s < 256; s++) x->sum[s >> shift & mask] += count[k][s];
+    for (s = 0; s < 256; s++) symbols += x->sum[s] != 0;
+    if (symbols < 2) return 0;
+    bits = bsn_entropy_bits(x->sum, n) + (symbols * 92 >> 7);
+    return bits < 8 * (uint64_t)n ? bits : 8 * (uint64_t)n;
+}
+
+/* Are the exponents as near to each other as those of F64 elements have to be? */
+static int bsn_view_is_f64(const bsn_view *x, unsigned phase)
+{
+    const unsigned pair = (BSN_BIG_ENDIAN ? phase : phase + 6) % 8;
+    return x->highest[pair] < x->lowest[pair] + 255;
+}
+
+/* The same of its elements as `dtype`, of which the first begins at place `phase`. */
+static uint64_t bsn_view_size(bsn_view *x, unsigned dtype, unsigned phase)
+{
+    const unsigned width = bsn_dtypes[dtype].width, usual = bsn_symbol_bits(dtype), symbol_bits = usual + (usual && width == 1);
+    const unsigned top = BSN_BIG_ENDIAN ? phase : phase + width - 1, pair = BSN_BIG_ENDIAN ? phase : phase + width - 2;
+    uint64_t bits = 0, differ = 0, raw;
+    bsn_field field;
+    unsigned k, j;
+    for (k = 0; k < 8; k++) {
+        j = (k + 16 - phase) % width;
+        differ |= (uint64_t)x->differ[k] << 8 * (BSN_BIG_ENDIAN ? width - 1 - j : j);
+    }
+    if (usual && (usual < 11 || bsn_view_is_f64(x, phase))) {
+        bsn_field_set(&field, dtype, symbol_bits, 0);
+        raw = usual == 11 ? UINT64_C(0x800FFFFFFFFFFFFF) : (field.low | field.sign) & bsn_low_bits(8 * width);
+        bits = (uint64_t)bsn_popcount(differ & raw) * x->n * (8 / width);
+        if (usual == 11) return bits + bsn_view_bits(x, x->wide, pair, width, 0, 255);
+        if (usual == 8) return bits + bsn_view_bits(x, x->exponent, pair, width, 0, 255);
+        return bits + bsn_view_bits(x, x->byte, top, width, 7 - symbol_bits, (1u << symbol_bits) - 1);
+    }
+    for (k = 0; k < width; k++) bits += bsn_view_bits(x, x->byte, k, width, 0, 255);
+    return bits;
+}
+
+BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess)
+{
+    /* what comes later must be clearly smaller */
+    static const uint8_t order[11] = { BITSNAP_I8, BITSNAP_BOOL, BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3,
+                                       BITSNAP_F8_E5M2, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
+    bsn_view *x;
+    uint64_t least = 0, margin;
+    unsigned i, phase;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (!guess || (size && !data)) return bsn_wrong(b, guess ? "data" : "guess");
+    if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
+    memset(guess, 0, sizeof *guess);
+    x = (bsn_view *)(void *)bsn_align(b->workspace);
+    bsn_view_take(x, (const uint8_t *)data, size);
+    for (i = 0; i < 11; i++) {
+        const unsigned dtype = order[i], width = bsn_dtypes[dtype].width, phases = bsn_symbol_bits(dtype) ? width : 1;
+        bitsnap_guess best = { BITSNAP_I8, 0, 0, 0, { 0 } };
+        for (phase = 0; phase < phases; phase++) {
+            const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
+            const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
+            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
+                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            if (!phase) guess->sizes[dtype] = whole;
+            if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
+            best.phase = phase;
+            best.count = count;
+            best.size = whole + (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase) ? whole / 32 : 0);
+        }
+        margin = best.size / 64 + (phases == 1 && x->n ? 2 * best.count * width * width / x->n : 0); /* few say little of many symbols */
+        if (i && best.size + size - best.count * width + margin >= least) continue;
+        least = best.size + size - best.count * width;
+        guess->dtype = (bitsnap_dtype)dtype;
+        guess->phase = best.phase;
+        guess->count = best.count;
+        guess->size = best.size;
+    }
+    return BITSNAP_OK;
 }
 
 #endif /* BITSNAP_NO_EXTRAS */
@@ -13138,8 +13296,20 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 
 #endif /* BITSNAP_NO_PARTS */
 
-#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+/* What ends with the implementation, which is that of bitsnap_simd.h where that has included this file. */
+#ifndef BITSNAP_SIMD
+#if defined(BITSNAP_SWITCHED) && (defined(__GNUC__) || defined(__clang__))
 #pragma GCC diagnostic pop
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma pop_macro("memcpy")
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma pop_macro("memmove")
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma pop_macro("memset")
+#endif
 #endif
 
 #ifdef __cplusplus

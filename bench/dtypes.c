@@ -16,6 +16,7 @@ static const struct {
     {"weights", {BITSNAP_F8_E4M3, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64}},
     {"random", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},
     {"normal", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}}, /* as of quantized weights: of 7 or 12 bits */
+    {"signed", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* within +-3000 */
     {"counts", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}}, /* each half as frequent as the one below */
     {"tokens", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* of a vocabulary of 65,535, about as Zipf says */
     {"sorted", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* ascending in steps up to 15 */
@@ -44,6 +45,7 @@ static uint64_t element(const char *content, unsigned width, uint64_t last, uint
     while (zeros < 63 && !(r >> zeros & 1)) zeros++;
     if (!strcmp(content, "weights")) return float_bits(tensors_normal(state) * (width == 1 ? 1 : 0.02), width);
     if (!strcmp(content, "normal")) return (uint64_t)(int64_t)(tensors_normal(state) * (width == 1 ? 20 : 600));
+    if (!strcmp(content, "signed")) return r % 6001 - 3000;
     if (!strcmp(content, "counts")) return zeros;
     if (!strcmp(content, "tokens")) return (UINT64_C(1) << r % 16) + (r >> 8) % (UINT64_C(1) << r % 16) - 1;
     if (!strcmp(content, "sorted")) return last + r % 16;

@@ -19,9 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     form = data[0] & 15;
     escape = data[0] >> 4;
     used = 0;
-    if ((form == BSN_LIST_TREE && !escape) ||
-        ((form == BSN_LIST_TREE_RAW || form == BSN_LIST_TREE_LIST) && escape && escape <= BSN_LIMIT)) /* callers see to it */
-        used = bsn_table_read(&t, data[0], table, size - 1, 1 + size % 8, &rule);
+    if (form == (escape ? BSN_LIST_ESCAPES : BSN_LIST_TREE) && escape <= BSN_LIMIT) /* callers see to it */
+        used = bsn_table_read(&t, escape, table, size - 1, 1 + size % 8, &rule);
     if (used) {
         REQUIRE(used < size && bsn_table_write(again, &t) == used + 1 && !memcmp(again + 1, table, used));
         depth[0] = 0;

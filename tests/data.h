@@ -15,6 +15,7 @@ enum {
     DATA_SPECIAL,    /* zeros of both signs, infinities, NaNs with payloads, subnormals, weights */
     DATA_STEPS,      /* few values, in runs */
     DATA_WIDE,       /* exponents from one end to the other */
+    DATA_SIGNED,     /* small integers of both signs */
     DATA_SHAPES
 };
 
@@ -56,6 +57,7 @@ static inline uint64_t data_element(int shape, size_t i, unsigned bits, unsigned
         default: break;
         }
         break;
+    case DATA_SIGNED: return ((r & 127) - 64) & all;
     case DATA_STEPS: return ((i / 37) * 0x9E37u % 11) & all;
     case DATA_WIDE: return (sign | (test_random() % ((uint64_t)1 << top)) << m | mantissa) & all;
     default: break;

@@ -249,33 +249,21 @@ def decode_raw_plane(data, pos, n, varying):
 
 # ---- 4. Lists ----
 
-RAW, CONST_LIST, TREE, TREE_RAW, TREE_LISTED, SPLIT0, SPLIT2, BUILT_IN = 0, 1, 2, 3, 4, 5, 6, 0xC0
+RAW, CONST_LIST, TREE, WITH_ESCAPE, SPLIT0, SPLIT2, BUILT_IN = 0, 1, 2, 4, 5, 6, 0xC0
 ESCAPE = 256                # 4.1: the escape counts as symbol 256
-MAX_NODES = 512
-MAX_DEPTH = 6               # of a list that has lists inside
-LAST_LEVEL = 2              # lists of this level are RAW or CONST
+MAX_DEPTH = 5               # lists of this depth have no lists inside
 MIN_SYMBOLS = 16            # of a tree or a split
 
 # 4.5: the number of codes of the lengths 1..8, and the length of the escape (0: none)
 BUILT_IN_TREES = (
-    (0, 0, 0, 0, 1, 8, 30, 124, 3), (0, 0, 1, 0, 8, 8, 20, 56, 3), (0, 1, 0, 1, 7, 0, 28, 56, 5),
-    (0, 1, 0, 7, 1, 0, 28, 0, 4), (1, 0, 0, 4, 4, 0, 0, 28, 6), (1, 0, 0, 4, 4, 0, 2, 26, 7),
-    (1, 0, 0, 7, 1, 0, 0, 0, 5), (0, 0, 0, 0, 0, 8, 38, 116, 3), (0, 0, 0, 0, 8, 24, 4, 56, 3),
-    (0, 0, 0, 8, 0, 4, 24, 56, 5), (0, 0, 0, 8, 0, 6, 22, 56, 6), (0, 0, 4, 4, 0, 0, 28, 0, 5),
-    (0, 0, 6, 2, 0, 0, 0, 28, 6), (0, 0, 6, 2, 0, 0, 2, 26, 7), (0, 0, 6, 2, 0, 0, 3, 25, 8),
-    (0, 0, 7, 1, 0, 0, 0, 0, 4), (2, 0, 0, 0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 0, 0, 0, 0, 4),
-    (1, 1, 1, 1, 1, 1, 0, 0, 6), (1, 1, 1, 1, 1, 1, 1, 1, 8), (1, 1, 1, 1, 0, 2, 3, 1, 8),
-    (0, 2, 2, 2, 2, 2, 1, 5, 8), (0, 1, 3, 3, 3, 2, 3, 9, 8), (0, 0, 4, 4, 4, 3, 4, 11, 8),
-    (0, 0, 2, 6, 6, 6, 4, 14, 7), (0, 0, 0, 8, 8, 6, 8, 20, 6), (0, 0, 0, 4, 12, 10, 12, 28, 6),
-    (0, 0, 0, 0, 15, 15, 16, 40, 6), (0, 0, 0, 0, 7, 22, 23, 58, 5), (0, 0, 0, 0, 0, 33, 31, 46, 4),
-    (0, 0, 0, 0, 0, 15, 45, 74, 3), (0, 0, 0, 0, 0, 0, 62, 100, 3),
+    (0, 0, 1, 0, 8, 8, 20, 56, 3), (0, 1, 0, 1, 7, 0, 28, 56, 5), (1, 0, 0, 4, 4, 0, 0, 28, 6),
+    (0, 0, 6, 2, 0, 0, 0, 28, 6), (2, 0, 0, 0, 0, 0, 0, 0, 0),
 )
 
 
 def built_in_lengths(j):
     """4.5: the code lengths of a built-in tree, by symbol."""
-    by_bits = sorted(range(256), key=lambda s: (bin(s).count("1"), s))
-    order = by_bits if j <= 6 else by_bits[1:] if j <= 15 else list(range(1, 256))
+    order = sorted(range(256), key=lambda s: (bin(s).count("1"), s))[0 if j <= 2 else 1:]
     counts, escape = BUILT_IN_TREES[j][:8], BUILT_IN_TREES[j][8]
     row = [length for length, count in enumerate(counts, 1) for _ in range(count)]
     lengths = dict(zip(order, row))
@@ -320,18 +308,12 @@ class ListDecoder:
         self.data = data
         self.pos = start
         self.end = end
-        self.nodes = 0
 
     def take(self, size):
         if size > self.end - self.pos:
             raise Reject(24, "the list does not end inside its bytes", self.end)
         self.pos += size
         return self.data[self.pos - size:self.pos]
-
-    def count_node(self):
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise Reject(31, "more than %d nodes" % MAX_NODES, self.pos)
 
     def raw(self, m, b):
         symbols = self.take(m)
@@ -340,7 +322,7 @@ class ListDecoder:
                 raise Reject(25, "symbol %d has more than %d bits" % (symbol, b), self.pos - m + i)
         return symbols
 
-    def list(self, m, b, depth=0, level=0):
+    def list(self, m, b, depth=0):
         """4: the m symbols, of b bits each, of the list that begins here."""
         if m == 0:
             return b""
@@ -349,34 +331,23 @@ class ListDecoder:
         if kind == RAW:
             return self.raw(m, b)
         if kind == CONST_LIST:
-            self.count_node()
             return self.raw(1, b) * m
 
-        escape, built_in = 0, None
-        if BUILT_IN <= kind < BUILT_IN + 32:
-            built_in = kind - BUILT_IN
-            escape = BUILT_IN_TREES[built_in][8]
-        elif kind & 15 in (TREE_RAW, TREE_LISTED) and 1 <= kind >> 4 <= 8:
-            escape = kind >> 4
-        elif kind not in (TREE, SPLIT0, SPLIT2):
+        built_in = BUILT_IN <= kind < BUILT_IN + len(BUILT_IN_TREES)
+        escape = kind >> 4 if kind & 15 == WITH_ESCAPE and 1 <= kind >> 4 <= 8 else 0
+        if kind not in (TREE, SPLIT0, SPLIT2) and not escape and not built_in:
             raise Reject(23, "a list of the reserved kind 0x%02X" % kind, start)
-
-        has_lists = kind in (SPLIT0, SPLIT2) or (escape and (built_in is not None or kind & 15 == TREE_LISTED))
         if m < MIN_SYMBOLS:
             raise Reject(29, "a list of %d symbols of kind 0x%02X" % (m, kind), start)
-        if level == LAST_LEVEL:
-            raise Reject(30, "kind 0x%02X at level %d" % (kind, level), start)
-        if has_lists and depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH and kind != TREE:
             raise Reject(30, "kind 0x%02X at depth %d" % (kind, depth), start)
-        if built_in is not None and b < 8:
+        if built_in and b < 8:
             raise Reject(25, "a built-in tree for symbols of %d bits" % b, start)
 
         if kind == SPLIT0 or kind == SPLIT2:
-            return self.split(m, b, kind, depth, level)
-        lengths = self.table(b, escape) if built_in is None else built_in_lengths(built_in)
-        if kind & 15 == TREE_RAW and built_in is None:
-            return self.node(build_nodes(lengths), m, lambda s: self.raw(s, b))
-        return self.node(build_nodes(lengths), m, lambda s: self.list(s, b, depth + 1, level + 1))
+            return self.split(m, b, kind, depth)
+        lengths = built_in_lengths(kind - BUILT_IN) if built_in else self.table(b, escape)
+        return self.node(build_nodes(lengths), m, lambda s: self.list(s, b, depth + 1))
 
     def table(self, b, escape):
         """4.1: the code lengths by symbol, the escape among them."""
@@ -420,7 +391,6 @@ class ListDecoder:
         """4.3: the symbols of the s that pass this node; escapes(s) decodes s escaped ones."""
         if s == 0:
             return b""
-        self.count_node()
         numbers = [0] * s
         for _ in range(node.bits):
             numbers = [2 * number + one for number, one in zip(numbers, self.mask(s))]
@@ -432,18 +402,17 @@ class ListDecoder:
                 inside[number] = iter(escapes(numbers.count(number)))
         return bytes(next(inside[number]) if number in inside else node.slots[number] for number in numbers)
 
-    def split(self, m, b, kind, depth, level):
+    def split(self, m, b, kind, depth):
         """4.4"""
-        self.count_node()
-        mask = self.list((m + 7) // 8, 8, depth + 1, level)
+        mask = self.list((m + 7) // 8, 8, depth + 1)
         if has_bits_behind(mask, m):
             raise Reject(32, "a 1 behind the last bit of the mask of a split", self.pos - 1)
         ones = bits_of(mask, m)
         if kind == SPLIT0:
             low = bytes(m - sum(ones))
         else:
-            low = self.list(m - sum(ones), b, depth + 1, level)
-        high = self.list(sum(ones), b, depth + 1, level)
+            low = self.list(m - sum(ones), b, depth + 1)
+        high = self.list(sum(ones), b, depth + 1)
         sides = iter(low), iter(high)
         return bytes(next(sides[one]) for one in ones)
 
@@ -456,7 +425,7 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE = 0, 1, 2, 3, 4, 5, 6, 7, 8
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 WITH_RUN = (CONST, SPARSE)      # their runs stand in the body, and in the index
 OWN_HASHES = (SAME, SPARSE)     # their cell hashes stand in the body
 MAX_BASE = 1792
@@ -645,6 +614,22 @@ def decode_bytes_block(data, start, end, dtype, n):
             elements[element * w + k] = plane[position]
     if pos != end:
         raise Reject(33, "bytes behind the last list", pos)
+    return bytes(elements)
+
+
+def may_zigzag(dtype):
+    """R15"""
+    return dtype in (3, 4, 5)
+
+
+def decode_zigzag(data, start, end, dtype, n):
+    """5.3"""
+    w = DTYPES[dtype].width
+    codes = decode_bytes_block(data, start, end, dtype, n)
+    elements = bytearray()
+    for i in range(0, n * w, w):
+        z = int.from_bytes(codes[i:i + w], "little")
+        elements += (z >> 1 ^ (1 << 8 * w) - 1 if z & 1 else z >> 1).to_bytes(w, "little")
     return bytes(elements)
 
 
@@ -1182,8 +1167,9 @@ def cast_cell(cell, dtype):
 def check_body_size(form, size, n, header, pos):
     """R15, R16"""
     w = DTYPES[header.dtype].width
-    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer}
-    if form > SPARSE or needs.get(form, True) is None:
+    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
+             ZIGZAG: may_zigzag(header.dtype) or None}
+    if form > ZIGZAG or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     if form == SAME:
         if size == 0 or size % 8:
@@ -1253,6 +1239,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         elements = split.decode()
     elif form == BYTES:
         elements = decode_bytes_block(data, start, end, header.dtype, n)
+    elif form == ZIGZAG:
+        elements = decode_zigzag(data, start, end, header.dtype, n)
     elif form == CONST:
         elements = data[start:start + w] * n
     elif form == SAME:

@@ -29,8 +29,8 @@ from typing import List, Optional
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, MAX_LOW_BITS, MAX_SPARSE_RUN, MAX_WORDS_LEVEL, OWN_HASHES, PIECE_HEAD, QUANTIZED,
-                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, Base, built_in_lengths,
-                     cell_hash, le64, xxh3)
+                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, WITH_RUN, ZIGZAG, Base, built_in_lengths,
+                     cell_hash, le64, may_zigzag, xxh3)
 
 
 class Impossible(Exception):
@@ -138,95 +138,79 @@ def mask_of(bits):
 
 # A plan says how a list is to be coded: None (as chance has it) or a tuple of a kind and of its arguments, where the
 # lists inside have plans of their own:
-#   ("raw",) ("const",) ("tree",) ("tree-raw", E) ("tree-listed", E, escapes) ("built-in", j, escapes)
-#   ("split0", mask, high) ("split2", mask, low, high)
-KINDS = ("raw", "const", "tree", "tree-raw", "tree-listed", "built-in", "split0", "split2")
+#   ("raw",) ("const",) ("tree",) ("escapes", E, escapes) ("built-in", j, escapes) ("split0", mask, high)
+#   ("split2", mask, low, high)
+KINDS = ("raw", "const", "tree", "escapes", "built-in", "split0", "split2")
+BUILT_INS = len(BUILT_IN_TREES)
 
 
 class ListEncoder:
     """Encodes lists at random, or to a plan. Its limits can be moved, to make lists that are not valid."""
 
-    def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH, last_level=decoder.LAST_LEVEL,
-                 any_size=False):
+    def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH, any_size=False):
         self.rng = rng
         self.min_symbols = min_symbols
         self.max_depth = max_depth
-        self.last_level = last_level
         self.any_size = any_size        # built-in trees for symbols of less than 8 bits, too
         self.dirty_nodes = 0            # how many masks of nodes get a 1 behind their last bit
         self.dirty_splits = 0           # the same for masks of splits
         self.stray = 0.0                # the probability that a symbol that has a code is escaped all the same
         self.codes_for_all = False      # trees have codes for all their symbols, even if they have an escape
+        self.lenient = False            # lists that cannot be coded to their plan are coded as chance has it
         self.wrong_sides = False        # 4.4: a decoder does not check the sides of a split
-        self.nodes = 0
 
-    def outermost(self, symbols, b, plan=None, depth=0, level=0):
-        """A list as it stands in a body. What chance makes of it may have too many nodes; then it is made again."""
-        for _ in range(20):
-            self.nodes = 0
-            data = self.list(symbols, b, plan, depth, level)
-            if self.nodes <= decoder.MAX_NODES:
-                return data
-        raise Impossible("too many nodes")
+    def outermost(self, symbols, b, plan=None):
+        """A list as it stands in a body."""
+        return self.list(symbols, b, plan, 0)
 
-    def list(self, symbols, b, plan, depth, level):
+    def list(self, symbols, b, plan, depth):
         if not symbols:
             return b""
         if plan is not None:
-            return self.coded(symbols, b, plan, depth, level)
+            try:
+                return self.coded(symbols, b, plan, depth)
+            except Impossible:
+                if not self.lenient:
+                    raise
         kinds = list(KINDS[1:])
         self.rng.shuffle(kinds)
         if self.rng.random() < 0.1:
             kinds.insert(0, "raw")
         for kind in kinds:
-            nodes = self.nodes
             try:
-                return self.coded(symbols, b, self.random_plan(kind), depth, level)
+                return self.coded(symbols, b, self.random_plan(kind), depth)
             except Impossible:
-                self.nodes = nodes
-        return self.coded(symbols, b, ("raw",), depth, level)
+                pass
+        return self.coded(symbols, b, ("raw",), depth)
 
     def random_plan(self, kind):
-        if kind in ("tree-raw", "tree-listed"):
+        if kind == "escapes":
             return (kind, self.rng.randint(1, 8), None)
         if kind == "built-in":
-            return (kind, self.rng.randrange(32), None)
+            return (kind, self.rng.randrange(BUILT_INS), None)
         return (kind, None, None, None)
 
-    def coded(self, symbols, b, plan, depth, level):
+    def coded(self, symbols, b, plan, depth):
         kind, m = plan[0], len(symbols)
         if kind == "raw":
             return b"\x00" + bytes(symbols)
         if kind == "const":
             if len(set(symbols)) > 1:
                 raise Impossible("symbols that differ")
-            self.nodes += 1
             return bytes([1, symbols[0]])
-        has_lists = kind not in ("tree", "tree-raw") and not (kind == "built-in" and BUILT_IN_TREES[plan[1]][8] == 0)
-        if m < self.min_symbols or level >= self.last_level or (has_lists and depth > self.max_depth):
+        if m < self.min_symbols or (kind != "tree" and depth >= self.max_depth):
             raise Impossible("a %s here" % kind)
         if kind == "split0" or kind == "split2":
-            return self.split(symbols, b, plan, depth, level)
+            return self.split(symbols, b, plan, depth)
+        inside = plan[2] if len(plan) > 2 else None
         if kind == "built-in":
-            return self.built_in(symbols, b, plan, depth, level)
-        return self.tree(symbols, b, plan, depth, level)
-
-    def tree(self, symbols, b, plan, depth, level):
-        kind, escape = plan[0], plan[1] if len(plan) > 1 and plan[0] != "tree" else 0
-        lengths = random_code(self.rng, symbols, b, escape, self.codes_for_all)
-        data = bytes([2 if kind == "tree" else 16 * escape + (3 if kind == "tree-raw" else 4)]) + table_of(lengths)
-        if kind == "tree-listed":
-            inside = plan[2] if len(plan) > 2 else None
-            return data + self.coded_nodes(symbols, lengths, lambda s: self.list(s, b, inside, depth + 1, level + 1))
-        return data + self.coded_nodes(symbols, lengths, bytes)
-
-    def built_in(self, symbols, b, plan, depth, level):
-        j, inside = plan[1], plan[2] if len(plan) > 2 else None
-        lengths = built_in_lengths(j)
-        if (b < 8 and not self.any_size) or (ESCAPE not in lengths and not set(symbols) <= set(lengths)):
-            raise Impossible("built-in tree %d" % j)
-        write_escapes = (lambda s: self.list(s, b, inside, depth + 1, level + 1))
-        return bytes([BUILT_IN + j]) + self.coded_nodes(symbols, lengths, write_escapes)
+            lengths, data = built_in_lengths(plan[1]), bytes([BUILT_IN + plan[1]])
+            if (b < 8 and not self.any_size) or (ESCAPE not in lengths and not set(symbols) <= set(lengths)):
+                raise Impossible("built-in tree %d" % plan[1])
+        else:
+            lengths = random_code(self.rng, symbols, b, plan[1] if kind == "escapes" else 0, self.codes_for_all)
+            data = bytes([16 * plan[1] + 4 if kind == "escapes" else 2]) + table_of(lengths)
+        return data + self.coded_nodes(symbols, lengths, lambda s: self.list(s, b, inside, depth + 1))
 
     def coded_nodes(self, symbols, lengths, write_escapes):
         words = canonical_words(lengths)
@@ -241,7 +225,6 @@ class ListEncoder:
         next k bits of the words, so that no walk is needed."""
         if not paths:
             return b""
-        self.nodes += 1
         shortest = min(length for _, length in words.values())
         m = shortest - d
         r = sum(1 for symbol, (_, length) in words.items() if length == shortest and symbol != ESCAPE)
@@ -264,11 +247,10 @@ class ListEncoder:
                 data += write_escapes(bytes(symbol for _, symbol in taken))
         return bytes(data)
 
-    def split(self, symbols, b, plan, depth, level):
+    def split(self, symbols, b, plan, depth):
         """4.4"""
         kind, plans = plan[0], list(plan[1:]) + [None] * 3
         last_low = 0 if kind == "split0" else 2
-        self.nodes += 1
         bits = [int(symbol > last_low) for symbol in symbols]
         if self.wrong_sides and kind == "split2":
             bits = [self.rng.randrange(2) for _ in symbols]
@@ -276,50 +258,11 @@ class ListEncoder:
         if self.dirty_splits and len(bits) % 8:
             self.dirty_splits -= 1
             mask[-1] |= 1 << self.rng.randint(len(bits) % 8, 7)
-        data = bytes([5 if kind == "split0" else 6]) + self.list(bytes(mask), 8, plans[0], depth + 1, level)
+        data = bytes([5 if kind == "split0" else 6]) + self.list(bytes(mask), 8, plans[0], depth + 1)
         sides = [bytes(s for s, bit in zip(symbols, bits) if bit == side) for side in (0, 1)]
         if kind == "split2":
-            data += self.list(sides[0], b, plans[1], depth + 1, level)
-        return data + self.list(sides[1], b, plans[2] if kind == "split2" else plans[1], depth + 1, level)
-
-
-def list_of_nodes(rng, nodes):
-    """Symbols of 8 bits, and a list of them with exactly that many nodes (4): splits down to depth 7, and under them
-    128 lists of 16 symbols with up to 8 nodes each. The sides are not those that the symbols belong to."""
-    left, leaves = nodes - 127, 128
-
-    def leaf():
-        nonlocal left, leaves
-        k = rng.randint(max(0, left - 8 * (leaves - 1)), min(8, left))
-        left, leaves = left - k, leaves - 1
-        if k == 0:
-            symbols = rng.randbytes(16)
-            return symbols, b"\x00" + symbols
-        if k == 1 and rng.random() < 0.5:
-            symbols = rng.randbytes(1) * 16
-            return symbols, b"\x01" + symbols[:1]
-        lengths = dict(zip(rng.sample(range(256), k + 1), list(range(1, k + 1)) + [k]))
-        deepest = [symbol for symbol, length in lengths.items() if length == k]
-        symbols = bytes(rng.choices(list(lengths), k=15) + deepest[:1])
-        encoder = ListEncoder(rng)
-        data = b"\x02" + table_of(lengths) + encoder.coded_nodes(symbols, lengths, bytes)
-        assert encoder.nodes == k
-        return symbols, data
-
-    def part(depth):
-        if depth == 7:
-            return leaf()
-        low, low_data = part(depth + 1)
-        high, high_data = part(depth + 1)
-        bits = [0] * len(low) + [1] * len(high)
-        rng.shuffle(bits)
-        sides = iter(low), iter(high)
-        symbols = bytes(next(sides[bit]) for bit in bits)
-        return symbols, b"\x06\x00" + bytes(mask_of(bits)) + low_data + high_data
-
-    symbols, data = part(0)
-    assert left == 0 and leaves == 0
-    return symbols, data
+            data += self.list(sides[0], b, plans[1], depth + 1)
+        return data + self.list(sides[1], b, plans[2] if kind == "split2" else plans[1], depth + 1)
 
 
 # ---- 3. Elements and planes ----
@@ -521,8 +464,16 @@ def encode_bytes(planes, lists):
     return fitting(Block(BYTES, b"".join(lists), n, b"".join(elements)), w)
 
 
+def zigzag_of(block, dtype):
+    """5.3: the same lists, of zigzag codes."""
+    w = DTYPES[dtype].width
+    codes = [int.from_bytes(block.elements[i:i + w], "little") for i in range(0, block.n * w, w)]
+    block.form, block.elements = ZIGZAG, pack([z >> 1 ^ (-(z & 1) & (1 << 8 * w) - 1) for z in codes], w)
+    return block
+
+
 def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
-    """A BYTES block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
+    """A BYTES or ZIGZAG block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
     w = DTYPES[dtype].width
     encoder = encoder or ListEncoder(rng)
     special = rng.randrange(w)
@@ -537,7 +488,8 @@ def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
             plane = random_symbols(rng, n, 8)
         planes.append(plane)
         lists.append(encoder.outermost(plane, 8, plan if planned else None))
-    return encode_bytes(planes, lists)
+    block = encode_bytes(planes, lists)
+    return zigzag_of(block, dtype) if may_zigzag(dtype) and rng.random() < 0.5 else block
 
 
 SPECIALS = {
@@ -832,20 +784,20 @@ def valid_built_in(rng, j):
         others = 0.3 if BUILT_IN_TREES[j][8] else 0
         symbols = bytes(rng.randrange(256) if rng.random() < others else rng.choice(with_code) for _ in range(m))
     if rng.random() < 0.3:      # as a side of a split, or in the escapes of a tree
-        escapes = ("tree-listed", rng.randint(1, 4), plan)
-        plan = rng.choice((escapes, ("split2", None, None, plan), ("split0", plan, None)))
+        escapes = ("escapes", rng.randint(1, 4), plan)
+        plan = rng.choice((escapes, ("split2", None, plan, None), ("split2", None, None, plan), ("split0", plan, None)))
     encoder = ListEncoder(rng)
     encoder.stray = rng.choice((0, 0, 0.2))
     return frame_of_list(rng, 8, m, plan, symbols, encoder, wide=rng.random() < 0.5)
 
 
-def valid_escape(rng, kind, e, used):
+def valid_escape(rng, plan, e, used):
     """Escapes of all lengths, of symbols that have no code or have one, or of no symbol at all."""
     encoder = ListEncoder(rng)
     encoder.codes_for_all = not used
     encoder.stray = rng.choice((0, 0, 0.1, 1)) if used else 0
     b, m = rng.choice((4, 5, 8, 8, 8)), rng.randint(20, 500)
-    return frame_of_list(rng, b, m, (kind, e), encoder=encoder, wide=rng.random() < 0.5)
+    return frame_of_list(rng, b, m, ("escapes", e, plan), encoder=encoder, wide=rng.random() < 0.5)
 
 
 def valid_many_codes(rng, codes):
@@ -865,13 +817,31 @@ def nested_splits(rng, depth, inside, low):
 
 
 def valid_deep(rng, inside):
-    """Splits down to depth 7, and a list there that has no lists inside."""
-    low = inside[0] == "built-in" or rng.random() < 0.5
+    """Splits down to depth 5, and a list there that has no lists inside."""
+    low = rng.random() < 0.5
     choices = (1, 2) if low else (3, 4, 200)
     if inside[0] == "const":
         choices = choices[:1]
     symbols = bytes(rng.choice(choices) for _ in range(rng.randint(16, 200)))
-    return frame_of_list(rng, 8, len(symbols), nested_splits(rng, 7, inside, low), symbols, wide=True)
+    return frame_of_list(rng, 8, len(symbols), nested_splits(rng, 5, inside, low), symbols, wide=True)
+
+
+def valid_bushy(rng):
+    """Lists inside lists on all sides, down to depth 5, with as many nodes as there may be."""
+    def plan(depth):
+        if depth == decoder.MAX_DEPTH:
+            return rng.choice((("tree",), ("tree",), ("raw",), None))
+        kind = rng.choice(("escapes", "split0", "split2", "split2", None))
+        if kind == "escapes":
+            return (kind, rng.randint(1, 3), plan(depth + 1))
+        return kind and (kind, None, plan(depth + 1), plan(depth + 1))
+    encoder = ListEncoder(rng)
+    encoder.lenient = True
+    encoder.stray = rng.choice((0, 0.3, 0.7))
+    encoder.wrong_sides = rng.random() < 0.5
+    m = rng.randint(1000, 4000)
+    symbols = bytes(rng.randrange(256) if rng.random() < 0.7 else rng.randrange(4) for _ in range(m))
+    return frame_of_list(rng, 8, m, plan(0), symbols, wide=True, encoder=encoder)
 
 
 def valid_split_masks(rng):
@@ -886,26 +856,14 @@ def valid_split_masks(rng):
 
 
 def valid_levels(rng):
-    """Escapes of level 1 that are trees or splits, whose own escapes are RAW or listed as RAW or CONST."""
-    inner = rng.choice((("tree-raw", rng.randint(1, 8)), ("tree-listed", rng.randint(1, 8), ("raw",)),
-                        ("tree-listed", rng.randint(1, 8), None), ("built-in", rng.randrange(16), None),
-                        ("split2", None, ("tree-listed", 2, None), None),
-                        ("split0", ("tree-listed", 1, None), ("built-in", 19, None))))
-    plan = rng.choice((("tree-listed", rng.randint(1, 3), inner), ("built-in", rng.choice((6, 15, 17, 18)), inner)))
-    return frame_of_list(rng, 8, rng.randint(200, 700), plan, wide=True)
-
-
-def valid_node_limit(rng, nodes):
-    symbols, coded = list_of_nodes(rng, nodes)
-    if rng.random() < 0.3:      # 4: each list of a BYTES block has its own nodes
-        other, other_coded = list_of_nodes(rng, nodes)
-        planes, lists = [symbols, other] + [bytes(len(symbols))] * 6, [coded, other_coded] + [b"\x01\x00"] * 6
-        return frame_around(rng, 5, encode_bytes(planes, lists))
-    planes, lists = [bytes(len(symbols))] * 3, [b"\x01\x00"] * 3
-    k = rng.randrange(4)
-    planes.insert(k, symbols)
-    lists.insert(k, coded)
-    return frame_around(rng, 10, encode_bytes(planes, lists))
+    """Escapes of escapes, down to depth 5."""
+    plan = rng.choice((("tree",), ("raw",), None))
+    for _ in range(rng.randint(2, 5)):
+        plan = rng.choice((("escapes", rng.randint(1, 3), plan), ("escapes", 1, plan), ("built-in", rng.randrange(BUILT_INS), plan),
+                           ("split2", None, None, plan)))
+    encoder = ListEncoder(rng)
+    encoder.stray = rng.choice((0.2, 0.6, 0.9))
+    return frame_of_list(rng, 8, rng.randint(300, 900), plan, wide=True, encoder=encoder)
 
 
 def valid_wrong_sides(rng):
@@ -917,7 +875,7 @@ def valid_wrong_sides(rng):
 
 def valid_long_list(rng):
     m = rng.choice((1 << 12, 5000, 1 << 13))
-    return frame_of_list(rng, 8, m, rng.choice((("built-in", 19, None), ("tree",), ("split0", None, None))),
+    return frame_of_list(rng, 8, m, rng.choice((("built-in", 2, None), ("tree",), ("split0", None, None))),
                          bytes(min(255, int(rng.expovariate(0.5))) for _ in range(m)), wide=True)
 
 
@@ -1742,7 +1700,7 @@ def valid_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
                valid_long_list]
-    recipes += [lambda rng, nodes=nodes: valid_node_limit(rng, nodes) for nodes in (300, 511, 512, 512)]
+    recipes += [valid_bushy] * 4
     recipes += [lambda rng, d=d: valid_stored(rng, d) for d in DTYPES]
     recipes += [valid_cells] * 12
     recipes += [lambda rng, log2=log2: valid_log2(rng, log2) for log2 in range(6, 21)]
@@ -1752,12 +1710,12 @@ def valid_recipes():
     recipes += [lambda rng, d=d: valid_specials(rng, d) for d in floats]
     recipes += [lambda rng, n=n: valid_small_lists(rng, n) for n in (2, 3, 15, 16, 17)]
     recipes += [lambda rng, kind=kind: valid_kind(rng, kind) for kind in KINDS]
-    recipes += [lambda rng, j=j: valid_built_in(rng, j) for j in range(32)]
-    recipes += [lambda rng, kind=kind, e=e, used=used: valid_escape(rng, kind, e, used)
-                for kind in ("tree-raw", "tree-listed") for e in range(1, 9) for used in (False, True)]
+    recipes += [lambda rng, j=j: valid_built_in(rng, j) for j in range(BUILT_INS)] * 3
+    recipes += [lambda rng, plan=plan, e=e, used=used: valid_escape(rng, plan, e, used)
+                for plan in (("raw",), None) for e in range(1, 9) for used in (False, True)]
     recipes += [lambda rng, codes=codes: valid_many_codes(rng, codes) for codes in (100, 255, 256)]
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
-                for inside in (("tree",), ("tree-raw", 1), ("raw",), ("const",), ("built-in", 16))]
+                for inside in (("tree",), ("raw",), ("const",))]
     recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
     return recipes + valid_delta_recipes() + valid_lossy_recipes()
 
@@ -1822,6 +1780,12 @@ def bad_form(*forms):
         block.form, block.pieces = form, None
         return block
     return [lambda rng, form=form: replace_block(rng, lambda block: change(block, form)) for form in forms]
+
+
+def zigzag_of_other_dtype(rng):
+    """R15"""
+    dtype = rng.choice([d for d in DTYPES if not may_zigzag(d)])
+    return replace_block(rng, lambda _: zigzag_of(random_bytes(rng, dtype, 64, ("const",), b"\x07" * 64), dtype), dtype=dtype)
 
 
 def bad_body(make):
@@ -2027,8 +1991,8 @@ def inside_split(make):
     return framed
 
 
-RESERVED_KINDS = [kind for kind in range(256) if not (kind in (0, 1, 2, 5, 6) or 0xC0 <= kind < 0xE0 or
-                                                     (kind & 15 in (3, 4) and 1 <= kind >> 4 <= 8))]
+RESERVED_KINDS = [kind for kind in range(256) if not (kind in (0, 1, 2, 5, 6) or 0xC0 <= kind < 0xC0 + BUILT_INS or
+                                                     (kind & 15 == 4 and 1 <= kind >> 4 <= 8))]
 
 
 def reserved_kind(*kinds):
@@ -2070,21 +2034,21 @@ def large_symbol(kind):
         if kind == "table":
             some = rng.choice([s for s in lengths if s != ESCAPE])
             lengths[bad] = lengths.pop(some)
-            return list_frame(rng, bytes([16 * escape + 3]) + table_of(lengths) +
-                              encoder.coded_nodes(bytes(symbols), lengths, bytes), m, b)
-        lists = kind == "listed escape"
-        write = (lambda s: b"\x00" + s if s else b"") if lists else bytes
-        coded = bytes([16 * escape + 3 + lists]) + table_of(lengths)
-        return list_frame(rng, coded + encoder.coded_nodes(bytes(symbols), lengths, write), m, b)
+            return list_frame(rng, bytes([16 * escape + 4]) + table_of(lengths) +
+                              encoder.coded_nodes(bytes(symbols), lengths, raw_list), m, b)
+        coded = bytes([16 * escape + 4]) + table_of(lengths)
+        return list_frame(rng, coded + encoder.coded_nodes(bytes(symbols), lengths, raw_list), m, b)
     return made
+
+
+def raw_list(symbols):
+    return b"\x00" + symbols if symbols else b""
 
 
 def narrow_built_in(rng):
     b, m = rng.randint(1, 7), rng.randint(20, 200)
-    j = rng.choice((16, rng.randrange(32)))
+    j = rng.randrange(BUILT_INS)
     symbols = bytes(rng.choice((1, 2 if b > 1 else 1)) for _ in range(m))
-    if b == 1:
-        symbols = bytes(m) if j < 7 else symbols
     coded = ListEncoder(rng, any_size=True).outermost(symbols, b, ("built-in", j, None))
     return list_frame(rng, coded, m, b)
 
@@ -2117,8 +2081,8 @@ def dirty_table(escape):
         if table == table_of(lengths):
             raise Impossible("an even number of nibbles")
         encoder = ListEncoder(rng)
-        coded = bytes([16 * escape + 3 if escape else 2]) + table
-        return list_frame(rng, coded + encoder.coded_nodes(symbols, lengths, bytes), m, b)
+        coded = bytes([16 * escape + 4 if escape else 2]) + table
+        return list_frame(rng, coded + encoder.coded_nodes(symbols, lengths, raw_list), m, b)
     return made
 
 
@@ -2133,7 +2097,7 @@ def bad_lengths(spoil, escape=0):
         if lengths == before or not any(s != ESCAPE for s in lengths):
             raise Impossible("nothing to spoil")
         e = lengths.get(ESCAPE, 0)
-        coded = bytes([16 * e + rng.choice((3, 4)) if e else 2]) + table_of(lengths)
+        coded = bytes([16 * e + 4 if e else 2]) + table_of(lengths)
         return list_frame(rng, coded + rng.randbytes(rng.randint(5, 30)), m, b)
     return made
 
@@ -2198,40 +2162,20 @@ def few_escapes(rng):
     symbols = bytearray(rng.choice((1, 2, 3)) for _ in range(m))
     for i in rng.sample(range(m), few):
         symbols[i] = rng.choice((250, 251))
-    coded = ListEncoder(rng, min_symbols=1).outermost(bytes(symbols), 8, ("built-in", 17, ("tree-raw", 1)))
+    coded = ListEncoder(rng, min_symbols=1).outermost(bytes(symbols), 8, ("built-in", 3, ("tree",)))
     return list_frame(rng, coded, m, 8)
 
 
 def too_deep(plan):
-    """R30: at depth 7"""
+    """R30: at depth 5"""
     def made(rng):
-        symbols = bytes(rng.choice((3, 4, 200)) for _ in range(rng.randint(100, 400)))
+        symbols = bytes(rng.choice((3, 4, 200)) for _ in range(rng.randint(300, 600)))
         around = plan
-        for _ in range(7):
-            around = rng.choice((("split0", ("raw",), around), ("split2", ("raw",), ("raw",), around)))
-        encoder = ListEncoder(rng, max_depth=8, min_symbols=1)
+        for _ in range(5):
+            around = rng.choice((("split0", ("raw",), around), ("split2", ("raw",), ("raw",), around), ("escapes", 1, around)))
+        encoder = ListEncoder(rng, max_depth=8)
+        encoder.stray = rng.choice((0.5, 0.8))
         return list_frame(rng, encoder.outermost(symbols, 8, around), len(symbols), 8, wide=True)
-    return made
-
-
-def level_2(plan):
-    """R30: escapes of escapes that are more than RAW or CONST."""
-    def made(rng):
-        m = rng.randint(300, 600)
-        symbols = bytes(rng.choice((1, 2, 100, 200)) for _ in range(m))
-        encoder = ListEncoder(rng, last_level=3)
-        encoder.stray = 0.5
-        around = rng.choice((("tree-listed", 1, ("tree-listed", 1, plan)), ("tree-listed", 2, ("built-in", 15, plan)),
-                             ("built-in", 17, ("tree-listed", 1, plan)),
-                             ("split0", None, ("tree-listed", 1, ("split2", None, None, ("tree-listed", 1, plan))))))
-        return list_frame(rng, encoder.outermost(symbols, 8, around), m, 8, wide=True)
-    return made
-
-
-def too_many_nodes(nodes):
-    def made(rng):
-        symbols, coded = list_of_nodes(rng, nodes(rng))
-        return list_frame(rng, coded, len(symbols), 8, wide=True)
     return made
 
 
@@ -3117,7 +3061,7 @@ def lossy_sized(form, size):
 
 def invalid_recipes():
     """By rule."""
-    listed = ("tree-listed", 1, None)
+    listed = ("escapes", 1, None)
     return {
         1: spoil_header("magic", b"\xB5SNQ", b"BITS", bytes(4), b"\xB4SNP", b"\xB5SN\xD0", lambda rng: b"PNS\xB5"),
         2: spoil_header("version", 1, 2, 128, 255, lambda rng: rng.randint(1, 255)),
@@ -3150,9 +3094,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(9, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
-            without_base, delta_of_form(9), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, 9, 255)] + [
+        15: bad_form(10, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            zigzag_of_other_dtype, without_base, delta_of_form(10), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 10, 255)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -3174,14 +3118,14 @@ def invalid_recipes():
              for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
         21: [bad_base(base) for base in (lambda rng: 1793, lambda rng: 65535, lambda rng: rng.randint(1794, 65535))],
         22: [dirty_bit_plane] * 3 + [dirty_words] * 2,
-        23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4)), bad_list(reserved_kind(0x93, 0x94, 0xB3)),
-             bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xE0, 0xFF, 0xBF)),
+        23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4, 0x13, 0x83)), bad_list(reserved_kind(0x93, 0x94, 0xB4)),
+             bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xC0 + BUILT_INS, 0xDF, 0xFF, 0xBF)),
              bad_scaled(scales=lambda rng: b"\x01" + bytes([rng.choice(RESERVED_KINDS)])),
              inside_split(reserved_kind()), bad_words(reserved_symbols)],
-        24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("tree-raw", 2)), cut_list(listed),
-             cut_list(("built-in", 7, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
+        24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("escapes", 2, ("raw",))), cut_list(listed),
+             cut_list(("built-in", 3, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
              bad_list(cut_table), bad_words(cut_symbols)],
-        25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape", "listed escape")] + [
+        25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape")] + [
             narrow_built_in, table_beyond_255],
         26: [bad_table(nibbles) for nibbles in (
             (0, 1, 1), (1, 1, 0), (9, 1, 1), (1, 0, 0, 1), (1, 0, 9, 1), (1, 9, 9, 1), (1, 9, 10, 1), (1, 1, 9),
@@ -3191,19 +3135,15 @@ def invalid_recipes():
         28: [bad_lengths(longer), bad_lengths(shorter), bad_lengths(one_less), bad_lengths(only_one(1)),
              bad_lengths(only_one(8)), bad_lengths(longer, 2), bad_lengths(shorter, 3), bad_lengths(other_escape, 2),
              bad_lengths(one_less, 4)],
-        29: [few_symbols(("tree",)), few_symbols(("tree-raw", 1)), few_symbols(("tree-listed", 1, ("raw",))),
+        29: [few_symbols(("tree",)), few_symbols(("escapes", 1, ("raw",))),
              few_symbols(("split0", ("raw",), ("raw",))), few_symbols(("split2", ("raw",), ("raw",), ("raw",))),
-             few_symbols(("built-in", 16, None)), few_symbols(("built-in", 19, ("raw",))), few_escapes,
+             few_symbols(("built-in", 4, None)), few_symbols(("built-in", 2, ("raw",))), few_escapes,
              few_symbols_inside(lambda plan: ("split0", ("raw",), plan), ("tree",), ((0,), (1, 2))),
-             few_symbols_inside(lambda plan: ("split2", ("raw",), plan, ("raw",)), ("tree-raw", 2),
+             few_symbols_inside(lambda plan: ("split2", ("raw",), plan, ("raw",)), ("escapes", 2, ("raw",)),
                                 ((9, 8), (0, 1, 2)))],
         30: [too_deep(("split0", ("raw",), ("raw",))), too_deep(("split2", ("raw",), ("raw",), ("raw",))),
-             too_deep(("tree-listed", 1, ("raw",))), too_deep(("built-in", 17, ("raw",))),
-             level_2(("tree",)), level_2(("split0", ("raw",), ("raw",))), level_2(("tree-raw", 2)),
-             level_2(("built-in", 19, ("raw",))), level_2(("tree-listed", 1, ("raw",)))],
-        31: [too_many_nodes(nodes) for nodes in (lambda rng: 513, lambda rng: 514, lambda rng: rng.randint(515, 1000))],
-        32: [dirty_masks(("tree",), False), dirty_masks(("tree-raw", 2), False),
-             dirty_masks(("built-in", 7, ("raw",)), False),
+             too_deep(listed), too_deep(("built-in", 3, ("raw",)))],
+        32: [dirty_masks(("tree",), False), dirty_masks(listed, False), dirty_masks(("built-in", 3, ("raw",)), False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
         33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
              bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),

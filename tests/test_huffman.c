@@ -175,7 +175,7 @@ static void one_code(const unsigned n[9], unsigned escape)
     bsn_item item;
     bsn_reader r;
     const uint8_t *result;
-    unsigned s = 0, length, i, m, kind;
+    unsigned s = 0, length, i, m;
     const unsigned offset = (unsigned)(cases % 7) * (cases % 3 == 0);
     uint8_t lengths[257];
     memset(t->length, 0, 257);
@@ -185,7 +185,7 @@ static void one_code(const unsigned n[9], unsigned escape)
     for (i = 0, m = escape > 0; i < 256; i++) m += t->length[i] > 0;
     if (m != n[1] + n[2] + n[3] + n[4] + n[5] + n[6] + n[7] + n[8]) return; /* the offset left no room */
     memcpy(lengths, t->length, 257);
-    kind = escape ? (cases & 1 ? BSN_LIST_TREE_RAW : BSN_LIST_TREE_LIST) : BSN_LIST_TREE;
+    t->raw_escapes = cases & 1;
     for (i = m = 0; i < 256; i++)
         if (lengths[i] || (escape && i % 16 == 5)) symbols[m++] = (uint8_t)(i * 1u);
     while (m < 16) {
@@ -205,7 +205,7 @@ static void one_code(const unsigned n[9], unsigned escape)
     w.end = coded + sizeof coded;
     w.scratch = memory;
     item = bsn_outermost(&w, copy, m, 8);
-    bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item, kind));
+    bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item, BSN_LIST_TREE));
     CHECK(!w.full);
     reader_of(&r, coded, w.at);
     bsn_list_read(&r, m, 8);
@@ -273,20 +273,21 @@ static void tables_one_spelling(void)
     for (round = 0; round < 200000; round++) {
         uint8_t table[160], again[160];
         bsn_tree *t = &lists->tree[0];
-        unsigned rule, kind, i;
+        unsigned rule, escape, i;
         size_t used, size = 4 + test_below(20);
         test_fill(table, sizeof table);
         if (round & 1) /* lengths that have a chance to be complete */
             for (i = 2; i < size; i++) table[i] = (uint8_t)(0x11 * (1 + test_below(5)) + (test_below(4) ? 0 : test_below(256)));
         table[1] = (uint8_t)test_below(24);
-        kind = test_below(2) ? BSN_LIST_TREE : BSN_LIST_TREE_LIST | (unsigned)(1 + test_below(8)) << 4;
-        used = bsn_table_read(t, kind, table, size, 8, &rule);
+        escape = test_below(2) ? 0 : 1 + (unsigned)test_below(8);
+        used = bsn_table_read(t, escape, table, size, 8, &rule);
         if (!used) {
             CHECK(rule >= 24 && rule <= 28, "rule %u", rule);
             continue;
         }
         CHECK(used <= size);
-        CHECK(bsn_table_write(again, t) == used + 1 && again[0] == kind && !memcmp(again + 1, table, used), "another spelling");
+        CHECK(bsn_table_write(again, t) == used + 1 && !memcmp(again + 1, table, used), "another spelling");
+        CHECK(again[0] == (escape ? BSN_LIST_ESCAPES | escape << 4 : BSN_LIST_TREE));
     }
 }
 
@@ -312,12 +313,12 @@ static void built_in_trees(void)
         CHECK(sum == 256, "tree %u", j);
         for (s = 1; s < 256; s++) { /* the order: more bits, or a larger value, never have a shorter code */
             unsigned r;
-            for (r = j < 7 ? 0 : 1; r < s; r++) {
-                const int later = j >= 16 || bsn_ones_in[s] >= bsn_ones_in[r];
+            for (r = BSN_BUILT_IN_FIRST(j); r < s; r++) {
+                const int later = bsn_ones_in[s] >= bsn_ones_in[r];
                 if (later && t->length[s]) CHECK(t->length[r] && t->length[r] <= t->length[s], "tree %u: %u %u", j, r, s);
             }
         }
-        if (j >= 7) CHECK(t->length[0] == 0);
+        CHECK((t->length[0] == 0) == (j > 2));
         check_nodes();
     }
 }

@@ -1,4 +1,4 @@
-/* BYTES blocks: what their planes take, the same bytes from every table and level that has a choice, and back again. */
+/* BYTES and ZIGZAG blocks: what their planes take, the same bytes from every table and level that has a choice, and back again. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -91,9 +91,103 @@ static void planes(void)
     free(b.workspace);
 }
 
+/* Integers of both signs, of magnitudes up to `most`, one in `rare` below 0. */
+static void fill_signed(uint8_t *elements, size_t n, unsigned width, uint64_t most, unsigned rare)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t r = test_random(), x = (r >> 8) % (most + 1);
+        data_store(elements + i * width, rare && (r & 255) % rare == 0 ? 0 - x : x, width);
+    }
+}
+
+/* The frame of n elements, and the forms that its blocks have, one bit each; that it decodes, whole and in parts, is checked. */
+static size_t forms_of(bitsnap *b, const uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned *forms)
+{
+    const unsigned width = bitsnap_width(dtype);
+    const size_t bound = bitsnap_bound(n, dtype);
+    guarded to = guarded_alloc(n * width, 0);
+    uint8_t *frame = malloc(bound);
+    bitsnap_block block;
+    bitsnap_info info;
+    uint64_t first = 0;
+    size_t size, at;
+    CHECK(!bitsnap_encode(b, frame, bound, &size, elements, n, dtype) && !bitsnap_read_info(&info, frame, size));
+    CHECK(!bitsnap_decode(b, to.p, n, dtype, frame, size) && !memcmp(to.p, elements, n * width), "%s: not as before", bitsnap_dtype_name(dtype));
+    CHECK(!bitsnap_verify(b, elements, n, dtype, frame, size) && !bitsnap_test(b, frame, size));
+    for (first = 1; first < n; first += n / 3) {
+        const size_t some = n - (size_t)first < 5001 ? n - (size_t)first : 5001;
+        CHECK(!bitsnap_decode_range(b, to.p, first, some, dtype, frame, size) && !memcmp(to.p, elements + first * width, some * width));
+    }
+    for (first = 0, at = info.header_size, *forms = 0; first < n; first += block.elements, at += (size_t)block.size) {
+        CHECK(!bitsnap_read_block(b, &block, &info, first, frame + at, size - at), "%s", bitsnap_message(b));
+        if (!block.elements) break;
+        CHECK((block.form != BSN_FORM_BYTES && block.form != BSN_FORM_ZIGZAG) || block.parts == width);
+        *forms |= 1u << block.form;
+    }
+    free(frame);
+    guarded_free(to);
+    return size;
+}
+
+/* Small integers of both signs take what their magnitudes take and a bit more, in each width; those of one sign stay BYTES. */
+static void signs(void)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
+    static const size_t sizes[] = { 256, 4097, 65536, 200003 };
+    static uint8_t elements[8 * 200003];
+    bitsnap b;
+    unsigned d, i, forms, table;
+    memset(&b, 0, sizeof b);
+    b.workspace_size = BITSNAP_WORKSPACE;
+    b.workspace = malloc(b.workspace_size);
+    for (table = 0; (b.kernels = bitsnap_kernels_get(table)) != NULL; table++)
+        for (d = 0; d < 3; d++)
+            for (i = 0; i < 4; i++) {
+                const size_t n = sizes[i];
+                size_t size;
+                fill_signed(elements, n, 2u << d, 60, 2);
+                size = forms_of(&b, elements, n, dtypes[d], &forms);
+                CHECK(forms == 1u << BSN_FORM_ZIGZAG && size < n * 15 / 16 + 250, "%s, %zu: forms %X, %zu bytes", bitsnap_dtype_name(dtypes[d]), n, forms, size);
+                fill_signed(elements, n, 2u << d, 3000, 2);
+                size = forms_of(&b, elements, n, dtypes[d], &forms);
+                CHECK(d == 0 || forms == 1u << BSN_FORM_ZIGZAG, "%s, %zu: forms %X", bitsnap_dtype_name(dtypes[d]), n, forms);
+                CHECK(n < 4097 || size < n * 13 / 8 + 400, "%s, %zu: %zu bytes", bitsnap_dtype_name(dtypes[d]), n, size);
+                fill_signed(elements, n, 2u << d, 3000, 0);
+                (void)forms_of(&b, elements, n, dtypes[d], &forms);
+                CHECK(forms == 1u << BSN_FORM_BYTES, "%s, %zu: forms %X", bitsnap_dtype_name(dtypes[d]), n, forms);
+            }
+    free(b.workspace);
+}
+
+/* All codes of 16 bits, and the ends of the others, one by one and many at a time, in place and elsewhere. */
+static void codes(void)
+{
+    static uint8_t from[8 * 65536], to[8 * 65536 + 1], back[8 * 65536];
+    unsigned width;
+    for (width = 2; width <= 8; width *= 2) {
+        const unsigned bits = 8 * width;
+        size_t i;
+        for (i = 0; i < 65536; i++) data_store(from + i * width, i < 32768 || width == 2 ? i : i << (bits - 16) | (i & 255), width);
+        bsn_zigzag(to + 1, from, 65535, width, 0);
+        bsn_zigzag(back, to + 1, 65535, width, 1);
+        CHECK(!memcmp(back, from, 65535 * width), "%u bytes", width);
+        for (i = 0; i < 65535; i++) {
+            const uint64_t v = bsn_element_load(from + i * width, width), z = bsn_element_load(to + 1 + i * width, width);
+            if (z != (v >> (bits - 1) ? ~(v << 1) & ~UINT64_C(0) >> (64 - bits) : v << 1)) break;
+        }
+        CHECK(i == 65535, "%u bytes, element %zu", width, i);
+        memcpy(back, from, sizeof back);
+        bsn_zigzag(back, back, 65535, width, 0);
+        CHECK(!memcmp(back, to + 1, 65535 * width), "%u bytes, in place", width);
+    }
+}
+
 int main(void)
 {
     test_program = "integers";
     RUN(planes);
+    RUN(signs);
+    RUN(codes);
     return test_failures != 0;
 }

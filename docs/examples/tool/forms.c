@@ -78,7 +78,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.known = classed || sparse ? part->elements : 0;
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
-        if (((block->form == FORM_SPLIT || block->form >= FORM_SCALED) && !k) || sparse) continue; /* planes, or two lists, or none */
+        if (((block->form == FORM_SPLIT || block->form == FORM_SCALED || block->form == FORM_QUANTIZED) && !k) || sparse) continue; /* planes, or two lists, or none */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -97,7 +97,7 @@ int forms_add(forms *x, const forms *more, fault *f)
 
 static const char *form_name(unsigned form)
 {
-    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE" };
+    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG" };
     return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
@@ -106,7 +106,7 @@ static void part_name(const form_row *r, char *text)
 {
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which ? "exponents" : "other bits, as they are");
     else if (r->form == FORM_SPARSE) (void)snprintf(text, 48, "places and differences");
-    else if (r->form >= FORM_SCALED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
+    else if (r->form == FORM_SCALED || r->form == FORM_QUANTIZED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
     else if (r->classes == 1) (void)snprintf(text, 48, "all differences");
     else if (r->which + 1 == r->classes) (void)snprintf(text, 48, "class %u, exponents %u and up", r->which, r->lowest);
