@@ -786,7 +786,25 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
 #define BITSNAP_IMPLEMENTED
 
+/* The functions of <string.h>, or those that BITSNAP_MEMCPY, BITSNAP_MEMMOVE and BITSNAP_MEMSET name. */
+#if !defined(BITSNAP_MEMCPY) || !defined(BITSNAP_MEMMOVE) || !defined(BITSNAP_MEMSET)
 #include <string.h>
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma push_macro("memcpy")
+#undef memcpy
+#define memcpy BITSNAP_MEMCPY
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma push_macro("memmove")
+#undef memmove
+#define memmove BITSNAP_MEMMOVE
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma push_macro("memset")
+#undef memset
+#define memset BITSNAP_MEMSET
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -963,7 +981,7 @@ typedef uint64_t bsn_wide __attribute__((vector_size(16)));
 #else
 typedef uint64_t bsn_wide;
 #endif
-#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#if (defined(__SSE2__) && __STDC_HOSTED__) || (defined(_M_X64) && !defined(_M_ARM64EC)) /* (gcc's header wants stdlib.h) */
 #define BSN_SSE2 1
 #include <emmintrin.h>
 #else
@@ -13279,8 +13297,20 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 
 #endif /* BITSNAP_NO_PARTS */
 
-#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+/* What ends with the implementation, which is that of bitsnap_simd.h where that has included this file. */
+#ifndef BITSNAP_SIMD
+#if defined(BITSNAP_SWITCHED) && (defined(__GNUC__) || defined(__clang__))
 #pragma GCC diagnostic pop
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma pop_macro("memcpy")
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma pop_macro("memmove")
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma pop_macro("memset")
+#endif
 #endif
 
 #ifdef __cplusplus

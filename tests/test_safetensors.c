@@ -352,7 +352,8 @@ static void types(void)
 {
     CHECK(element_type_find("bf16", 4, 1) && element_type_find("BF16", 4, 0) && !element_type_find("bf16", 4, 0), "case");
     CHECK(!element_type_find("BF1", 3, 1) && !element_type_find("", 0, 1) && !element_type_find("BF16X", 5, 1), "length");
-    CHECK(element_type_find("u64", 3, 1)->codec == BITSNAP_I64 && element_type_find("F8_E8M0", 7, 0)->codec == BITSNAP_I8,
+    CHECK(element_type_find("u64", 3, 1)->codec == BITSNAP_I64 && element_type_find("F8_E8M0", 7, 0)->codec == BITSNAP_I8 &&
+          element_type_find("F8_E4M3FNUZ", 11, 0)->codec == BITSNAP_F8_E4M3 && element_type_find("C128", 4, 0)->codec == BITSNAP_F64,
           "codec");
 }
 
