@@ -626,7 +626,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  *   capacities of begin and end: 64, and 112 + s->index_size + s->index_size / 32; of push: n * width and 12 bytes a block, with
  *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
  *   called again.
- * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ *   the call, of which pull decodes as many as it holds.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
@@ -7501,9 +7502,13 @@ typedef struct bsn_work {
     int next;                         /* is the block behind this one for this thread, too? */
     unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
     uint8_t first[8];
-    uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
-    uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
+    uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
+    uint8_t *plane[8];                /* a chunk of each plane */
 } bsn_work;
+
+/* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
+#define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
+#define BSN_PLANES_SIZE(chunk) (8 * (size_t)(chunk) + 8 * ((size_t)(chunk) + 64))
 
 #define BSN_ARENA_SIZE(n)                                                                             \
     ((BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 8 * (size_t)(n) + 64 + 64) /* decoding, the larger one: lists, planes */
@@ -7515,7 +7520,8 @@ BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(655
                                 BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(taking_up_fits, /* beside them a cell */
            (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536) &&
+                          4 * ((size_t)64 + 64) + BSN_WRITE_SIZE(64) <= BSN_ARENA_SIZE(64));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -8202,7 +8208,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     unsigned signs = 0;
     bsn_words_plan plan;
     int32_t base;
@@ -8446,7 +8452,7 @@ static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 
 /* Symbols that wait to be counted: few calls for many are faster. */
 #define BSN_WAITING (7 * BSN_CHUNK)
-BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
 /* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
 static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m,
@@ -8576,7 +8582,6 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
     }
     return any;
 }
-BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* The words at the next `count` places; p and prediction are those from element `first` on. */
 BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const uint8_t *p, const uint8_t *prediction,
@@ -8734,7 +8739,7 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
                               uint8_t *room)
 {
     const unsigned width = c->width;
-    uint8_t *words = (uint8_t *)w->plane;
+    uint8_t *words = w->plane[0];
     uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
     bsn_slices slices;
     const uint8_t *p;
@@ -9382,7 +9387,7 @@ static void bsn_decode_same(bsn_decoding *d)
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         if (!out) continue;
         if (bsn_sink_streams(d->sink, i, m) && !d->sink->leaves) {
             bsn_stream(d->sink->to + (i - d->sink->from) * c->width, p, m * c->width);
@@ -9407,7 +9412,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
     for (i = 0; i < d->n && !rule; i += step) {
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
         bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
@@ -9547,7 +9552,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     uint8_t *memory;
     uint64_t base;
     unsigned signs;
@@ -10580,7 +10585,7 @@ static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
     const size_t arena = large && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
-    return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
+    return ((sizeof(bsn_work) + arena + 63) & ~(size_t)63) + BSN_PLANES_SIZE(BSN_CHUNK_OF(n, large));
 }
 
 /* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
@@ -10612,10 +10617,11 @@ BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers
 }
 
 BSN_ASSERT(workspace_delta,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
+           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
 BSN_ASSERT(workspace_best,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
-BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
+           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
+BSN_ASSERT(workspace,
+           256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
 /* A certificate in numbers that people read. */
@@ -10778,6 +10784,14 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
     return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
 }
 
+/* A worker's scratch ends with its chunks. */
+static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
+{
+    unsigned k;
+    w->elements = (uint8_t *)w + size - BSN_PLANES_SIZE(chunk);
+    for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
+}
+
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
 {
     const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
@@ -10787,6 +10801,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     const size_t usual = bsn_workspace(s->block_log2, workers, large);
     const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     uint8_t *memory, *ids;
+    unsigned i;
     memset(&b->error, 0, sizeof b->error);
     if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
@@ -10805,6 +10820,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, large);
+    for (i = 0; i < workers; i++)
+        bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
+                       BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
     call->bases = memory + (usual - 64); /* which are for the alignment */
