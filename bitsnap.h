@@ -626,7 +626,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  *   capacities of begin and end: 64, and 112 + s->index_size + s->index_size / 32; of push: n * width and 12 bytes a block, with
  *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
  *   called again.
- * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ *   the call, of which pull decodes as many as it holds.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do

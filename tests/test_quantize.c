@@ -475,7 +475,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
         const uint32_t head = bsn_load32(p);
         const uint8_t *body = p + (info->checks ? 12 : 4);
         uint64_t i, end;
-        run = (head & 255) == BSN_FORM_CONST ? bsn_load32(body + w) : 1;
+        run = (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
         end = first + (run << info->block_log2);
         if (end > info->count) end = info->count;
         for (i = first; i < end && (head & 255) == BSN_FORM_QUANTIZED; i++) {
@@ -501,7 +501,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
         first = end;
-        p = body + (head >> 8);
+        p = body + bsn_body_of(head, w);
     }
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
@@ -543,8 +543,8 @@ static void forms_of(const uint8_t *frame, const bitsnap_info *info)
         p += info->checks ? 12 : 4;
         scaled_blocks += (head & 255) == BSN_FORM_SCALED;
         quantized_blocks += (head & 255) == BSN_FORM_QUANTIZED;
-        cell += (head & 255) == BSN_FORM_CONST ? bsn_load32(p + info->width) : 1;
-        p += head >> 8;
+        cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
+        p += bsn_body_of(head, info->width);
     }
 }
 
