@@ -622,7 +622,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  *   capacities of begin and end: 64, and 112 + s->index_size + s->index_size / 32; of push: n * width and 12 bytes a block, with
  *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
  *   called again.
- * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ *   the call, of which pull decodes as many as it holds.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
@@ -5981,7 +5982,7 @@ static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *s
     uint8_t byte[64] = { 0 };
     size_t m;
     unsigned i, k;
-    if (t->width == 1) BSN_WORDS_JOIN(uint8_t)
+    if (BSN_WITH_DELTA && t->width == 1) BSN_WORDS_JOIN(uint8_t)
     else if (t->width == 2) BSN_WORDS_JOIN(uint16_t)
     else if (t->width == 4) BSN_WORDS_JOIN(uint32_t)
     else BSN_WORDS_JOIN(uint64_t)
@@ -8940,7 +8941,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     bsn_record record, begun;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
-    if (c->role) {
+    if (BSN_WITH_DELTA && c->role) {
         uint8_t both[BSN_IDS_SIZE];
         bsn_changes *changes = bsn_changes_begin(w, c, n);
         const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, changes);
@@ -8959,7 +8960,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (room) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
     }
     begun = record;
-    if (c->role && !c->plain) {
+    if (BSN_WITH_DELTA && c->role && !c->plain) {
         delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
         if (sparse && (!delta || sparse <= delta)) {
             bsn_changes *changes = bsn_changes_begin(w, c, n);
@@ -8969,7 +8970,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
+    if (BSN_WITH_QUANTIZE && (c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (!size && room < stored - 1) return 0; /* more room could have done: another form then would be another choice */
@@ -9061,7 +9062,7 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
         while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
-                         (s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
+                         (BSN_WITH_QUANTIZE && s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
             a++;
         if (a < b) s->differs = i + a;
     }
@@ -12680,7 +12681,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
-    BSN_FOR_ENCODE(bsn_scalar_mask_above),
+    bsn_scalar_mask_above,
     bsn_scalar_places,
     BSN_FOR_DELTA(bsn_scalar_classes_above),
     BSN_FOR_DELTA(bsn_scalar_classes_add),
