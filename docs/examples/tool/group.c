@@ -32,7 +32,7 @@ static int is_too_much(const plan *p)
     uint64_t more = 0, bytes = 0;
     size_t i;
     for (i = 0; i < p->count; i++) {
-        if (p->pieces[i].form.cells) continue;
+        if (piece_stands_alone(&p->pieces[i])) continue;
         more += overhead(&p->pieces[i]);
         bytes += p->pieces[i].bytes;
     }
@@ -91,7 +91,7 @@ static size_t joint_length(const piece *x, size_t n, uint64_t small)
     const uint64_t begin = x[0].begin;
     size_t i;
     for (i = 0; i < n; i++) {
-        if (x[i].bytes >= small || x[i].form.cells || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
+        if (x[i].bytes >= small || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
         if (x[i].paired != x[0].paired) break;
         if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
     }
@@ -140,7 +140,7 @@ size_t group_length(const plan *p, size_t first)
     const size_t count = p->grouped ? p->count - first : 1;
     size_t i;
     for (i = 0; i < count; i++)
-        if (x[i].bytes >= SMALL || x[i].form.cells || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
+        if (x[i].bytes >= SMALL || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
     return i ? i : 1;
 }
 
