@@ -265,7 +265,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     bsn_store32(p + 12 + s.width, (uint32_t)bsn_cells(count, 16));
     bsn_store_check(&call.context, p, 0, count);
     s.index = index, s.index_capacity = sizeof index;
-    CHECK(!bsn_push_note(&call, &s, p));
+    CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
     CHECK(!bitsnap_push_end(&b, &s, p + 16 + s.width, 128, &end));
