@@ -48,13 +48,17 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh
+         tests/check_mutants.sh tests/check_switches.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+
+#: make switches    every combination of the switches that leave parts out (bitsnap.h names them): a nightly job, ten minutes
+switches:
+	@tests/check_switches.py all
 
 #: make replay      the fuzz targets on their seeds and mutations of them, without libFuzzer
 replay:
@@ -157,5 +161,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
+.PHONY: all help demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
         study study-build convergence quantizers mutants clean

@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
 /* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
  *   BITSNAP_NO_ENCODE    encoders; a decoder is left
  *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantized frames, likewise
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info tells of both, but no certificate
  *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
@@ -221,8 +221,9 @@ enum {
     BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
     BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
-    BITSNAP_SELF_CONTAINED = 16 /* encode with a base: one class of differences, so that deltas can be merged and
-                                   inverted without the base; larger by a tenth to a third */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: one class of differences, so that deltas can be merged and
+                                    inverted without the base; larger by a tenth to a third */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
 };
 
 /* Bytes that need not be in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
@@ -300,6 +301,7 @@ typedef struct bitsnap {
     void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
+    size_t used;            /* output: of bitsnap_decode, _decode_range, _test, _verify and _apply: bytes of the frame; 0 after errors */
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
@@ -695,7 +697,8 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 
 #ifndef BITSNAP_NO_ENCODE
 /* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+ * else BITSNAP_E_CAPACITY, found at the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend
+ * on it. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -703,7 +706,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
 #endif
 
 /* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
- * BITSNAP_E_TRAILING), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
+ * BITSNAP_E_TRAILING, unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
  * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
  * functions below: BITSNAP_E_BASE where it is missing, or another. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -711,7 +714,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 
 /* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
  * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. */
+ * that has no footer (one block, no content id) are not noticed. With BITSNAP_ALLOW_TRAILING, and bytes behind the frame, its end is
+ * found by the heads of all blocks. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
@@ -836,7 +840,25 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
 #define BITSNAP_IMPLEMENTED
 
+/* The functions of <string.h>, or those that BITSNAP_MEMCPY, BITSNAP_MEMMOVE and BITSNAP_MEMSET name. */
+#if !defined(BITSNAP_MEMCPY) || !defined(BITSNAP_MEMMOVE) || !defined(BITSNAP_MEMSET)
 #include <string.h>
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma push_macro("memcpy")
+#undef memcpy
+#define memcpy BITSNAP_MEMCPY
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma push_macro("memmove")
+#undef memmove
+#define memmove BITSNAP_MEMMOVE
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma push_macro("memset")
+#undef memset
+#define memset BITSNAP_MEMSET
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -1013,7 +1035,7 @@ typedef uint64_t bsn_wide __attribute__((vector_size(16)));
 #else
 typedef uint64_t bsn_wide;
 #endif
-#if defined(__SSE2__) || (defined(_M_X64) && !defined(_M_ARM64EC))
+#if (defined(__SSE2__) && __STDC_HOSTED__) || (defined(_M_X64) && !defined(_M_ARM64EC)) /* (gcc's header wants stdlib.h) */
 #define BSN_SSE2 1
 #include <emmintrin.h>
 #else
@@ -10108,6 +10130,7 @@ static int bsn_begin(bitsnap *b)
 {
     if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
     memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
     return 1;
 }
 
@@ -10160,9 +10183,6 @@ static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
     return BITSNAP_E_UNSUPPORTED;
 }
 
-#define BSN_NO_DELTA "deltas are left out of this build (BITSNAP_NO_DELTA)"
-#define BSN_NO_QUANTIZE "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)"
-
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
 /* What a header says. */
@@ -10204,7 +10224,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
         const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
-            if (!BSN_WITH_DELTA) return bsn_left_out(b, BSN_NO_DELTA);
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
             if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
@@ -10214,7 +10233,6 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
-            if (!BSN_WITH_QUANTIZE) return bsn_left_out(b, BSN_NO_QUANTIZE);
             if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
@@ -10453,6 +10471,34 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     return BITSNAP_OK;
 }
 
+/* What it takes to read heads. */
+static void bsn_grammar_of(bsn_context *c, const bsn_header *h)
+{
+    memset(c, 0, sizeof *c);
+    c->width = h->width;
+    c->block_log2 = h->block_log2;
+    c->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
+    c->role = h->role;
+    c->columns = h->columns;
+    c->cells = h->cells;
+    c->clusters = h->clusters;
+}
+
+/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
+static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+{
+    uint64_t at = h->size, left = h->count, blocks = 0;
+    bsn_context c;
+    bsn_look look;
+    bsn_index index;
+    bsn_grammar_of(&c, h);
+    for (; left; left -= look.elements, at += look.whole, blocks++)
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+    bsn_index_shape(&index, blocks);
+    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    return at <= size ? at : 0;
+}
+
 /* What a frame says at its two ends. */
 typedef struct bsn_opened {
     bsn_input input;
@@ -10460,10 +10506,10 @@ typedef struct bsn_opened {
     bsn_footer footer; /* of a frame without one: its only block's head is the index */
 } bsn_opened;
 
-/* Opens the frame of o->input. */
+/* Opens the frame of o->input; behind one in memory there may be other bytes, where the flags allow them. */
 static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
 {
-    const bsn_input *x = &o->input;
+    bsn_input *x = &o->input;
     bsn_header *h = &o->header;
     bsn_footer *f = &o->footer;
     size_t some = x->data ? (size_t)x->end : x->end < 64 ? (size_t)x->end : 64;
@@ -10482,7 +10528,13 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
     }
     bsn_footer_of(f, h);
     if (nodes) memset(nodes->held, 0, sizeof nodes->held);
-    if (bsn_has_footer(h->blocks, h->flags)) return bsn_read_footer(b, f, x, nodes);
+    if (bsn_has_footer(h->blocks, h->flags)) {
+        bitsnap_status status = bsn_read_footer(b, f, x, nodes);
+        if (!status || !(b->flags & BITSNAP_ALLOW_TRAILING) || !x->data) return status;
+        x->end = bsn_walked_size(h, x->data, (size_t)x->end);
+        memset(&b->error, 0, sizeof b->error);
+        return x->end ? bsn_read_footer(b, f, x, nodes) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
+    }
     bsn_index_shape(&f->index, h->blocks);
     f->start = h->size;
     f->end = x->end;
@@ -10753,43 +10805,15 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 {
     const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
-    if (!bsn_certificate_load(&x, from)) return;
+    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = BSN_WITH_QUANTIZE && cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
     memcpy(&to->mean_square, &x.squares, 8);
     if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
-}
-
-/* What it takes to read heads. */
-static void bsn_grammar_of(bsn_context *c, const bsn_header *h)
-{
-    memset(c, 0, sizeof *c);
-    c->width = h->width;
-    c->block_log2 = h->block_log2;
-    c->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
-    c->role = h->role;
-    c->columns = h->columns;
-    c->cells = h->cells;
-    c->clusters = h->clusters;
-}
-
-/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
-{
-    uint64_t at = h->size, left = h->count, blocks = 0;
-    bsn_context c;
-    bsn_look look;
-    bsn_index index;
-    bsn_grammar_of(&c, h);
-    for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
-    bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
-    return at <= size ? at : 0;
 }
 
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
@@ -10918,7 +10942,7 @@ typedef struct bsn_call {
     bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
 
-#define BSN_FLAGS_KNOWN 31u /* of bitsnap.flags */
+#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
 
@@ -10940,6 +10964,9 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_st
     const size_t needed = usual + bases + workers * more;
     uint8_t *memory, *ids;
     memset(&b->error, 0, sizeof b->error);
+    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
+        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -11222,8 +11249,6 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
                           : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
                                                                                                              : NULL);
     if (status) return status;
-    if (!BSN_WITH_DELTA && bsn_has_base(b)) return bsn_left_out(b, BSN_NO_DELTA);
-    if (!BSN_WITH_QUANTIZE && (b->quantizer.cells || b->quantizer.clusters)) return bsn_left_out(b, BSN_NO_QUANTIZE);
     memset(s, 0, sizeof *s);
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
@@ -11350,7 +11375,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bsn_call call;
     bsn_job *other;
     uint8_t *staging[2];
-    size_t block, slot, slots, batch, i, left = n;
+    size_t block, slot, slots, most, batch, i, left = n;
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
@@ -11367,7 +11392,12 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     staging[1] = call.staging + slots * slot;
     while (left || call.coded_count) {
         uint64_t first = s->position;
-        for (batch = 0; batch < slots && left; batch++) {
+        most = slots;
+        if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
+            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->block_log2) + 1) + call.workers;
+            if (room < most) most = (size_t)room;
+        }
+        for (batch = 0; batch < most && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
             job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
@@ -11870,15 +11900,20 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     uint8_t *to = (uint8_t *)destination;
     bitsnap_stream s;
     bitsnap_status status;
-    size_t header = 0, blocks = 0, footer = 0;
+    size_t header = 0, blocks = 0, footer = 0, room;
     status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
-    if (status) return status;
-    header = *size;
-    status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_push(b, &s, to + header, capacity - header, &blocks, elements, (size_t)count);
-    if (!status && bsn_stream_has_footer(&s))
-        status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
-    *size = status ? 0 : header + blocks + footer;
+    if (!status) {
+        header = *size;
+        room = capacity - header;
+        if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
+            room -= bsn_min(room, bsn_fixed_size(s.flags) + (s.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.block_log2) : 0));
+        status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
+        if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
+        if (!status && bsn_stream_has_footer(&s))
+            status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
+    }
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(count, dtype);
+    if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
 #endif
@@ -11943,7 +11978,9 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    return at == source_size ? BITSNAP_OK : bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    b->used = at;
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -12031,8 +12068,11 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bsn_input_of(&o.input, source, source_size);
     status = bsn_open(b, &o, NULL);
     if (status) return status;
-    return o.header.dtype == (unsigned)dtype ? bsn_range(b, &o, NULL, (uint8_t *)elements, first, count)
-                                             : bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    if (o.header.dtype != (unsigned)dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_range(b, &o, NULL, (uint8_t *)elements, first, count);
+    if (!status) b->used = (size_t)(o.footer.end < o.input.end ? o.input.end
+                                                               : bsn_walked_size(&o.header, o.input.data, (size_t)o.input.end));
+    return status;
 }
 
 /* What is in a bitsnap_index. */
@@ -12074,7 +12114,7 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     x->mark = BSN_ACCESS_MARK;
     if (!info) return BITSNAP_OK;
     bsn_info_of(info, &x->opened.header);
-    bsn_info_end(info, &x->opened.footer, source->size);
+    bsn_info_end(info, &x->opened.footer, x->opened.input.end);
     info->workspace_size += bsn_base_size(b, info->block_log2, (unsigned)info->has_base, (unsigned)info->base_dtype);
     if (!source->data) info->workspace_size += bsn_block_size((unsigned)info->dtype, info->block_log2);
     return BITSNAP_OK;
@@ -12833,8 +12873,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     }
     if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
     else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
-    else if (look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
-    else if (look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
+    else if (BSN_WITH_DELTA && look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
     else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
@@ -13655,8 +13695,20 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
 
 #endif /* BITSNAP_NO_PARTS */
 
-#if defined(BITSNAP_SWITCHED) && !defined(BITSNAP_SIMD) && (defined(__GNUC__) || defined(__clang__))
+/* What ends with the implementation, which is that of bitsnap_simd.h where that has included this file. */
+#ifndef BITSNAP_SIMD
+#if defined(BITSNAP_SWITCHED) && (defined(__GNUC__) || defined(__clang__))
 #pragma GCC diagnostic pop
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma pop_macro("memcpy")
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma pop_macro("memmove")
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma pop_macro("memset")
+#endif
 #endif
 
 #ifdef __cplusplus

@@ -61,11 +61,6 @@
 #define BITSNAP_SIMD
 #endif
 
-#include "bitsnap.h"
-
-#if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
-#define BITSNAP_SIMD_IMPLEMENTED
-
 #ifdef BITSNAP_SIMD_X86
 #include <immintrin.h>
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -93,9 +88,14 @@
 #include <gfniintrin.h>
 #endif
 #endif
-#else
+#elif defined(BITSNAP_SIMD_NEON)
 #include <arm_neon.h>
 #endif
+
+#include "bitsnap.h"
+
+#if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
+#define BITSNAP_SIMD_IMPLEMENTED
 
 #ifdef __cplusplus
 extern "C" {
@@ -5808,6 +5808,15 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 
 #if defined(BITSNAP_SWITCHED) && (defined(__GNUC__) || defined(__clang__))
 #pragma GCC diagnostic pop
+#endif
+#ifdef BITSNAP_MEMCPY
+#pragma pop_macro("memcpy")
+#endif
+#ifdef BITSNAP_MEMMOVE
+#pragma pop_macro("memmove")
+#endif
+#ifdef BITSNAP_MEMSET
+#pragma pop_macro("memset")
 #endif
 
 #ifdef __cplusplus

@@ -104,6 +104,17 @@ if [ "$(uname -sm)" = "Linux x86_64" ]; then
         check "$compiler: freestanding, without a C library" \
             "$compiler -std=gnu99 -O2 -fno-builtin -fno-tree-loop-distribute-patterns -ffreestanding -nostdlib -static -fno-stack-protector -I. $t/bare.c -o $t/a 2>&1 ||
              $compiler -std=gnu99 -O2 -fno-builtin -ffreestanding -nostdlib -static -fno-stack-protector -I. $t/bare.c -o $t/a; $t/a"
+        { cat <<'END'; cat "$t/bare.c"; } >"$t/own.c"
+#include <stddef.h>
+static int calls;
+static void *own_copy(void *d, const void *s, size_t n) { calls++; return __builtin_memcpy(d, s, n); }
+static void *own_move(void *d, const void *s, size_t n) { return __builtin_memmove(d, s, n); }
+static void *own_set(void *d, int c, size_t n) { calls++; return __builtin_memset(d, c, n); }
+END
+        check "$compiler: freestanding, with no header but the compiler's own: BITSNAP_MEMCPY, BITSNAP_MEMMOVE, BITSNAP_MEMSET" \
+            "sed -i 's/long status = run();/long status = run() || !calls;/' $t/own.c &&
+             $compiler -std=gnu99 -O1 -fno-builtin -ffreestanding -nostdinc -isystem $($compiler -print-file-name=include) -nostdlib -static -fno-stack-protector \
+                 -DBITSNAP_MEMCPY=own_copy -DBITSNAP_MEMMOVE=own_move -DBITSNAP_MEMSET=own_set -I. $t/own.c -o $t/a && $t/a"
     done
 else
     echo "skip - embed: the freestanding test needs Linux on x86-64"

@@ -160,7 +160,7 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
     CHECK(b.error.needed == bitsnap_workspace(20, 1) && b.error.offset == 0);
     b.block_log2 = 0;
-    b.flags = 32;
+    b.flags = 64;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.flags = 0;
     b.level = 4;

@@ -322,6 +322,136 @@ static void streams(void)
     CHECK(!bitsnap_pull_end(&c, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
 }
 
+/* A frame before whatever it may be: accepted where that is allowed, and its size is told; else refused, or as ever. */
+static void before(const bitsnap *like, size_t n, bitsnap_dtype dtype, size_t size, size_t behind)
+{
+    const unsigned width = bitsnap_width(dtype);
+    bitsnap b = *like;
+    const int one = n <= 65536 && !b.base.data;
+    guarded g = guarded_alloc(size + behind, 0);
+    memcpy(g.p, frame, size);
+    memcpy(g.p + size, third, behind);
+    b.flags = BITSNAP_ALLOW_TRAILING;
+    memset(back, 0, n * width);
+    CHECK(!bitsnap_decode(&b, back, n, dtype, g.p, size + behind) && b.used == size && !memcmp(back, result, n * width), "%s",
+          bitsnap_message(&b));
+    CHECK(!bitsnap_test(&b, g.p, size + behind) && b.used == size);
+    CHECK(!bitsnap_verify(&b, result, n, dtype, g.p, size + behind) && b.used == size);
+    memset(back, 0, n * width);
+    CHECK(!bitsnap_decode_range(&b, back, n / 3, n / 2, dtype, g.p, size + behind) && b.used == size, "%s", bitsnap_message(&b));
+    CHECK(!memcmp(back, result + n / 3 * width, n / 2 * width));
+    CHECK(bitsnap_decode(&b, back, n + 1, dtype, g.p, size + behind) == BITSNAP_E_MISMATCH && !b.used);
+    CHECK(bitsnap_decode(&b, back, n, dtype, g.p, size - 1) == BITSNAP_E_TRUNCATED && !b.used);
+    CHECK(one || bitsnap_decode_range(&b, back, 0, n, dtype, g.p, size - 1) == BITSNAP_E_TRUNCATED, "%s", bitsnap_message(&b));
+    if (b.base.data && b.base.dtype == dtype) {
+        memcpy(back, base, n * width);
+        CHECK(!bitsnap_apply(&b, back, n, dtype, g.p, size + behind) && b.used == size && !memcmp(back, result, n * width));
+    }
+    b.flags = 0;
+    CHECK(bitsnap_decode(&b, back, n, dtype, g.p, size + behind) == (behind ? BITSNAP_E_TRAILING : BITSNAP_OK) && b.used == (behind ? 0 : size));
+    if (behind && !one) CHECK(bitsnap_decode_range(&b, back, 0, n, dtype, g.p, size + behind) != BITSNAP_OK && !b.used);
+    guarded_free(g);
+}
+
+static void trailing(void)
+{
+    static const size_t counts[] = { 64, 65536, 200000 };
+    size_t i, size, behind;
+    int delta;
+    for (delta = 0; delta < 2; delta++) {
+        for (i = 0; i < 3; i++) {
+            bitsnap b = with_base(base, counts[i], BITSNAP_BF16);
+            data_fill(base, counts[i], BITSNAP_BF16, DATA_WEIGHTS);
+            change(counts[i], 2);
+            if (!delta) b.base.data = NULL;
+            else b.block_log2 = 16;
+            CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, result, counts[i], BITSNAP_BF16));
+            before(&b, counts[i], BITSNAP_BF16, size, 0);
+            test_fill(third, 10000);
+            for (behind = 1; behind < 5000; behind = behind * 3 + 1) before(&b, counts[i], BITSNAP_BF16, size, behind);
+            memset(third, 0, 10000);
+            before(&b, counts[i], BITSNAP_BF16, size, 4096);
+            memcpy(third, frame, size);
+            before(&b, counts[i], BITSNAP_BF16, size, size); /* the same once more: another footer at the end */
+            result[0] ^= 1;
+            CHECK(!bitsnap_encode(&b, third, sizeof third, &behind, result, counts[i], BITSNAP_BF16));
+            result[0] ^= 1;
+            before(&b, counts[i], BITSNAP_BF16, size, behind); /* of the same kind */
+        }
+    }
+}
+
+/* A capacity that is too small is found at the first block that does not fit: after that no other is read. The same with workers but
+ * for those that are coded at the same time; what fits is the same frame at every capacity. */
+static void budgets(void)
+{
+    static unsigned workers;
+    const size_t n = MOST, room = bitsnap_bound(n, BITSNAP_BF16);
+    bitsnap b = with_base(base, n, BITSNAP_BF16), c;
+    size_t size, again, capacity, part;
+    file f;
+    data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
+    change(n, 2);
+    test_fill(result, 2 * n);
+    b.block_log2 = 16;
+    b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
+    b.run = run;
+    b.run_context = &workers;
+    CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
+    for (part = 0; part <= 10; part++) {
+        bitsnap_error first;
+        capacity = part == 10 ? size - 1 : size * part / 10;
+        for (workers = 1; workers <= 3; workers += 2) {
+            c = with_file(&b, &f);
+            c.workers = workers;
+            memset(other, 0xA5, sizeof other);
+            CHECK(bitsnap_encode(&c, other, capacity, &again, result, n, BITSNAP_BF16) == BITSNAP_E_CAPACITY && !again);
+            CHECK(c.error.needed >= size && other[capacity] == 0xA5 && !memcmp(other + capacity, other + capacity + 1, 1000));
+            if (workers == 1) CHECK(f.reads <= capacity / (65536 * 2) + 1, "%zu cells were read for %zu of %zu bytes", f.reads, capacity, size);
+            if (workers == 1) first = c.error;
+            else CHECK(!memcmp(&first, &c.error, sizeof first));
+        }
+    }
+    c = with_file(&b, &f);
+    CHECK(!bitsnap_encode(&c, other, size, &again, result, n, BITSNAP_BF16) && again == size && !memcmp(frame, other, size));
+}
+
+/* So it is with every capacity. */
+static void capacities(void)
+{
+    static unsigned workers;
+    unsigned dtype;
+    int shape;
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++) {
+        for (shape = 0; shape < DATA_SHAPES; shape++) {
+            const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+            const int delta = (shape + (int)dtype) & 1;
+            size_t n = 300, size, again, capacity, i;
+            bitsnap b = with_base(delta ? base : NULL, n, (bitsnap_dtype)dtype);
+            data_fill(base, n, dtype, shape);
+            memcpy(result, base, n * width);
+            for (i = 0; i < n && delta; i += 7) result[i * width]++;
+            b.block_log2 = delta ? 16 : 7;
+            b.run = run;
+            b.run_context = &workers;
+            CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, result, n, (bitsnap_dtype)dtype));
+            for (capacity = 0; capacity <= size + 3; capacity++) {
+                bitsnap_error first;
+                for (workers = 1; workers <= 3; workers += 2) {
+                    bitsnap_status status;
+                    b.workers = workers;
+                    other[capacity] = 0xA5;
+                    status = bitsnap_encode(&b, other, capacity, &again, result, n, (bitsnap_dtype)dtype);
+                    CHECK(status == (capacity < size ? BITSNAP_E_CAPACITY : BITSNAP_OK) && other[capacity] == 0xA5, "%zu of %zu", capacity, size);
+                    CHECK(status ? !again : again == size && !memcmp(other, frame, size));
+                    if (workers == 1) first = b.error;
+                    else CHECK(!memcmp(&first, &b.error, sizeof first), "%zu of %zu: element %zu, %zu", capacity, size, (size_t)first.element, (size_t)b.error.element);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     test_program = "pieces";
@@ -332,6 +462,9 @@ int main(void)
     RUN(workspaces);
     RUN(windows);
     RUN(streams);
+    RUN(trailing);
+    RUN(budgets);
+    RUN(capacities);
     free(workspace);
     return test_failures != 0;
 }

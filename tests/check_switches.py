@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The switches that leave parts out: each alone and all together compile without warnings (gcc and clang), and what is left works,
+by tests/switches.c; the table of sizes in docs/EMBEDDING.md is true for portable code, to 3 %.
+    check_switches.py        that
+    check_switches.py all    every combination (a nightly job)
+    check_switches.py write  writes the table anew, seconds and kernels included"""
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+names = ["ENCODE", "DELTA", "QUANTIZE", "PARTS", "EXTRAS"]
+warnings = "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wundef -Werror".split()
+page = os.path.join(root, "docs", "EMBEDDING.md")
+heading = r"\| left out \| bitsnap\.h alone \| with AVX2 \| with AVX2 and AVX-512 \| gcc -O2 takes \|\n\|[-:| ]*\|\n"
+mode = sys.argv[1] if len(sys.argv) > 1 else ""
+gcc, clang = shutil.which("gcc"), shutil.which("clang")
+if not gcc:
+    print("skip - switches: needs gcc")
+    sys.exit()
+failed = False
+
+
+def report(good, what, more=""):
+    global failed
+    failed |= not good
+    print(f"{'ok' if good else 'not ok'} - switches: {what}{': ' + more if more and not good else ''}", flush=True)
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return "" if not done.returncode else (done.stdout + done.stderr)[:800] or f"exit status {done.returncode}"
+
+
+def title(left_out):
+    return "nothing" if not left_out else "all five" if len(left_out) == 5 else ", ".join(f"`BITSNAP_NO_{n}`" for n in left_out)
+
+
+def flags(left_out):
+    return [f"-DBITSNAP_NO_{n}" for n in left_out]
+
+
+def text_size(path):
+    return int(subprocess.check_output(["size", path], text=True).splitlines()[1].split()[0])
+
+
+def build(left_out):
+    """Compiles and runs; returns what went wrong, and the size of the portable code."""
+    tag = os.path.join(folder, "-".join(left_out) or "nothing")
+    bad = run(gcc, *warnings, "-O2", *flags(left_out), "-I" + root, "-c", os.path.join(folder, "bitsnap.c"), "-o", tag + ".o")
+    bad = bad or run(gcc, *warnings, "-O1", *flags(left_out), "-I" + root, os.path.join(root, "tests/switches.c"), tag + ".o", "-o", tag)
+    bad = bad or run(gcc, *warnings, "-fsyntax-only", *flags(left_out), "-I" + root, os.path.join(folder, "bitsnap_simd.c"))
+    if clang:
+        bad = bad or run(clang, *warnings, "-fsyntax-only", *flags(left_out), "-I" + root, os.path.join(folder, "bitsnap_simd.c"))
+    if not left_out:
+        bad = bad or run(tag, "make", folder)
+    return bad, text_size(tag + ".o") if not bad else 0
+
+
+def simd(left_out, *more):
+    """Size and seconds, with kernels."""
+    out = os.path.join(folder, "simd.o")
+    start = time.time()
+    subprocess.check_call([gcc, "-std=c99", "-O2", *flags(left_out), *more, "-I" + root, "-c", os.path.join(folder, "bitsnap_simd.c"), "-o", out])
+    return text_size(out), time.time() - start
+
+
+with tempfile.TemporaryDirectory() as folder:
+    for header in ("bitsnap", "bitsnap_simd"):
+        with open(os.path.join(folder, header + ".c"), "w") as f:
+            f.write(f'#define BITSNAP_IMPLEMENTATION\n#include "{header}.h"\n')
+    builds = [[]] + [[n] for n in names] + [names]
+    if mode == "all":
+        builds = [list(c) for k in range(6) for c in itertools.combinations(names, k)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        results = list(pool.map(build, builds))
+    sizes = {}
+    for left_out, (bad, size) in zip(builds, results):
+        bad = bad or run(os.path.join(folder, "-".join(left_out) or "nothing"), "use", folder)
+        report(not bad, f"left out {title(left_out)}: no warnings, and what is left works", bad)
+        sizes[title(left_out)] = size
+    if mode != "all":
+        out = os.path.join(folder, "with")
+        bad = run(gcc, "-std=c99", "-O0", *flags(names), "-I" + root, os.path.join(folder, "bitsnap_simd.c"), os.path.join(root, "tests/switches.c"), "-o", out)
+        bad = bad or run(out, "use", folder)
+        report(not bad, "left out all five, with SIMD kernels", bad)
+
+    version = subprocess.check_output([gcc, "-dumpfullversion"], text=True).strip()
+    machine = subprocess.check_output([gcc, "-dumpmachine"], text=True).strip()
+    text = open(page, encoding="utf-8").read()
+    named = re.search(r"Sizes by gcc ([\d.]+) for (\S+),", text)
+    table = re.search(heading + r"((?:\|.*\n)*)", text)
+    if mode == "write":
+        rows = ""
+        for left_out in builds:
+            start = time.time()
+            subprocess.check_call([gcc, "-std=c99", "-O2", *flags(left_out), "-I" + root, "-c", os.path.join(folder, "bitsnap.c"), "-o", os.path.join(folder, "one.o")])
+            alone, portable = time.time() - start, text_size(os.path.join(folder, "one.o"))
+            avx2, avx512 = simd(left_out, "-DBITSNAP_NO_AVX512"), simd(left_out)
+            rows += f"| {title(left_out)} | {portable / 1000:.0f} KB | {avx2[0] / 1000:.0f} KB | {avx512[0] / 1000:.0f} KB | {alone:.1f}, {avx2[1]:.1f}, {avx512[1]:.1f} s |\n"
+            print(rows.splitlines()[-1], flush=True)
+        text = text[:table.start(1)] + rows + text[table.end(1):]
+        text = re.sub(r"Sizes by gcc [\d.]+ for \S+,", f"Sizes by gcc {version} for {machine},", text)
+        open(page, "w", encoding="utf-8").write(text)
+    elif mode != "all":
+        if (version, machine) != named.groups():
+            print(f"skip - switches: the table of sizes in EMBEDDING.md is for gcc {named[1]}, {named[2]}; this is {version}, {machine}")
+        else:
+            written = {row.split("|")[1].strip(): int(re.match(r"\s*(\d+) KB", row.split("|")[2])[1]) for row in table[1].splitlines()}
+            bad = [f"{name}: {size / 1000:.0f} KB, the table has {written.get(name)}" for name, size in sizes.items()
+                   if abs(size / 1000 - written.get(name, 0)) > max(0.03 * size / 1000, 1)]
+            report(not bad and len(written) == len(sizes), "the sizes in EMBEDDING.md are true, to 3 %", "; ".join(bad))
+sys.exit(failed)
