@@ -13,7 +13,7 @@
  *     b.workspace = workspace;  b.workspace_size = sizeof workspace;
  *
  *     size_t size;                                                     // compress n bf16 weights
- *     if (bitsnap_encode(&b, frame, bitsnap_bound(n, BITSNAP_BF16), &size, weights, n, BITSNAP_BF16))
+ *     if (bitsnap_encode(&b, frame, bitsnap_bound(&b, n, BITSNAP_BF16), &size, weights, n, BITSNAP_BF16))
  *         fprintf(stderr, "%s at byte %llu\n", bitsnap_message(&b), (unsigned long long)b.error.offset);
  *
  *     if (bitsnap_decode(&b, weights, n, BITSNAP_BF16, frame, size))   // and back, bit for bit
@@ -265,7 +265,8 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 typedef struct bitsnap {
     size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
-    size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
+    size_t workspace_size;  /* to encode, at least bitsnap_workspace_size(); to decode, info.workspace_size; BITSNAP_WORKSPACE is
+                               enough for the options that are 0 here */
     int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
                                are BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
@@ -305,19 +306,16 @@ typedef struct bitsnap {
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
-/* Bytes of workspace for frames of the default block size (65536 elements): of encoding, decoding and
- * everything else in this file but what follows. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
- * tells the need of other block sizes. */
+/* Bytes of workspace that encode and decode frames of the default block size: not with a base, quantizer, columns or threads. */
 #define BITSNAP_WORKSPACE 1048576u
-#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* block_log2 0 means 16; 0 where it is > 20 */
 
-/* The same for calls with a base, a quantizer or columns, and merging: of 2^19 elements, which is enough for level default and
- * fast with at most 4096 columns, and of 2^20, which is always enough. bitsnap_workspace_delta: of any block size (block_log2 0
- * means 19). */
-#define BITSNAP_WORKSPACE_DELTA 18874368u
-#define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
-BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
+#ifndef BITSNAP_NO_ENCODE
+/* What it takes to encode `count` elements with the options as they are set in b (null: as if all were 0): the bytes of workspace,
+ * exactly, and the most bytes that the frame can take. 0 where an option, count or dtype is not valid, or that is more than a
+ * size_t. Of b->base data may be any pointer that is not null. */
+BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
+BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
  * A relative error is that of an element as a part of its own magnitude. */
@@ -349,7 +347,10 @@ typedef struct bitsnap_info {
     size_t header_size;
     uint64_t frame_size;     /* of the whole frame, whatever stands behind it; 0 where the source given does not reach its end */
     uint64_t content_id;     /* where has_content_id, and the footer is there and good */
-    size_t workspace_size;   /* what decoding needs, one thread */
+    size_t workspace_size;   /* to decode with one worker */
+    size_t worker_size;      /* and more for each other one. Where b->base.source gives the base, add a block of it for each */
+    size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
+    uint64_t bound;          /* the most bytes that a frame like this can take, and of merging and inverting */
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
@@ -495,7 +496,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const u
                                                    void *workspace, size_t workspace_size);
 BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
 
-/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace of bitsnap_workspace(20, 1)), as the frame
+/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace for block_log2 = 20), as the frame
  * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
@@ -549,11 +550,6 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 #endif /* BITSNAP_NO_PARTS */
 
 /* ================================================================================= FRAME */
-
-/* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t, count > 2^48 or the dtype is unknown: the elements, 36 bytes a block (16 without a base), and
- * 128. Of smaller blocks there are more. */
-BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 #ifndef BITSNAP_NO_QUANTIZE
 /* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
@@ -634,7 +630,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  * Push block: the next block is one that bitsnap_block_encode has made, `size` bytes, which the caller stores where the frame goes.
  *   It is decoded, so that what becomes part of the frame is good. The workspace has room for the elements of a block, too, where
  *   there is a content id and block_log2 is below 16. Not with BITSNAP_IGNORE_CHECKS.
- * Base: b->base is the whole base at every call, whatever part of the tensor is passed.
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ *   the call, of which pull decodes as many as it holds.
  * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
@@ -696,9 +693,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
-/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY, found at the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend
- * on it. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do, else BITSNAP_E_CAPACITY, found at
+ * the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend on it. With b->base:
+ * BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -723,7 +720,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * the caller's memory, which may be moved; all that the functions need is in it, but the source's data or context.
  *
  * open:   reads the header, the last bytes of the source, which is the frame, and the root of its index. `info`, if not null, becomes
- *         what bitsnap_read_info tells, without the counts of cells; its workspace_size is what decoding from this source needs.
+ *         what bitsnap_read_info tells, without the counts of cells; its workspace_size and worker_size are what decoding from this source needs.
  *         With a callback the header is read to the workspace.
  * find:   where the block of an element is. Reads at most a node for each level of the index (6 KiB; frames of 2^24 blocks have two
  *         beside the root) and a page (1 KiB). Those read last are kept, so that neighbours cost nothing. No workspace.
@@ -812,9 +809,9 @@ BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned worke
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
  * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
  * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
- * `first` is no delta). `capacity`: bitsnap_bound() is enough. All checks of both are looked at, but for hashes of elements that
+ * `first` is no delta). `capacity`: info.bound of `first` is enough. All checks of both are looked at, but for hashes of elements that
  * are not known; blocks that become the merge's as they are are not parsed: what a bad encoder put there is found when the merge
- * is decoded. Workspace: bitsnap_workspace_delta(block_log2, workers), of two workers at least, whatever the count. */
+ * is decoded. Workspace: info.merge_size of `first`. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
@@ -6040,7 +6037,7 @@ static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *s
     uint8_t byte[64] = { 0 };
     size_t m;
     unsigned i, k;
-    if (t->width == 1) BSN_WORDS_JOIN(uint8_t)
+    if (BSN_WITH_DELTA && t->width == 1) BSN_WORDS_JOIN(uint8_t)
     else if (t->width == 2) BSN_WORDS_JOIN(uint16_t)
     else if (t->width == 4) BSN_WORDS_JOIN(uint32_t)
     else BSN_WORDS_JOIN(uint64_t)
@@ -7556,9 +7553,13 @@ typedef struct bsn_work {
     int next;                         /* is the block behind this one for this thread, too? */
     unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
     uint8_t first[8];
-    uint8_t plane[8][BSN_CHUNK + 64]; /* a chunk of each plane */
-    uint8_t elements[8 * BSN_CHUNK];  /* a chunk of elements that does not go to the caller directly */
+    uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
+    uint8_t *plane[8];                /* a chunk of each plane */
 } bsn_work;
+
+/* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
+#define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
+#define BSN_PLANES_SIZE(chunk) (8 * (size_t)(chunk) + 8 * ((size_t)(chunk) + 64))
 
 #define BSN_ARENA_SIZE(n)                                                                             \
     ((BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 8 * (size_t)(n) + 64 + 64) /* decoding, the larger one: lists, planes */
@@ -7570,7 +7571,8 @@ BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(655
                                 BSN_DELTA_ARENA_SIZE(65536));
 BSN_ASSERT(taking_up_fits, /* beside them a cell */
            (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536));
+BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536) &&
+                          4 * ((size_t)64 + 64) + BSN_WRITE_SIZE(64) <= BSN_ARENA_SIZE(64));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -8257,7 +8259,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
     bsn_scales s = bsn_scales_shape(c->columns, first, n);
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     unsigned signs = 0;
     bsn_words_plan plan;
     int32_t base;
@@ -8501,7 +8503,7 @@ static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
 
 /* Symbols that wait to be counted: few calls for many are faster. */
 #define BSN_WAITING (7 * BSN_CHUNK)
-BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
+BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
 /* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
 static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m,
@@ -8631,7 +8633,6 @@ static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids 
     }
     return any;
 }
-BSN_ASSERT(words_fit_planes, 8 * BSN_CHUNK <= sizeof(((bsn_work *)0)->plane));
 
 /* The words at the next `count` places; p and prediction are those from element `first` on. */
 BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const uint8_t *p, const uint8_t *prediction,
@@ -8789,7 +8790,7 @@ static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *
                               uint8_t *room)
 {
     const unsigned width = c->width;
-    uint8_t *words = (uint8_t *)w->plane;
+    uint8_t *words = w->plane[0];
     uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
     bsn_slices slices;
     const uint8_t *p;
@@ -8995,7 +8996,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     bsn_record record, begun;
     if (!room && !c->role) return 0;
     bsn_record_begin(&record, c, first, n, 0);
-    if (c->role) {
+    if (BSN_WITH_DELTA && c->role) {
         uint8_t both[BSN_IDS_SIZE];
         bsn_changes *changes = bsn_changes_begin(w, c, n);
         const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, changes);
@@ -9014,7 +9015,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (room) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
     }
     begun = record;
-    if (c->role && !c->plain) {
+    if (BSN_WITH_DELTA && c->role && !c->plain) {
         delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
         if (sparse && (!delta || sparse <= delta)) {
             bsn_changes *changes = bsn_changes_begin(w, c, n);
@@ -9024,7 +9025,7 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
         if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
     }
     if (!room) return 0;
-    if ((c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
+    if (BSN_WITH_QUANTIZE && (c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
         if (!size && room < stored - 1) return 0; /* more room could have done: another form then would be another choice */
@@ -9116,7 +9117,7 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
         const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
         while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
-                         (s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
+                         (BSN_WITH_QUANTIZE && s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
             a++;
         if (a < b) s->differs = i + a;
     }
@@ -9437,7 +9438,7 @@ static void bsn_decode_same(bsn_decoding *d)
     for (i = 0; i < d->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         if (!out) continue;
         if (bsn_sink_streams(d->sink, i, m) && !d->sink->leaves) {
             bsn_stream(d->sink->to + (i - d->sink->from) * c->width, p, m * c->width);
@@ -9462,7 +9463,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
     for (i = 0; i < d->n && !rule; i += step) {
         const size_t m = bsn_min(step, d->n - i);
         uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, (uint8_t *)w->plane) : NULL;
+        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
         bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
         bsn_ask(&asking);
         if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
@@ -9602,7 +9603,7 @@ static unsigned bsn_decode_scaled(bsn_decoding *d)
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    uint32_t *scale = (uint32_t *)(void *)w->plane;
+    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     uint8_t *memory;
     uint64_t base;
     unsigned signs;
@@ -10729,11 +10730,14 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
     return bsn_content_end(kernels, &root, (unsigned)dtype, count);
 }
 
-BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
+/* The most bytes of a frame; 0 where that is more than a size_t. A block is no larger than its elements, but merging may add 2. */
+static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, unsigned flags, unsigned role, size_t header)
 {
-    uint64_t size;
-    if (!bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX) return 0;
-    size = count * bsn_dtypes[dtype].width + 36 * bsn_cells(count, BSN_LOG2_DEFAULT) + 128;
+    const uint64_t cells = bsn_cells(count, block_log2);
+    uint64_t size = header + count * width + cells * (bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != 0) + (role ? 2 : 0));
+    bsn_index index;
+    bsn_index_shape(&index, cells);
+    if (bsn_has_footer(cells, flags)) size += index.size + bsn_fixed_size(flags);
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
@@ -10762,7 +10766,7 @@ static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
     const size_t arena = large && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
-    return (sizeof(bsn_work) + arena + 63) & ~(size_t)63;
+    return ((sizeof(bsn_work) + arena + 63) & ~(size_t)63) + BSN_PLANES_SIZE(BSN_CHUNK_OF(n, large));
 }
 
 /* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
@@ -10772,33 +10776,17 @@ static size_t bsn_staging_size(unsigned block_log2, int large)
     return ((large ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
 }
 
-/* large: with a base, a quantizer or columns */
-static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large)
+/* large: with a base, a quantizer or columns; coding: else decoding, where no coded blocks wait */
+static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, int coding)
 {
     const size_t shared = 64 + BSN_JOBS_SIZE + (large ? BSN_LOG_SIZE : 0);
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
-    if (workers <= 1) return shared + bsn_worker_size(block_log2, large);
-    each = bsn_worker_size(block_log2, large) + bsn_staging_size(block_log2, large);
+    each = bsn_worker_size(block_log2, large) + (workers > 1 && coding ? bsn_staging_size(block_log2, large) : 0);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
-
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers)
-{
-    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DEFAULT, workers, 0);
-}
-
-BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers)
-{
-    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
-}
-
-BSN_ASSERT(workspace_delta,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
-BSN_ASSERT(workspace_best,
-           192 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
-BSN_ASSERT(workspace, 192 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
-BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
+BSN_ASSERT(workspace,
+           256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 
 /* A certificate in numbers that people read. */
 static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
@@ -10818,6 +10806,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
+    int large;
     memset(info, 0, sizeof *info);
     info->dtype = (bitsnap_dtype)h->dtype;
     info->width = h->width;
@@ -10836,7 +10825,11 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->columns = h->columns;
     info->cells = h->cells;
     info->clusters = h->clusters;
-    info->workspace_size = bsn_workspace(h->block_log2, 1, info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns);
+    large = info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns;
+    info->workspace_size = bsn_workspace(h->block_log2, 1, large, 0);
+    info->worker_size = bsn_worker_size(h->block_log2, large);
+    info->merge_size = info->has_base ? bsn_workspace(h->block_log2, 2, 1, 1) : 0;
+    info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
 }
 
 static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
@@ -10952,23 +10945,42 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
     return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
 }
 
-/* more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_stream *s, size_t more)
+static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
+
+static int bsn_is_large(const bitsnap_stream *s) { return s->role || s->cells || s->clusters || s->columns; }
+
+/* A worker's scratch ends with its chunks. */
+static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
 {
-    const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
-    const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
+    unsigned k;
+    w->elements = (uint8_t *)w + size - BSN_PLANES_SIZE(chunk);
+    for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
+}
+
+static size_t bsn_needed(const bitsnap *b, const bitsnap_stream *s, int coding)
+{
+    const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
+    const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
+    return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
+}
+
+/* more: bytes that each worker needs beside what is usual */
+static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding, size_t more)
+{
+    const unsigned workers = bsn_workers(b);
+    const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t usual = bsn_workspace(s->block_log2, workers, large);
     const size_t bases = workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
-    const size_t needed = usual + bases + workers * more;
+    const size_t usual = bsn_needed(b, s, coding), needed = usual && more <= (SIZE_MAX - usual) / workers ? usual + workers * more : 0;
     uint8_t *memory, *ids;
+    unsigned i;
     memset(&b->error, 0, sizeof b->error);
     if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
         return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
     if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -10981,9 +10993,12 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_st
     call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
     call->work_size = bsn_worker_size(s->block_log2, large);
+    for (i = 0; i < workers; i++)
+        bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
+                       BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
-    call->bases = memory + (usual - 64); /* which are for the alignment */
+    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(s->block_log2, large) : 0;
+    call->bases = memory + (bsn_workspace(s->block_log2, workers, large, coding) - 64); /* which are for the alignment */
     call->more = call->bases + bases;
     call->more_size = more;
     if (s->cells) {
@@ -11008,7 +11023,10 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_st
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s) { return bsn_call_more(call, b, s, 0); }
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding)
+{
+    return bsn_call_more(call, b, s, coding, 0);
+}
 
 /* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
@@ -11072,7 +11090,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
     bitsnap_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s);
+    bitsnap_status status = bsn_call_begin(&call, b, s, 1);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11230,45 +11248,24 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                              size_t *size, uint64_t count, bitsnap_dtype dtype)
+/* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
+static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
-    uint8_t *p = (uint8_t *)destination;
-    unsigned log2;
-    size_t header;
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
-    status = bsn_wrong(b, !s                                                                                 ? "stream"
-                          : !size                                                                            ? "size"
-                          : !destination                                                                     ? "destination"
-                          : !bsn_is_dtype((unsigned)dtype)                                                   ? "dtype"
-                          : count > BSN_COUNT_MAX                                                            ? "count"
-                          : log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX   ? "block_log2"
-                          : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
-                                                                                                             : NULL);
-    if (status) return status;
     memset(s, 0, sizeof *s);
+    if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
+    if (count > BSN_COUNT_MAX) return "count";
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
-    s->block_log2 = log2;
+    s->block_log2 = bsn_block_log2(b, count, s->width);
+    s->count = count;
+    if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
+    if (!bsn_quantizer_fits(b, (unsigned)dtype)) return "quantizer";
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
-    s->count = count;
     if (bsn_has_base(b)) {
-        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
-        if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
-        s->state.base_id = b->base.id;
-        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
-        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
-        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
-        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
-        bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
         s->clusters = b->quantizer.clusters;
@@ -11276,9 +11273,51 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
+    return NULL;
+}
+
+BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap none;
+    bitsnap_stream s;
+    memset(&none, 0, sizeof none);
+    if (!b) b = &none;
+    if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
+    return bsn_needed(b, &s, 1);
+}
+
+BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap none;
+    bitsnap_stream s;
+    memset(&none, 0, sizeof none);
+    if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
+    return bsn_bound(count, s.width, s.block_log2, s.flags, s.role, bsn_header_size(&s));
+}
+
+BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                              size_t *size, uint64_t count, bitsnap_dtype dtype)
+{
+    size_t header;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    if (status) return status;
+    if (s->role) {
+        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
+        if (!bsn_base_fits(s->role, (unsigned)dtype, s->state.base_dtype) || b->base.count != count)
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+        s->state.base_id = b->base.id;
+        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
+        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
+        bsn_content_begin(&s->state.aside, count);
+    }
     header = bsn_header_size(s);
     if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
-    bsn_write_header(b, s, p);
+    bsn_write_header(b, s, (uint8_t *)destination);
     *size = header;
     return BITSNAP_OK;
 }
@@ -11379,7 +11418,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s);
+    status = bsn_call_begin(&call, b, s, 1);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11671,7 +11710,7 @@ BITSNAP_API bitsnap_status bitsnap_push_block(bitsnap *b, bitsnap_stream *s, con
     before = *s;
     named = !s->role && (s->flags & BSN_FLAG_CONTENT);
     small = named && s->block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_more(&call, b, s, small ? (size_t)s->width << s->block_log2 : 0);
+    status = bsn_call_more(&call, b, s, 0, small ? (size_t)s->width << s->block_log2 : 0);
     if (!status) status = bsn_check_base(b, s);
     if (!status) status = bsn_look_at(&call, s, p, size, s->position, 0, &look);
     if (status) return status;
@@ -11821,8 +11860,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (n) *n = 0;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used" : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, s);
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used"
+                          : !source && source_size ? "source" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, s, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 1);
@@ -11912,7 +11952,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
         if (!status && bsn_stream_has_footer(&s))
             status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
     }
-    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(count, dtype);
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(b, count, dtype);
     if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
@@ -11955,7 +11995,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
                                                                              : NULL);
     if (status) return status;
     if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s);
+    status = bsn_call_begin(&call, b, s, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.context.apply = aim >= BSN_APPLY_DRY;
@@ -12020,7 +12060,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
     bsn_stream_of(&s, h);
-    status = bsn_call_more(&call, b, &s, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
+    status = bsn_call_more(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
     if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
@@ -12099,6 +12139,7 @@ static bsn_access *bsn_access_of(bitsnap *b, bitsnap_index *index)
 BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source)
 {
     bsn_access *x = (bsn_access *)(void *)index;
+    size_t more;
     bitsnap_status status;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     if (info) memset(info, 0, sizeof *info);
@@ -12115,8 +12156,10 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     if (!info) return BITSNAP_OK;
     bsn_info_of(info, &x->opened.header);
     bsn_info_end(info, &x->opened.footer, x->opened.input.end);
-    info->workspace_size += bsn_base_size(b, info->block_log2, (unsigned)info->has_base, (unsigned)info->base_dtype);
-    if (!source->data) info->workspace_size += bsn_block_size((unsigned)info->dtype, info->block_log2);
+    more = bsn_base_size(b, info->block_log2, (unsigned)info->has_base, (unsigned)info->base_dtype) +
+           (source->data ? 0 : bsn_block_size((unsigned)info->dtype, info->block_log2));
+    info->workspace_size += more;
+    info->worker_size += more;
     return BITSNAP_OK;
 }
 
@@ -12189,7 +12232,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
                           : first < extent->first || first - extent->first > extent->count ? "first"
                           : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
@@ -12229,7 +12272,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     if (status) return status;
     cell = UINT64_C(1) << s.block_log2;
     if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
-    status = bsn_call_begin(&call, b, &s);
+    status = bsn_call_begin(&call, b, &s, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12314,7 +12357,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!status) status = bsn_call_begin(&call, b, &x->s);
+    if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
     bsn_stream_footer(&f, &x->s);
@@ -12637,7 +12680,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    usual = bsn_workspace(h.block_log2, workers, 1);
+    usual = bsn_workspace(h.block_log2, 2, 1, 1) + (workers - 2) * bsn_worker_size(h.block_log2, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
@@ -12659,7 +12702,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) m->s.state.base_id = x->one.content_id;
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s);
+    status = bsn_call_begin(&m->call, b, &m->s, 0);
     if (status) return status;
     m->call.context.ignore = 0;
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
@@ -12845,7 +12888,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (!bsn_stream_of_info(&s, info)) return bsn_wrong(b, "info");
     if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
-    status = bsn_call_begin(&call, b, &s);
+    status = bsn_call_begin(&call, b, &s, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
@@ -13043,7 +13086,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
-    BSN_FOR_ENCODE(bsn_scalar_mask_above),
+    bsn_scalar_mask_above,
     bsn_scalar_places,
     BSN_FOR_DELTA(bsn_scalar_classes_above),
     BSN_FOR_DELTA(bsn_scalar_classes_add),
@@ -13494,7 +13537,7 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
     s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
-    return bsn_call_begin(call, b, &s);
+    return bsn_call_begin(call, b, &s, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
@@ -13507,7 +13550,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     size_t i;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols" : source_size && !source ? "source" : NULL);
+    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+                          : source_size && !source ? "source" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);

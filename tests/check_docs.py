@@ -54,7 +54,7 @@ for document in documents:
 
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = {number: (name, status) for number, name, status in re.findall(r"^\| R(\d+) \| (\w+) \| ([A-Z]+) \|", form, re.M)}
-rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d+), ([A-Z]+), (\w+), "', header, re.M)}
+rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d\d?), ([A-Z]+), (\w+), "', header, re.M)}
 bad = [f"R{i}" for i in conditions.keys() | rules.keys() if conditions.get(i) != rules.get(i)]
 report(len(rules) > 40 and not bad, "the reject conditions of FORMAT.md are those of bitsnap.h: number, name, status", ", ".join(bad))
 recipes = set(re.findall(r"^\s+(\d+): ", read("tests/generate.py"), re.M))
@@ -66,6 +66,16 @@ report(rows == table and len(rows) == 32, "built-in trees of FORMAT.md and bitsn
 for name, value in (("BSN_MAX_NODES 512", "at most 512 nodes"), ("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 7 ", "need a depth of at most 6"),
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
+
+# as what the types of other programs are coded
+section = form[form.index("## 3."):form.index("### 3.1")]
+stated = {name: name for name in re.findall(r"^\| \d+ \| (\w+)", section, re.M)}
+for names, dtype in re.findall(r"^\| ([^|]*) \| (\w+) \|$", section[section.index("other programs' types"):], re.M):
+    stated.update((name, dtype) for name in re.findall(r"\b[A-Z]+\d+\w*", re.sub(r"\([^)]*\)", "", names)))
+source = read("docs/examples/tool/safetensors.c")
+coded = dict(re.findall(r'\{ "(\w+)", \d+, BITSNAP_(\w+) \}', source))
+bad = [f"{name}: {stated.get(name)}, {coded.get(name)}" for name in sorted(stated.keys() | coded.keys()) if stated.get(name) != coded.get(name)]
+report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source, "the types of FORMAT.md section 3 are the tool's", "; ".join(bad))
 
 # members of the tool's JSON
 text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()

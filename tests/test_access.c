@@ -531,7 +531,7 @@ static void far_away(void)
 int main(void)
 {
     test_program = "access";
-    workspace_size = bitsnap_workspace_delta(20, 3) + (size_t)64 * 1024 * 1024;
+    workspace_size = (size_t)320 << 20;
     workspace = (uint8_t *)malloc(workspace_size);
     RUN(wrong);
     RUN(all_frames);

@@ -505,7 +505,8 @@ uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n,
 {
     uint8_t mask[512];
     uint64_t i, sum = 0;
-    for (i = 0; i < n; i += 8 * sizeof mask) {
+    for (i = 0; i < n && width > 8; i++) sum += memcmp(elements + i * width, base + i * width, width) != 0; /* C128 */
+    for (i = 0; i < n && width <= 8; i += 8 * sizeof mask) {
         const size_t m = n - i < 8 * sizeof mask ? (size_t)(n - i) : 8 * sizeof mask, at = (size_t)i * width;
         size_t count;
         (void)bitsnap_mask_encode(NULL, width, elements + at, base + at, m, mask, NULL, 0, &count);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* FORMAT.md, section 3 */
 static const element_type element_types[] = {
     { "BOOL", 8, BITSNAP_BOOL },
     { "U8", 8, BITSNAP_I8 },
@@ -20,8 +21,8 @@ static const element_type element_types[] = {
     { "F8_E5M2", 8, BITSNAP_F8_E5M2 },
     { "F8_E4M3", 8, BITSNAP_F8_E4M3 },
     { "F8_E8M0", 8, BITSNAP_I8 },
-    { "F8_E4M3FNUZ", 8, BITSNAP_I8 },
-    { "F8_E5M2FNUZ", 8, BITSNAP_I8 },
+    { "F8_E4M3FNUZ", 8, BITSNAP_F8_E4M3 },
+    { "F8_E5M2FNUZ", 8, BITSNAP_F8_E5M2 },
     { "I16", 16, BITSNAP_I16 },
     { "U16", 16, BITSNAP_I16 },
     { "F16", 16, BITSNAP_F16 },
@@ -33,6 +34,7 @@ static const element_type element_types[] = {
     { "U64", 64, BITSNAP_I64 },
     { "F64", 64, BITSNAP_F64 },
     { "C64", 64, BITSNAP_F32 }, /* two floats */
+    { "C128", 128, BITSNAP_F64 },
     { "F4", 4, BITSNAP_I8 },
     { "F6_E2M3", 6, BITSNAP_I8 },
     { "F6_E3M2", 6, BITSNAP_I8 }
@@ -59,7 +61,7 @@ int tensor_has_octaves(const tensor *t)
 {
     const bitsnap_dtype dtype = tensor_codec(t);
     return (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16 || dtype == BITSNAP_F32 || dtype == BITSNAP_F64) &&
-           t->type->bits == 8 * bitsnap_width(dtype); /* C64 is two of them */
+           t->type->bits == 8 * bitsnap_width(dtype); /* C64 and C128 are two of them */
 }
 
 int slice_compare(text_slice a, text_slice b)
