@@ -97,16 +97,17 @@ void bench_quantize(const options *o, const tensor *list, size_t count)
 {
     const int processor = machine_pin();
     int moments = 0;
+    const bitsnap largest = {.block_log2 = 19, .quantizer = {.cells = 1}};
     task t;
     memset(&t, 0, sizeof t);
     t.elements = o->dram_size / 4;
-    t.capacity = bitsnap_bound(t.elements, BITSNAP_F32);
+    t.capacity = bitsnap_bound(&largest, t.elements, BITSNAP_F32);
     t.pace = pace_of(o->dram_size);
     t.source = buffers_open(o->dram_size, t.pace.places, NULL);
     t.frame = buffers_open(t.capacity, t.pace.places, NULL);
     t.output = buffers_open(o->dram_size, t.pace.places, NULL);
-    t.encoder.workspace_size = t.decoder.workspace_size = BITSNAP_WORKSPACE_DELTA;
-    t.encoder.workspace = t.decoder.workspace = malloc(BITSNAP_WORKSPACE_DELTA);
+    t.encoder.workspace_size = t.decoder.workspace_size = bitsnap_workspace_size(&largest, t.elements, BITSNAP_F32);
+    t.encoder.workspace = t.decoder.workspace = malloc(t.encoder.workspace_size);
     if (!t.encoder.workspace) fail("out of memory", "");
     for (size_t k = 0; k < count; k++) moments |= strstr(list[k].file, "adam_") != NULL;
     if (o->json) {
