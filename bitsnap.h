@@ -13,7 +13,7 @@
  *     b.workspace = workspace;  b.workspace_size = sizeof workspace;
  *
  *     size_t size;                                                     // compress n bf16 weights
- *     if (bitsnap_encode(&b, frame, bitsnap_bound(n, BITSNAP_BF16), &size, weights, n, BITSNAP_BF16))
+ *     if (bitsnap_encode(&b, frame, bitsnap_bound(&b, n, BITSNAP_BF16), &size, weights, n, BITSNAP_BF16))
  *         fprintf(stderr, "%s at byte %llu\n", bitsnap_message(&b), (unsigned long long)b.error.offset);
  *
  *     if (bitsnap_decode(&b, weights, n, BITSNAP_BF16, frame, size))   // and back, bit for bit
@@ -261,7 +261,8 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 typedef struct bitsnap {
     size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
     void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
-    size_t workspace_size;  /* at least BITSNAP_WORKSPACE, with `workers` > 1 BITSNAP_WORKSPACE_FOR(workers) */
+    size_t workspace_size;  /* to encode, at least bitsnap_workspace_size(); to decode, info.workspace_size; BITSNAP_WORKSPACE is
+                               enough for the options that are 0 here */
     int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
                                are BITSNAP_E_ARGUMENT for decoders, too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
@@ -301,19 +302,16 @@ typedef struct bitsnap {
     bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
 } bitsnap;
 
-/* Bytes of workspace for frames of the default block size (65536 elements): of encoding, decoding and
- * everything else in this file but what follows. BITSNAP_WORKSPACE_FOR(workers) is for parallel calls. bitsnap_workspace
- * tells the need of other block sizes. */
+/* Bytes of workspace that encode and decode frames of the default block size: not with a base, quantizer, columns or threads. */
 #define BITSNAP_WORKSPACE 1048576u
-#define BITSNAP_WORKSPACE_FOR(workers) ((size_t)(workers) * (BITSNAP_WORKSPACE + 2162688u))
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers); /* block_log2 0 means 16; 0 where it is > 20 */
 
-/* The same for calls with a base, a quantizer or columns, and merging: of 2^19 elements, which is enough for level default and
- * fast with at most 4096 columns, and of 2^20, which is always enough. bitsnap_workspace_delta: of any block size (block_log2 0
- * means 19). */
-#define BITSNAP_WORKSPACE_DELTA 18874368u
-#define BITSNAP_WORKSPACE_DELTA_BEST 36700160u
-BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers);
+#ifndef BITSNAP_NO_ENCODE
+/* What it takes to encode `count` elements with the options as they are set in b (null: as if all were 0): the bytes of workspace,
+ * exactly, and the most bytes that the frame can take. 0 where an option, count or dtype is not valid, or that is more than a
+ * size_t. Of b->base data may be any pointer that is not null. */
+BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
+BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
+#endif
 
 /* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
  * A relative error is that of an element as a part of its own magnitude. */
@@ -345,7 +343,10 @@ typedef struct bitsnap_info {
     size_t header_size;
     uint64_t frame_size;     /* of the whole frame, whatever stands behind it; 0 where the source given does not reach its end */
     uint64_t content_id;     /* where has_content_id, and the footer is there and good */
-    size_t workspace_size;   /* what decoding needs, one thread */
+    size_t workspace_size;   /* to decode with one worker */
+    size_t worker_size;      /* and more for each other one. Where b->base.source gives the base, add a block of it for each */
+    size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
+    uint64_t bound;          /* the most bytes that a frame like this can take, and of merging and inverting */
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
@@ -490,7 +491,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const u
                                                    void *workspace, size_t workspace_size);
 BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
 
-/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace of bitsnap_workspace(20, 1)), as the frame
+/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace for block_log2 = 20), as the frame
  * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
@@ -544,11 +545,6 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 #endif /* BITSNAP_NO_PARTS */
 
 /* ================================================================================= FRAME */
-
-/* The most bytes a frame of `count` elements can take with the default block size or a larger one, 0 where
- * that does not fit a size_t, count > 2^48 or the dtype is unknown: the elements, 36 bytes a block (16 without a base), and
- * 128. Of smaller blocks there are more. */
-BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype);
 
 #ifndef BITSNAP_NO_QUANTIZE
 /* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
@@ -688,9 +684,9 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
-/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough, unless block_log2 is 6 .. 15; less may do,
- * else BITSNAP_E_CAPACITY, found at the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend
- * on it. With b->base: BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
+/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do, else BITSNAP_E_CAPACITY, found at
+ * the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend on it. With b->base:
+ * BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
  * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
  * read from memory once and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -758,9 +754,9 @@ BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned worke
  * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
  * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
  * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
- * `first` is no delta). `capacity`: bitsnap_bound() is enough. All checks of both are looked at, but for hashes of elements that
+ * `first` is no delta). `capacity`: info.bound of `first` is enough. All checks of both are looked at, but for hashes of elements that
  * are not known; blocks that become the merge's as they are are not parsed: what a bad encoder put there is found when the merge
- * is decoded. Workspace: bitsnap_workspace_delta(block_log2, workers), of two workers at least, whatever the count. */
+ * is decoded. Workspace: info.merge_size of `first`. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
@@ -10552,11 +10548,14 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
     return bsn_content_end(kernels, &root, (unsigned)dtype, count);
 }
 
-BITSNAP_API size_t bitsnap_bound(uint64_t count, bitsnap_dtype dtype)
+/* The most bytes of a frame; 0 where that is more than a size_t. A block is no larger than its elements, but merging may add 2. */
+static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, unsigned flags, unsigned role, size_t header)
 {
-    uint64_t size;
-    if (!bsn_is_dtype((unsigned)dtype) || count > BSN_COUNT_MAX) return 0;
-    size = count * bsn_dtypes[dtype].width + 36 * bsn_cells(count, BSN_LOG2_DEFAULT) + 128;
+    const uint64_t cells = bsn_cells(count, block_log2);
+    uint64_t size = header + count * width + cells * (bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != 0) + (role ? 2 : 0));
+    bsn_index index;
+    bsn_index_shape(&index, cells);
+    if (bsn_has_footer(cells, flags)) size += index.size + bsn_fixed_size(flags);
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
@@ -10595,34 +10594,17 @@ static size_t bsn_staging_size(unsigned block_log2, int large)
     return ((large ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
 }
 
-/* large: with a base, a quantizer or columns */
-static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large)
+/* large: with a base, a quantizer or columns; coding: else decoding, where no coded blocks wait */
+static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, int coding)
 {
     const size_t shared = 64 + BSN_JOBS_SIZE + (large ? BSN_LOG_SIZE : 0);
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
-    if (workers <= 1) return shared + bsn_worker_size(block_log2, large);
-    each = bsn_worker_size(block_log2, large) + bsn_staging_size(block_log2, large);
+    each = bsn_worker_size(block_log2, large) + (workers > 1 && coding ? bsn_staging_size(block_log2, large) : 0);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
-
-BITSNAP_API size_t bitsnap_workspace(unsigned block_log2, unsigned workers)
-{
-    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DEFAULT, workers, 0);
-}
-
-BITSNAP_API size_t bitsnap_workspace_delta(unsigned block_log2, unsigned workers)
-{
-    return bsn_workspace(block_log2 ? block_log2 : BSN_LOG2_DELTA, workers, 1);
-}
-
-BSN_ASSERT(workspace_delta,
-           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(524288) <= BITSNAP_WORKSPACE_DELTA);
-BSN_ASSERT(workspace_best,
-           256 + BSN_JOBS_SIZE + BSN_LOG_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_DELTA_ARENA_SIZE(1048576) <= BITSNAP_WORKSPACE_DELTA_BEST);
 BSN_ASSERT(workspace,
            256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
-BSN_ASSERT(staging, 32 * 65536 + 640 <= 2162688);
 
 /* A certificate in numbers that people read. */
 static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
@@ -10662,6 +10644,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     bsn_input x;
     bitsnap_status status;
     uint64_t i;
+    int large;
     if (!info || (!source && size)) return BITSNAP_E_ARGUMENT;
     memset(info, 0, sizeof *info);
     memset(&dummy, 0, sizeof dummy);
@@ -10684,7 +10667,11 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     info->columns = h.columns;
     info->cells = h.cells;
     info->clusters = h.clusters;
-    info->workspace_size = bsn_workspace(h.block_log2, 1, info->has_base || (h.flags & BSN_FLAG_LOSSY) || h.columns);
+    large = info->has_base || (h.flags & BSN_FLAG_LOSSY) || h.columns;
+    info->workspace_size = bsn_workspace(h.block_log2, 1, large, 0);
+    info->worker_size = bsn_worker_size(h.block_log2, large);
+    info->merge_size = info->has_base ? bsn_workspace(h.block_log2, 2, 1, 1) : 0;
+    info->bound = bsn_bound(h.count, h.width, h.block_log2, h.flags, h.role, h.size);
     bsn_footer_of(&f, &h);
     x.data = p;
     x.offset = 0;
@@ -10784,6 +10771,10 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
     return role && b->base.source.read ? (size_t)bsn_dtypes[dtype].width << block_log2 : 0;
 }
 
+static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
+
+static int bsn_is_large(const bitsnap_stream *s) { return s->role || s->cells || s->clusters || s->columns; }
+
 /* A worker's scratch ends with its chunks. */
 static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
 {
@@ -10792,14 +10783,20 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
     for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s)
+static size_t bsn_needed(const bitsnap *b, const bitsnap_stream *s, int coding)
 {
-    const unsigned workers = b->run && b->workers > 1 ? b->workers : 1;
-    const int delta = s->role != BSN_ROLE_NONE, large = delta || s->cells || s->clusters || s->columns;
+    const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
+    const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
+    return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
+}
+
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding)
+{
+    const unsigned workers = bsn_workers(b);
+    const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t usual = bsn_workspace(s->block_log2, workers, large);
-    const size_t needed = usual + workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
+    const size_t needed = bsn_needed(b, s, coding);
     uint8_t *memory, *ids;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
@@ -10807,7 +10804,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
         return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
     if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
@@ -10824,8 +10821,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
         bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
                        BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 ? workers * bsn_staging_size(s->block_log2, large) : 0;
-    call->bases = memory + (usual - 64); /* which are for the alignment */
+    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(s->block_log2, large) : 0;
+    call->bases = memory + (bsn_workspace(s->block_log2, workers, large, coding) - 64); /* which are for the alignment */
     if (s->cells) {
         call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
         call->log->cells = s->cells;
@@ -10910,7 +10907,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
     bitsnap_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s);
+    bitsnap_status status = bsn_call_begin(&call, b, s, 1);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11068,45 +11065,24 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                              size_t *size, uint64_t count, bitsnap_dtype dtype)
+/* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
+static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
-    uint8_t *p = (uint8_t *)destination;
-    unsigned log2;
-    size_t header;
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    log2 = bsn_block_log2(b, count, bitsnap_width(dtype));
-    status = bsn_wrong(b, !s                                                                                 ? "stream"
-                          : !size                                                                            ? "size"
-                          : !destination                                                                     ? "destination"
-                          : !bsn_is_dtype((unsigned)dtype)                                                   ? "dtype"
-                          : count > BSN_COUNT_MAX                                                            ? "count"
-                          : log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || log2 > BSN_LOG2_MAX   ? "block_log2"
-                          : !bsn_quantizer_fits(b, (unsigned)dtype)                                          ? "quantizer"
-                                                                                                             : NULL);
-    if (status) return status;
     memset(s, 0, sizeof *s);
+    if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
+    if (count > BSN_COUNT_MAX) return "count";
     s->dtype = dtype;
     s->width = bsn_dtypes[dtype].width;
-    s->block_log2 = log2;
+    s->block_log2 = bsn_block_log2(b, count, s->width);
+    s->count = count;
+    if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
+    if (!bsn_quantizer_fits(b, (unsigned)dtype)) return "quantizer";
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
-    s->count = count;
     if (bsn_has_base(b)) {
-        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
-        if (!bsn_base_fits(s->role, (unsigned)dtype, (unsigned)b->base.dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
-        s->state.base_id = b->base.id;
-        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
-        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
-        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
-        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
-        bsn_content_begin(&s->state.aside, count);
     } else if (bsn_has_octaves((unsigned)dtype)) {
         s->cells = b->quantizer.cells;
         s->clusters = b->quantizer.clusters;
@@ -11114,9 +11090,51 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
+    return NULL;
+}
+
+BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap none;
+    bitsnap_stream s;
+    memset(&none, 0, sizeof none);
+    if (!b) b = &none;
+    if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
+    return bsn_needed(b, &s, 1);
+}
+
+BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap none;
+    bitsnap_stream s;
+    memset(&none, 0, sizeof none);
+    if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
+    return bsn_bound(count, s.width, s.block_log2, s.flags, s.role, bsn_header_size(&s));
+}
+
+BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+                                              size_t *size, uint64_t count, bitsnap_dtype dtype)
+{
+    size_t header;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    if (status) return status;
+    if (s->role) {
+        const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
+        if (!bsn_base_fits(s->role, (unsigned)dtype, s->state.base_dtype) || b->base.count != count)
+            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+        s->state.base_id = b->base.id;
+        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
+        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
+        bsn_content_begin(&s->state.aside, count);
+    }
     header = bsn_header_size(s);
     if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
-    bsn_write_header(b, s, p);
+    bsn_write_header(b, s, (uint8_t *)destination);
     *size = header;
     return BITSNAP_OK;
 }
@@ -11218,7 +11236,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s);
+    status = bsn_call_begin(&call, b, s, 1);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11587,8 +11605,9 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (n) *n = 0;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used" : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, s);
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used"
+                          : !source && source_size ? "source" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, s, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 1);
@@ -11679,7 +11698,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
         if (!status && bsn_stream_has_footer(&s))
             status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
     }
-    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(count, dtype);
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(b, count, dtype);
     if (size) *size = status ? 0 : header + blocks + footer;
     return status;
 }
@@ -11722,7 +11741,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
                                                                              : NULL);
     if (status) return status;
     if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s);
+    status = bsn_call_begin(&call, b, s, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.context.apply = aim >= BSN_APPLY_DRY;
@@ -11787,7 +11806,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
     status = bsn_wrong(b, first > s.count ? "first" : count > s.count - first || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -11913,7 +11932,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!status) status = bsn_call_begin(&call, b, &x->s);
+    if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
     if (status) return status;
     whole.data = frame;
     whole.offset = 0;
@@ -12238,7 +12257,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    usual = bsn_workspace(h.block_log2, workers, 1);
+    usual = bsn_workspace(h.block_log2, 2, 1, 1) + (workers - 2) * bsn_worker_size(h.block_log2, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
@@ -12260,7 +12279,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) m->s.state.base_id = x->one.content_id;
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s);
+    status = bsn_call_begin(&m->call, b, &m->s, 0);
     if (status) return status;
     m->call.context.ignore = 0;
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
@@ -12464,7 +12483,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
         return bsn_wrong(b, "info");
     if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
         return bsn_wrong(b, "info");
-    status = bsn_call_begin(&call, b, &s);
+    status = bsn_call_begin(&call, b, &s, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
@@ -13113,7 +13132,7 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
     s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
-    return bsn_call_begin(call, b, &s);
+    return bsn_call_begin(call, b, &s, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
@@ -13126,7 +13145,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     size_t i;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols" : source_size && !source ? "source" : NULL);
+    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+                          : source_size && !source ? "source" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
     memset(&d, 0, sizeof d);

@@ -421,7 +421,7 @@ static frame_case header_of(bitsnap b, const void *elements, size_t n, bitsnap_d
     frame_case c;
     memset(&c, 0, sizeof c);
     c.name = bitsnap_dtype_name(dtype);
-    b.workspace_size = bitsnap_workspace_delta(b.base.data || b.block_log2 ? b.block_log2 : 16, 1);
+    b.workspace_size = test_workspace_delta(b.base.data || b.block_log2 ? b.block_log2 : 16, 1);
     b.workspace = workspaces - b.workspace_size;
     if (!b.base.data) b.flags |= BITSNAP_NO_CHECKS;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &c.size, elements, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
@@ -846,7 +846,7 @@ static void merges(const bitsnap_kernels *kernels)
         for (k = 0; k < 5; k++) {
             memset(&b, 0, sizeof b);
             b.kernels = kernels;
-            b.workspace_size = bitsnap_workspace_delta(16, 2);
+            b.workspace_size = test_workspace_delta(16, 2);
             b.workspace = workspaces - b.workspace_size;
             b.block_log2 = 16;
             b.flags = self ? BITSNAP_SELF_CONTAINED : 0;
@@ -985,7 +985,7 @@ int main(void)
     bases = ending(MOST);
     results = ending(MOST);
     others = ending(1 << 14);
-    workspaces = ending(bitsnap_workspace_delta(20, 2));
+    workspaces = ending(test_workspace_delta(20, 2));
     RUN(cases);
     RUN(crafted);
     return test_failures != 0;

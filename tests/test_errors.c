@@ -259,7 +259,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     size_t at, end;
     uint8_t index[4], *p;
     b.flags = BITSNAP_CONTENT_ID;
-    CHECK(!bitsnap_push_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s));
+    CHECK(!bitsnap_push_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1));
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.width);
@@ -341,7 +341,7 @@ static void tables(void)
 int main(void)
 {
     test_program = "errors";
-    workspace_size = bitsnap_workspace_delta(20, 4);
+    workspace_size = test_workspace_delta(20, 4);
     workspace = malloc(workspace_size + 8);
     elements = malloc(8 * MOST), base = malloc(8 * MOST), back = malloc(8 * MOST), frame = malloc(8 * MOST), good = malloc(8 * MOST);
     other = malloc(8 * MOST);
