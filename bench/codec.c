@@ -15,6 +15,12 @@ codec codec_bitsnap(const bitsnap_kernels *kernels)
     return c;
 }
 
+size_t codec_workspace(const codec *c)
+{
+    const bitsnap b = {.run = pool_run, .workers = pool_workers(c->pool)};
+    return bitsnap_workspace_size(&b, 0, BITSNAP_F64);
+}
+
 static bitsnap bitsnap_of(const codec *c)
 {
     static unsigned char workspace[BITSNAP_WORKSPACE];
@@ -30,14 +36,14 @@ static bitsnap bitsnap_of(const codec *c)
         b.run_context = c->pool;
         b.workers = pool_workers(c->pool);
         b.workspace = c->workspace;
-        b.workspace_size = BITSNAP_WORKSPACE_FOR(b.workers);
+        b.workspace_size = codec_workspace(c);
     }
     return b;
 }
 
 static size_t frame_bound(size_t size, bitsnap_dtype dtype)
 {
-    size_t ours = bitsnap_bound(size / bitsnap_width(dtype), dtype), theirs = peers_bound(size);
+    size_t ours = bitsnap_bound(NULL, size / bitsnap_width(dtype), dtype), theirs = peers_bound(size);
     return ours > theirs ? ours : theirs;
 }
 
@@ -47,7 +53,7 @@ static size_t compress(const codec *c, uint8_t *frame, const uint8_t *elements, 
     bitsnap b = bitsnap_of(c);
     size_t frame_size = 0, n = size / bitsnap_width(dtype);
     if (c->peer) return peers_compress(c->contexts, c->peer, frame, elements, size, bitsnap_width(dtype));
-    bitsnap_encode(&b, frame, bitsnap_bound(n, dtype), &frame_size, elements, n, dtype);
+    bitsnap_encode(&b, frame, bitsnap_bound(&b, n, dtype), &frame_size, elements, n, dtype);
     return frame_size;
 }
 

@@ -16,10 +16,12 @@ typedef struct codec {
     int bitsnap_level;
     int checks;
     pool *pool;                      /* null: one thread */
-    void *workspace;                 /* with a pool: BITSNAP_WORKSPACE_FOR(its workers); else not used */
+    void *workspace;                 /* with a pool: codec_workspace(); else not used */
     const peer *peer;                /* null for bitsnap and memcpy */
     peers *contexts;
 } codec;
+
+size_t codec_workspace(const codec *c); /* of one with a pool */
 
 /* bitsnap's default level with checks, on the calling thread. */
 codec codec_bitsnap(const bitsnap_kernels *kernels);

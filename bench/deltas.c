@@ -35,14 +35,15 @@ typedef struct job {
     size_t size; /* of the frame */
 } job;
 
-static uint8_t workspace[BITSNAP_WORKSPACE_DELTA];
+static uint8_t *workspace;
+static size_t workspace_size;
 
 static bitsnap bitsnap_of(const job *j)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
-    b.workspace_size = sizeof workspace;
+    b.workspace_size = workspace_size;
     b.level = j->coder->bitsnap_level;
     b.kernels = j->coder->kernels;
     b.base.data = j->change->base;
@@ -65,7 +66,7 @@ static int run_encode(void *argument, unsigned at)
     (void)at;
     if (j->coder->level) {
         bitsnap b = bitsnap_of(j);
-        return !bitsnap_encode(&b, c->frame, bitsnap_bound(c->n, c->dtype), &j->size, c->elements, c->n, c->dtype);
+        return !bitsnap_encode(&b, c->frame, bitsnap_bound(&b, c->n, c->dtype), &j->size, c->elements, c->n, c->dtype);
     }
     if (j->coder->peer) {
         exclusive_or(c->scratch, c->elements, c->base, size);
@@ -159,7 +160,8 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
         const char *name;
         int level;
     } levels[] = {{"fast", BITSNAP_FAST}, {"default", BITSNAP_DEFAULT}, {"best", BITSNAP_BEST}};
-    const size_t bound = bitsnap_bound(size, base->dtype) + peers_bound(size);
+    const bitsnap largest = {.level = BITSNAP_BEST, .base = {.data = base->data, .dtype = base->dtype}};
+    const size_t n = size / bitsnap_width(base->dtype), bound = bitsnap_bound(&largest, n, base->dtype) + peers_bound(size);
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
@@ -167,6 +169,9 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
             output = buffers_open(size, 1, NULL), scratch = buffers_open(size, 1, NULL);
     repeat(old.at[0], base->data, base->size, size);
     repeat(new.at[0], to, base->size, size);
+    workspace_size = bitsnap_workspace_size(&largest, n, base->dtype);
+    workspace = malloc(workspace_size);
+    if (!workspace) fail("out of memory", "");
     memset(&c, 0, sizeof c);
     snprintf(c.name, sizeof c.name, "%s", name);
     c.where = where;

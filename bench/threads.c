@@ -51,7 +51,7 @@ static unsigned next_count(unsigned threads, unsigned all)
 static int measure_threads(result *r, codec *c, scene *s, unsigned threads, double budget)
 {
     c->pool = pool_new(threads);
-    c->workspace = malloc(BITSNAP_WORKSPACE_FOR(threads));
+    c->workspace = malloc(codec_workspace(c));
     if (!c->pool || !c->workspace) fail("out of memory", "");
     s->memcpy = -1; /* that of fewer threads is not to be compared */
     if (pool_workers(c->pool) < threads) return 0;

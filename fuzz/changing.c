@@ -88,11 +88,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (bitsnap_read_info(&info, frame, size) || info.count > MOST / 8 || info.block_log2 > 18) return 0;
     bytes = (size_t)info.count * info.width;
-    bound = bitsnap_bound(info.count, info.dtype);
+    bound = info.bound;
     to = fuzz_fill(bytes, 0x3C);
     made = fuzz_room(bound);
     memset(&b, 0, sizeof b);
-    fuzz_workspace(&b, bitsnap_workspace_delta(info.block_log2, 2));
+    fuzz_workspace(&b, fuzz_workspace_size(info.block_log2, 2));
     b.flags = call & 1 ? BITSNAP_IGNORE_CHECKS : 0;
     frame = share(0, frame, size);
     if (info.has_base) {

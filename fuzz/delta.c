@@ -70,7 +70,7 @@ static void by_callback(bitsnap *b, const bitsnap_info *info, unsigned workers, 
     b->base.source.read = read_base;
     b->base.source.context = (void *)(uintptr_t)b->base.data;
     b->base.data = NULL;
-    fuzz_workspace(b, bitsnap_workspace_delta(info->block_log2, workers) +
+    fuzz_workspace(b, fuzz_workspace_size(info->block_log2, workers) +
                       cells * ((size_t)bitsnap_width(info->base_dtype) << info->block_log2));
 }
 
@@ -108,7 +108,7 @@ static uint8_t *decode(const bitsnap *like, const uint8_t *bytes, size_t size, c
 /* The frame that merge (`second`) or invert (null) makes, the same by all kernels; *made is 0 where it is refused. */
 static uint8_t *combine(const bitsnap *like, const frame *x, const frame *second, size_t *made)
 {
-    const size_t room = bitsnap_bound(x->info.count, x->info.dtype);
+    const size_t room = x->info.bound;
     const bitsnap_kernels *k;
     fuzz_outcome first;
     bitsnap b = *like;
@@ -139,7 +139,7 @@ static void algebra(const bitsnap *like, const frame *x, const frame *second, co
     size_t made;
     int with;
     b.flags = 0;
-    fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, workers));
+    fuzz_workspace(&b, fuzz_workspace_size(x->info.block_log2, workers));
     if (second->info.count == x->info.count && second->info.dtype == x->info.dtype && second->info.base_dtype == x->info.dtype && decoded)
         both = decode(&b, second->bytes, second->size, &second->info, decoded);
     for (with = 2; with >= 0; with--) {
@@ -148,7 +148,7 @@ static void algebra(const bitsnap *like, const frame *x, const frame *second, co
         b.base = like->base;
         b.base.data = with ? base : NULL;
         if (with == 2) by_callback(&b, &x->info, workers, 1);
-        else fuzz_workspace(&b, bitsnap_workspace_delta(x->info.block_log2, workers));
+        else fuzz_workspace(&b, fuzz_workspace_size(x->info.block_log2, workers));
         out = combine(&b, x, NULL, &made);
         if (made && decoded) { /* the way back leads to the base */
             REQUIRE(!bitsnap_read_info(&back, out, made));
@@ -203,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         base.dtype = x.info.base_dtype;
     }
     memset(&b, 0, sizeof b);
-    fuzz_workspace(&b, bitsnap_workspace_delta(x.info.block_log2, workers));
+    fuzz_workspace(&b, fuzz_workspace_size(x.info.block_log2, workers));
     b.workers = workers;
     b.run = fuzz_run;
     b.run_context = &workers;
@@ -277,7 +277,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     third = fuzz_copy(result, bytes);
     for (i = cells ? 0 : bytes / 2; i < (cells ? bytes : bytes / 2 + 1); i++) third[i]++;
     memset(&b, 0, sizeof b);
-    fuzz_workspace(&b, bitsnap_workspace_delta(18, 1));
+    fuzz_workspace(&b, fuzz_workspace_size(18, 1));
     b.base.data = base;
     b.base.count = n;
     b.base.dtype = dtype;

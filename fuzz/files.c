@@ -1,7 +1,7 @@
 /* A hostile .bsnap file: reading it, looking through it without decoding, and the same after a repair of all its records, touch
  * nothing but memory of theirs; a failure says why; what can be read can be looked through, and every byte of the source comes
  * once. Deltas have a base of two tensors.
- *   u8      bit 0: the file is repaired first
+ *   u8      bit 0: the file is repaired first; bit 1: then with a tree of names, if its text has some
  *   file */
 #include "mutate.h"
 
@@ -9,8 +9,9 @@
 #include "../docs/examples/tool/file.h"
 #include "../docs/examples/tool/record.h"
 #include "../docs/examples/tool/text.h"
+#include "../docs/examples/tool/tree.h"
 
-enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16 };
+enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16, RECORDS = 4 * FUZZ_BLOCKS };
 
 static const char base_text[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[300],\"data_offsets\":[0,600]},"
                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[150],\"data_offsets\":[600,1200]}}";
@@ -28,8 +29,8 @@ static uint8_t *base_data(void)
 
 typedef struct repair {
     const uint8_t *from, *end;
-    uint8_t *to, *limit;
-    uint8_t *sizes;    /* of the frames, 8 bytes each */
+    uint8_t *begin, *to, *limit;
+    record_list records; /* in memory of the fuzzer's */
     size_t frames;
     uint64_t source;   /* its bytes so far */
     int quantized;
@@ -51,56 +52,80 @@ static int put_hash(repair *r, const uint8_t *from)
     return put(r, hash, 8);
 }
 
-/* The records of texts: their sizes end with what there is, and the ids are those of what is decoded. */
-static int repair_texts(repair *r, int kind)
+static void note(repair *r, const uint8_t *at)
+{
+    uint8_t *entry = r->records.entries + RECORD_ENTRY * r->records.count++;
+    bytes_store(entry, r->source, 6);
+    bytes_store(entry + 6, (uint64_t)(at - r->begin), 6);
+}
+
+/* A text record: as many bytes as there are, for at most `most` of the text; 0: there is none. */
+static size_t repair_piece(repair *r, size_t most, int own)
 {
     uint8_t *begin = r->to;
-    const size_t prefix = kind == SOURCE_DELTA ? BASE_PREFIX : TEXT_PREFIX;
-    uint64_t base_coded = 0, coded, size;
-    if (kind == SOURCE_RAW) return 1;
-    if ((size_t)(r->end - r->from) < prefix || !put(r, r->from, prefix)) return 0;
-    r->from += prefix;
-    if (kind == SOURCE_DELTA) {
-        memcpy(begin, base_magic, 4);
-        store32(begin + 4, BASE_TEXT);
-        store64(begin + 8, BASE_DATA);
-        store64(begin + 16, bitsnap_hash(base_text, BASE_TEXT));
-        base_coded = load32(begin + 36);
-        coded = load32(begin + 40);
-        size = load32(begin + 32);
-    } else {
-        memcpy(begin, text_magic, 4);
-        store32(begin + 4, 0);
-        coded = load64(begin + 16);
-        size = load64(begin + 8);
+    size_t n, coded;
+    if (r->end - r->from < TEXT_PREFIX || memcmp(r->from, text_magic, 4) || r->records.count == RECORDS || !put(r, r->from, TEXT_PREFIX)) return 0;
+    r->from += TEXT_PREFIX;
+    n = 1 + (load32(begin + 4) - 1) % (uint32_t)(most < TEXT_PIECE ? most : TEXT_PIECE);
+    coded = load32(begin + 8);
+    if (coded > (size_t)(r->end - r->from)) coded = (size_t)(r->end - r->from);
+    if (coded > TEXT_CODED_MAX(n)) coded = (size_t)TEXT_CODED_MAX(n);
+    store32(begin + 4, (uint32_t)n);
+    store32(begin + 8, (uint32_t)coded);
+    if (!put(r, r->from, coded) || !put_hash(r, begin)) return 0;
+    r->from += coded;
+    if (r->end - r->from >= 8) r->from += 8;
+    if (own) {
+        note(r, begin);
+        r->source += n;
     }
-    if (base_coded > (uint64_t)(r->end - r->from)) base_coded = (uint64_t)(r->end - r->from);
-    if (coded > (uint64_t)(r->end - r->from) - base_coded) coded = (uint64_t)(r->end - r->from) - base_coded;
-    if (size > TEXT_MOST) size = TEXT_MOST;
+    return n;
+}
+
+/* The bases and texts: T is what there is, and the ids are those of what is decoded. */
+static int repair_texts(repair *r, int kind)
+{
+    uint8_t *header = r->begin, *bases = r->to, *text;
+    size_t size = 0, n, coded = 0;
+    unsigned flags = 0;
+    r->source = kind == SOURCE_RAW ? 0 : 8;
+    if (kind == SOURCE_RAW) return 1;
     if (kind == SOURCE_DELTA) {
-        uint64_t id = bitsnap_hash(base_text, BASE_TEXT);
-        if (!coded) {
-            size = BASE_TEXT;
-        } else {
-            uint8_t *both = fuzz_room(BASE_TEXT + (size_t)size);
+        uint8_t entry[BASES_PREFIX + BASE_ENTRY] = { 0 };
+        if (r->end - r->from < (ptrdiff_t)sizeof entry + 8) return 0;
+        flags = r->from[5] & 3u;
+        r->from += sizeof entry + 8;
+        memcpy(entry, bases_magic, 4);
+        entry[4] = 1;
+        bytes_store(entry + 6, BASE_ENTRY, 2);
+        store64(entry + 8, bitsnap_hash(base_text, BASE_TEXT));
+        store32(entry + 16, BASE_TEXT);
+        store64(entry + 20, BASE_DATA);
+        store64(entry + 28, bitsnap_hash(base_text, BASE_TEXT));
+        if (!put(r, entry, sizeof entry) || !put_hash(r, bases)) return 0;
+        while (flags & BASES_WITH_TEXT && size < BASE_TEXT && (n = repair_piece(r, BASE_TEXT - size, 0)) != 0) size += n;
+        if (flags & BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BASES_WITH_TEXT; /* and its pieces are in the way */
+    }
+    text = r->to;
+    size = BASE_TEXT;
+    if (!(flags & BASES_SAME_TEXT)) {
+        for (size = 0; size < TEXT_MOST && (n = repair_piece(r, TEXT_MOST - size, 1)) != 0;) size += n;
+        if (!size) return 0;
+        coded = (size_t)(r->to - text);
+    } else {
+        r->source += BASE_TEXT;
+    }
+    store32(header + 12, (uint32_t)size);
+    if (kind == SOURCE_DELTA) {
+        bases[5] = (uint8_t)flags;
+        if (coded) {
+            uint8_t *decoded = fuzz_room(size);
             fault f;
             memset(&f, 0, sizeof f);
-            memcpy(both, base_text, BASE_TEXT);
-            if (!text_decode_after(both + BASE_TEXT, (size_t)size, BASE_TEXT, r->from + base_coded, (size_t)coded, &f))
-                id = bitsnap_hash(both + BASE_TEXT, (size_t)size);
+            if (!text_decode(decoded, size, base_text, BASE_TEXT, text, coded, &f)) store64(bases + 8, bitsnap_hash(decoded, size));
         }
-        store64(begin + 24, id);
-        store32(begin + 32, (uint32_t)size);
-        store32(begin + 36, (uint32_t)base_coded);
-        store32(begin + 40, (uint32_t)coded);
-    } else {
-        store64(begin + 8, size);
-        store64(begin + 16, coded);
+        store64(bases + BASES_PREFIX + BASE_ENTRY, bitsnap_hash(bases, BASES_PREFIX + BASE_ENTRY));
     }
-    r->source += 8 + size;
-    if (!put(r, r->from, (size_t)(base_coded + coded)) || !put_hash(r, begin)) return 0;
-    r->from += base_coded + coded;
-    if (r->end - r->from >= 8) r->from += 8;
     return 1;
 }
 
@@ -110,7 +135,7 @@ static int repair_frame(repair *r, int kind)
     static fuzz_frame f;
     const size_t left = (size_t)(r->end - r->from);
     uint8_t *place = r->to, *begin;
-    uint8_t record[PLACE_SIZE - 8] = { 0 };
+    uint8_t record[PLACE_SIZE] = { 0 };
     bitsnap_base base;
     size_t size;
     if (left >= PLACE_SIZE && !memcmp(r->from, place_magic, 4)) {
@@ -119,8 +144,7 @@ static int repair_frame(repair *r, int kind)
     }
     if (r->end - r->from < 4 || memcmp(r->from, frame_magic, 4)) return 0;
     if (!fuzz_read_frame(&f, r->from, (size_t)(r->end - r->from)) || r->frames == FUZZ_BLOCKS) return 0;
-    if (f.base && kind == SOURCE_DELTA && !put(r, record, PLACE_SIZE - 8)) return 0;
-    if (f.base && kind == SOURCE_DELTA && !put(r, record, 8)) return 0; /* its check */
+    if (r->records.count == RECORDS || (f.base && kind == SOURCE_DELTA && !put(r, record, PLACE_SIZE))) return 0;
     begin = r->to;
     if (!put(r, r->from, f.end)) return 0;
     r->from += f.end;
@@ -130,7 +154,7 @@ static int repair_frame(repair *r, int kind)
     if (f.base && kind == SOURCE_DELTA) {
         const bitsnap_dtype dtype = (bitsnap_dtype)begin[f.base + 3];
         const uint64_t bytes = f.count * bitsnap_width(dtype);
-        uint64_t at = load64(record + 4);
+        uint64_t at = bytes_load(record + 6, 6);
         if (bytes && bytes <= BASE_DATA) {
             at %= BASE_DATA - bytes + 1;
             base.data = r->base + at;
@@ -138,52 +162,59 @@ static int repair_frame(repair *r, int kind)
             base.dtype = dtype;
         }
         memcpy(place, place_magic, 4);
-        store64(place + 4, at);
-        store64(place + 12, bitsnap_hash(place, 12));
+        bytes_store(place + 4, 0, 2);
+        bytes_store(place + 6, at, 6);
+        store32(place + 12, (uint32_t)bitsnap_hash(place, 12));
     }
     (void)fuzz_seal(&f, begin, base.data ? &base : NULL);
     r->to = begin + size;
-    store64(r->sizes + 8 * r->frames++, size);
+    r->frames++;
+    note(r, place);
     r->source += f.count * f.width;
     r->quantized |= (f.flags & 4) != 0;
     return 1;
 }
 
-/* A file of which everything is right that can be made so; its size, at most `room`, or 0. */
-static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t room)
+/* A file of which everything is right that can be made so; its size, at most `room`, or 0. `names`: it has a tree of them, if it can. */
+static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t room, int names)
 {
+    uint8_t *record, *entries = NULL, *text, *coded;
     repair r;
-    uint8_t *end, number[8];
-    int kind;
+    size_t count = 0, text_size;
+    fault f;
+    int kind, good;
     if (size < HEADER_SIZE) return 0;
     memset(&r, 0, sizeof r);
+    memset(&f, 0, sizeof f);
     r.from = p;
     r.end = p + size;
-    r.to = to;
+    r.begin = r.to = to;
     r.limit = to + room;
-    r.sizes = fuzz_room(8 * FUZZ_BLOCKS);
+    r.records.entries = fuzz_room(RECORD_ENTRY * RECORDS);
     r.base = base_data();
     if (!put(&r, p, HEADER_SIZE)) return 0;
     r.from += HEADER_SIZE;
     memcpy(to, file_magic, 8);
-    to[8] = 0;
+    to[8] = 1;
     kind = to[9] %= 3;
+    store32(to + 12, 0);
+    coded = r.to;
     if (!repair_texts(&r, kind)) return 0;
+    text_size = load32(to + 12);
+    if (names && kind == SOURCE_SAFETENSORS) {
+        text = fuzz_room(text_size);
+        if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!tree_names(&entries, &count, (const char *)text, text_size, &f));
+    }
     while (repair_frame(&r, kind)) continue;
-    memset(to + 10, 0, 6);
     to[10] = (uint8_t)(r.quantized && kind != SOURCE_DELTA);
+    to[11] = 0;
     if (kind == SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
     store64(to + 24, bitsnap_hash(to, 24));
-    end = r.to;
-    memset(number, 0, 8);
-    if (!put(&r, end_magic, 4) || !put(&r, number, 4)) return 0;
-    store64(number, r.source);
-    if (!put(&r, number, 8)) return 0;
-    store64(number, r.frames);
-    if (!put(&r, number, 8) || !put(&r, r.sizes, 8 * r.frames)) return 0;
-    store64(number, 8 * r.frames + END_SIZE);
-    if (!put(&r, number, 8) || !put_hash(&r, end) || !put(&r, last_magic, 8)) return 0;
-    return (size_t)(r.to - to);
+    REQUIRE(!file_end_record(&record, &size, &r.records, r.source, entries, count, load64(to + 24), &f));
+    good = put(&r, record, size);
+    free(record);
+    free(entries);
+    return good ? (size_t)(r.to - to) : 0;
 }
 
 /* ================================================================================= READ */
@@ -205,6 +236,7 @@ static input input_of(const uint8_t *p, size_t size)
 static file_base the_base(void)
 {
     file_base base;
+    memset(&base, 0, sizeof base);
     base.text = (const char *)fuzz_copy((const uint8_t *)base_text, BASE_TEXT);
     base.text_size = BASE_TEXT;
     base.data = base_data();
@@ -231,7 +263,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data++, size--;
     if (data[-1] & 1) {
         uint8_t *to = fuzz_room(2 * size + 8192);
-        size = repair_file(data, size, to, 2 * size + 8192);
+        size = repair_file(data, size, to, 2 * size + 8192, data[-1] & 2);
         data = to;
     }
     in = input_of(data, size);
@@ -264,7 +296,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
         if (!memcmp(data + i, frame_magic, 4)) found[n++] = i;
     if (seed & 1 || !n) {
         size = LLVMFuzzerMutate(data, size, room);
-        if (size) data[0] = (uint8_t)(seed >> 1 & 1);
+        if (size) data[0] = (uint8_t)(seed >> 1 & 3);
         return size;
     }
     at = found[(seed >> 1) % n];
@@ -293,15 +325,15 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     file[9] = (uint8_t)kind;
     if (number / 12 % 2) memset(file + 16, 0xFF, 8);
     at += HEADER_SIZE;
-    if (kind == SOURCE_SAFETENSORS) {
-        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, &f));
-        store64(at + 8, BASE_TEXT);
-        store64(at + 16, size);
-        memcpy(at + TEXT_PREFIX, coded, size);
+    if (kind == SOURCE_DELTA) {
+        at[5] = number / 3 % 2 ? BASES_SAME_TEXT : 0;
+        at += BASES_PREFIX + BASE_ENTRY + 8;
+    }
+    if (kind == SOURCE_SAFETENSORS || (kind == SOURCE_DELTA && !(at[5 - BASES_PREFIX - BASE_ENTRY - 8] & BASES_SAME_TEXT))) {
+        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, kind == SOURCE_DELTA ? base_text : NULL, kind == SOURCE_DELTA ? BASE_TEXT : 0, &f));
+        memcpy(at, coded, size);
         free(coded);
-        at += TEXT_PREFIX + size + 8;
-    } else if (kind == SOURCE_DELTA) {
-        at += BASE_PREFIX + 8; /* the same text */
+        at += size;
     }
     for (i = 0; i < frames; i++) {
         const bitsnap_dtype dtype = i % 2 ? BITSNAP_F32 : BITSNAP_BF16;
@@ -312,7 +344,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         b.flags = BITSNAP_CONTENT_ID;
         if (kind == SOURCE_DELTA && number % 4) {
             memcpy(at, place_magic, 4);
-            store64(at + 4, begin);
+            bytes_store(at + 6, begin, 6);
             at += PLACE_SIZE;
             b.base.data = data + begin;
             b.base.count = count;
@@ -324,8 +356,8 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         REQUIRE(!bitsnap_encode(&b, at, (size_t)(file + sizeof file - at), &size, elements + begin, count, dtype));
         at += size;
     }
-    to[0] = (uint8_t)(number / 24);
-    size = repair_file(file, (size_t)(at - file), to + 1, room - 1);
+    to[0] = (uint8_t)(number / 12);
+    size = repair_file(file, (size_t)(at - file), to + 1, room - 1, number % 2 != 0);
     REQUIRE(size);
     return size + 1;
 }

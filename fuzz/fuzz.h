@@ -128,12 +128,30 @@ FUZZ_UNUSED static void fuzz_workspace(bitsnap *b, size_t size)
     b->workspace_size = size;
 }
 
+FUZZ_UNUSED static void fuzz_never(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    (void)context, (void)task, (void)argument, (void)count;
+}
+
+/* Workspace for blocks of this size, coded with a base or quantized, by so many workers; two can merge. */
+FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned workers)
+{
+    static const bitsnap_base base = { "", 0, BITSNAP_F64, 0, 0, 0, { NULL, NULL } };
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.block_log2 = block_log2 < 16 ? 16 : block_log2;
+    b.base = base;
+    b.run = workers > 1 ? fuzz_never : NULL;
+    b.workers = workers;
+    return bitsnap_workspace_size(&b, 0, BITSNAP_F64);
+}
+
 /* A codec that can decode blocks of this size, quantized ones too. */
 FUZZ_UNUSED static bitsnap fuzz_codec(unsigned block_log2)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
-    fuzz_workspace(&b, bitsnap_workspace_delta(block_log2, 1));
+    fuzz_workspace(&b, fuzz_workspace_size(block_log2, 1));
     return b;
 }
 

@@ -57,17 +57,30 @@ static void look(const bitsnap_info *info, const uint8_t *source, size_t size, i
     fuzz_drop(taken);
 }
 
+/* Whatever it is, it may be asked what it would take. */
+static void guess(const uint8_t *data, size_t size)
+{
+    bitsnap b = fuzz_codec(6);
+    bitsnap_guess x;
+    unsigned dtype;
+    b.workspace_size = 32768;
+    REQUIRE(!bitsnap_estimate(&b, data, size, &x) && bitsnap_width(x.dtype) && x.phase < bitsnap_width(x.dtype));
+    REQUIRE(!x.count || x.phase + x.count * bitsnap_width(x.dtype) <= size);
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++) REQUIRE(x.sizes[dtype] && x.sizes[dtype] < size + size / 64 + 128);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *copy;
     bitsnap_info info;
     fuzz_drop(0);
     copy = fuzz_copy(data, size);
+    guess(copy, size);
     if (bitsnap_read_info(&info, copy, size) == BITSNAP_OK) {
         REQUIRE(bitsnap_width(info.dtype) == info.width && info.width);
         REQUIRE(info.count <= UINT64_C(1) << 48 && info.elements_size == info.count * info.width);
         REQUIRE(info.block_log2 >= 6 && info.block_log2 <= 20 && info.header_size <= size && info.frame_size <= size);
-        REQUIRE(info.workspace_size >= bitsnap_workspace(6, 1) && info.workspace_size <= bitsnap_workspace_delta(20, 1));
+        REQUIRE(info.workspace_size && info.worker_size < info.workspace_size && info.workspace_size <= fuzz_workspace_size(20, 1));
         if (info.count && info.count <= MOST) {
             look(&info, copy, size, 0);
             if (info.has_base) look(&info, copy, size, 1);
@@ -92,7 +105,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     was = base_of(n, width);
     is = fuzz_copy(was, n * width);
     memset(&b, 0, sizeof b);
-    fuzz_workspace(&b, bitsnap_workspace_delta(16, 1));
+    fuzz_workspace(&b, fuzz_workspace_size(16, 1));
     for (i = 0; i < n; i++) {
         const unsigned small = 7 - was[i * width + width - 1] % 8u;
         x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;

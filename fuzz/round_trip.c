@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(bitsnap_decode(&b, out, n, (bitsnap_dtype)dtype, frame, coded) == BITSNAP_OK);
         REQUIRE(!n || !memcmp(out, elements, n * width));
     }
-    if (!log2) REQUIRE(coded <= bitsnap_bound(n, (bitsnap_dtype)dtype));
+    REQUIRE(coded <= bitsnap_bound(&b, n, (bitsnap_dtype)dtype));
     for (t = 0; t < 4; t++) {
         const unsigned taken = fuzz_taken;
         uint8_t *small;

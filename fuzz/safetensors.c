@@ -3,6 +3,8 @@
  * size. */
 #include "fuzz.h"
 
+#include "../docs/examples/tool/bytes.h"
+#include "../docs/examples/tool/record.h"
 #include "../docs/examples/tool/safetensors.h"
 #include "../docs/examples/tool/text.h"
 
@@ -32,40 +34,31 @@ static void header_text(const char *text, size_t size)
     safetensors_free(&s);
 }
 
-/* The same behind `before` bytes of a text. */
-static void coded_text_after(const uint8_t *coded, size_t size, size_t before)
+/* One piece of a text, in a record that is right around it; `before` bytes of a base's text stand before it. */
+static void coded_text(const uint8_t *coded, size_t size, size_t before)
 {
     static const char like[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[";
-    const size_t text_size = size < 2 ? 0 : coded[0] | (size_t)coded[1] << 8;
-    uint8_t *both = fuzz_room(before + text_size), *again;
+    const size_t text_size = size < 2 ? 0 : 1 + ((coded[0] | (size_t)coded[1] << 8) & (TEXT_PIECE - 1));
+    uint8_t *text = fuzz_room(text_size), *base = fuzz_room(before), *record = fuzz_room(TEXT_PREFIX + size + 8), *again;
     size_t again_size, i;
     fault f;
+    if (size < 2) return;
     memset(&f, 0, sizeof f);
-    for (i = 0; i < before; i++) both[i] = (uint8_t)like[i % (sizeof like - 1)];
-    if (size >= 2 && !text_decode_after(both + before, text_size, before, coded + 2, size - 2, &f)) {
-        uint8_t *back = fuzz_room(before + text_size);
-        REQUIRE(!text_encode_after(&again, &again_size, both + before, text_size, before, &f));
-        memcpy(back, both, before);
-        REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
-        REQUIRE(!text_decode_after(back + before, text_size, before, again, again_size, &f));
-        REQUIRE(!memcmp(back, both, before + text_size));
-        free(again);
-    }
-}
-
-static void coded_text(const uint8_t *coded, size_t size)
-{
-    const size_t text_size = size < 3 ? 0 : coded[0] | (size_t)coded[1] << 8 | (size_t)(coded[2] & 1) << 16;
-    uint8_t *text = fuzz_room(text_size), *again;
-    size_t again_size;
-    fault f;
-    memset(&f, 0, sizeof f);
-    if (size >= 3 && !text_decode(text, text_size, coded + 3, size - 3, &f)) {
+    for (i = 0; i < before; i++) base[i] = (uint8_t)like[i % (sizeof like - 1)];
+    memcpy(record, text_magic, 4);
+    store32(record + 4, (uint32_t)text_size);
+    store32(record + 8, (uint32_t)(size -= 2));
+    memcpy(record + TEXT_PREFIX, coded + 2, size);
+    store64(record + TEXT_PREFIX + size, bitsnap_hash(record, TEXT_PREFIX + size));
+    if (!text_decode(text, text_size, base, before, record, TEXT_PREFIX + size + 8, &f)) {
         uint8_t *back = fuzz_room(text_size);
-        REQUIRE(!text_encode(&again, &again_size, text, text_size, &f));
-        REQUIRE(again_size <= TEXT_CODED_MAX(text_size));
-        REQUIRE(!text_decode(back, text_size, again, again_size, &f) && !memcmp(back, text, text_size));
+        REQUIRE(!text_encode(&again, &again_size, text, text_size, base, before, &f));
+        REQUIRE(again_size <= TEXT_PREFIX + TEXT_CODED_MAX(text_size) + 8);
+        REQUIRE(!text_decode(back, text_size, base, before, again, again_size, &f));
+        REQUIRE(!memcmp(back, text, text_size));
         free(again);
+    } else {
+        REQUIRE(f.text[0]);
     }
 }
 
@@ -75,8 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_drop(0);
     if (size < 1) return 0;
     copy = fuzz_copy(data + 1, size - 1);
-    if (data[0] >> 1) coded_text_after(copy, size - 1, data[0] >> 1);
-    else if (data[0] & 1) coded_text(copy, size - 1);
+    if (data[0]) coded_text(copy, size - 1, data[0] >> 1);
     else header_text((const char *)copy, size - 1);
     return 0;
 }
@@ -103,30 +95,18 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         memcpy(to + 1, texts[number], size);
         return size + 1;
     }
-    if (number >= 2 * n && number < 3 * n) { /* behind itself */
-        char both[1024];
-        const char *text = texts[number - 2 * n];
-        const size_t before = strlen(text) < 127 ? strlen(text) : 127;
-        memcpy(both, text, before);
-        memcpy(both + before, text, strlen(text));
-        to[0] = (uint8_t)(2 * before);
-        to[1] = (uint8_t)strlen(text);
-        to[2] = (uint8_t)(strlen(text) >> 8);
-        if (text_encode_after(&coded, &size, both + before, strlen(text), before, &f)) return 0;
-        REQUIRE(size + 3 <= room);
-        memcpy(to + 3, coded, size);
-        free(coded);
-        return size + 3;
-    }
     if (number >= 3 * n) return 0;
-    size = strlen(texts[number - n]);
-    to[0] = 1;
-    to[1] = (uint8_t)size;
-    to[2] = (uint8_t)(size >> 8);
-    to[3] = 0;
-    if (text_encode(&coded, &size, texts[number - n], size, &f)) return 0;
-    REQUIRE(size + 4 <= room);
-    memcpy(to + 4, coded, size);
-    free(coded);
-    return size + 4;
+    { /* alone, or behind the start of itself; a seed has no record around it */
+        const char *text = texts[number % n];
+        const size_t before = number < 2 * n ? 0 : strlen(text) < 127 ? strlen(text) : 127;
+        if (text_encode(&coded, &size, text, strlen(text), text, before, &f)) return 0;
+        size -= TEXT_PREFIX + 8;
+        REQUIRE(size + 3 <= room);
+        to[0] = (uint8_t)(before ? 2 * before : 1);
+        to[1] = (uint8_t)(strlen(text) - 1);
+        to[2] = (uint8_t)((strlen(text) - 1) >> 8);
+        memcpy(to + 3, coded + TEXT_PREFIX, size);
+        free(coded);
+    }
+    return size + 3;
 }

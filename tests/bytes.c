@@ -161,7 +161,7 @@ int main(int argc, char **argv)
         b.kernels = bitsnap_kernels_get((unsigned)atoi(argv[1]));
         if (!b.kernels) return 0;
     }
-    b.workspace_size = bitsnap_workspace_delta(19, 1);
+    b.workspace_size = test_workspace_delta(19, 1);
     b.workspace = malloc(b.workspace_size);
     frames(b);
     deltas(b);

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import decoder
-from decoder import le64, u32, u64, xxh3
+from decoder import le64, u32, u48, u64, xxh3
 
 tool, scratch, seed = os.path.abspath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 os.makedirs(scratch, exist_ok=True)
@@ -158,44 +158,50 @@ report(not problem, "%d wrong bases" % count, problem or "")
 
 
 def records(data):
-    """The places of the records of a delta that has not been damaged: their magics and beginnings."""
-    found, pos, place = [], 32, None
-    while True:
+    """The places of the records of a delta that has not been damaged: their beginnings and sizes."""
+    end = len(data) - u64(data, len(data) - 24)
+    known = [u48(data, end + 24 + 12 * i + 6) for i in range(u64(data, end + 16))]
+    found, pos = [], 32
+    while pos < end:
         magic = data[pos:pos + 4]
-        if magic == decoder.BASE_MAGIC:
-            size = 52 + u32(data, pos + 36) + u32(data, pos + 40)
-        elif magic == decoder.PLACE_MAGIC:
-            size = 20
-        elif magic == decoder.END_RECORD_MAGIC:
-            return found + [(pos, len(data) - pos)]
-        else:
-            size = frame_sizes(data)[sum(data[p:p + 4] == decoder.MAGIC for p, _ in found)]
+        size = {decoder.BASES_MAGIC: 24 + data[pos + 6] + 256 * data[pos + 7], decoder.PLACE_MAGIC: 16,
+                decoder.TEXT_MAGIC: 20 + u32(data, pos + 8)}.get(magic) or min(p for p in known + [end] if p > pos) - pos
         found.append((pos, size))
         pos += size
-
-
-def frame_sizes(data):
-    size = u64(data, len(data) - 24)
-    return [u64(data, len(data) - size + 24 + 8 * i) for i in range((size - 48) // 8)]
+    return found + [(end, len(data) - end)]
 
 
 def seal(data, parts):
-    """The checks of everything but the frames made anew; parts: as they were."""
+    """The checks of everything but the frames and trees made anew; parts: as they were."""
     data = bytearray(data)
     data[24:32] = le64(xxh3(bytes(data[:24])))
-    for pos, size in parts:
-        if data[pos:pos + 4] != decoder.MAGIC:
-            behind = 16 if pos == parts[-1][0] else 8
-            data[pos + size - behind:pos + size - behind + 8] = le64(xxh3(bytes(data[pos:pos + size - behind])))
+    for pos, size in parts[:-1]:
+        kind = data[pos:pos + 4]
+        if kind == decoder.PLACE_MAGIC:
+            data[pos + 12:pos + 16] = le64(xxh3(bytes(data[pos:pos + 12])))[:4]
+        elif kind != decoder.MAGIC:
+            data[pos + size - 8:pos + size] = le64(xxh3(bytes(data[pos:pos + size - 8])))
+    pos = parts[-1][0]
+    data[-16:-8] = le64(xxh3(bytes(data[24:32] + data[pos:pos + 24] + data[-40:-16])))
     return bytes(data)
 
 
-def built(kind, source_size, parts):
+def built(kind, source_size, text_size, parts):
     """A file of these records, with an end record that fits."""
-    header = decoder.FILE_MAGIC + bytes((0, kind)) + bytes(6) + le64(source_size)
-    sizes = [len(p) for p in parts if p[:4] == decoder.MAGIC]
-    end = decoder.END_RECORD_MAGIC + bytes(4) + le64(source_size) + le64(len(sizes)) + b"".join(map(le64, sizes)) + le64(8 * len(sizes) + 48)
-    return header + le64(xxh3(header)) + b"".join(parts) + end + le64(xxh3(end)) + decoder.FILE_END_MAGIC
+    header = decoder.FILE_MAGIC + bytes((1, kind, 0, 0)) + le64(text_size)[:4] + le64(source_size)
+    data, entries, begin, place = header + le64(xxh3(header)), [], 8 * (kind > 0), None
+    for part in parts:
+        if part[:4] == decoder.TEXT_MAGIC:
+            entries.append((begin, len(data)))
+            begin += u32(part, 4)
+        if part[:4] == decoder.MAGIC:
+            begin = max(begin, 8 + text_size if kind else 0)
+            entries.append((begin, len(data) if place is None else place))
+            frame = decoder.decode_header(part)
+            begin += frame.count * decoder.DTYPES[frame.dtype].width
+        place = len(data) if part[:4] == decoder.PLACE_MAGIC else None
+        data += part
+    return data + decoder.encode_end_record(le64(xxh3(header)), source_size, entries, [])
 
 
 problem, count = None, 0
@@ -221,8 +227,11 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master"), ("s0-same", "s
     data = read(file)
     parts = records(data)
     places = [p for p, _ in parts if data[p:p + 4] == decoder.PLACE_MAGIC]
-    fields = [(8, 1), (9, 1), (10, 2), (14, 2), (16, 8), (36, 4), (40, 8), (48, 8), (56, 8), (64, 4), (68, 4), (72, 4)]
-    fields += [(p + 4, 8) for p in places] + [(parts[-1][0] + i, 8) for i in range(8, parts[-1][1] - 16, 8)] + [(parts[-1][0] + 4, 4)]
+    texts = [(p, n) for p, n in parts if data[p:p + 4] == decoder.TEXT_MAGIC]
+    end = parts[-1][0]
+    fields = [(8, 1), (9, 1), (10, 1), (11, 1), (12, 4), (16, 8), (36, 1), (37, 1), (38, 2), (40, 8), (48, 4), (52, 8), (60, 8), (68, 1)]
+    fields += [(p + 6, 6) for p in places] + [(p + 4, 2) for p in places] + [(p + i, 4) for p, _ in texts for i in (4, 8)]
+    fields += [(end + 4, 4)] + [(at, 8) for at in range(end + 8, len(data) - 31, 8)] + [(len(data) - 24, 8)]
     for at, size in fields:
         value = int.from_bytes(data[at:at + size], "little")
         for lie in {0, 1, value + 1, value - 1, value + 2, value ^ 1 << 8 * size - 1, (1 << 8 * size) - 1, (1 << 8 * size) - 9,
@@ -231,10 +240,10 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master"), ("s0-same", "s
             if lie != value:
                 write("bad", seal(data[:at] + lie.to_bytes(size, "little") + data[at + size:], parts))
                 # at another place of its base a frame may find the same elements
-                problem = problem or agree("bad", base, "%s with %d at byte %d" % (file, lie, at), None if at - 4 in places else b"")
+                problem = problem or agree("bad", base, "%s with %d at byte %d" % (file, lie, at), None if at - 6 in places else b"")
                 count += 1
-    texts = range(76, parts[0][0] + parts[0][1] - 8)
-    for at in random.choices(texts, k=60) if texts else (): # coded ones, of which that of the base is not needed
+    coded = [at for p, n in texts for at in range(p + 12, p + n - 8)]
+    for at in random.choices(coded, k=60) if coded else (): # coded ones, of which that of the base is not needed
         write("bad", seal(data[:at] + bytes((random.randrange(256),)) + data[at + 1:], parts))
         problem = problem or agree("bad", base, "%s with another byte %d" % (file, at))
         count += 1
@@ -245,17 +254,17 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master")):
     data = read(file)
     size, parts = u64(data, 16), [data[p:p + s] for p, s in records(data)][:-1]
     first = next(i for i, part in enumerate(parts) if part[:4] == decoder.PLACE_MAGIC)
-    early_end = built(2, size, [])[32:]
+    early_end = built(2, size, u32(data, 12), [])[32:]
     cases = [("as it is", 2, parts, read(file[len(base) + 1:]))]
     cases += [(name, kind, lie, b"") for name, kind, lie in (
         ("without a place", 2, parts[:first] + parts[first + 1:]), ("a place twice", 2, parts[:first] + [parts[first]] + parts[first:]),
         ("a place at the end", 2, parts + [parts[first]]), ("a place before the base", 2, [parts[first]] + parts),
-        ("the base twice", 2, [parts[0]] + parts), ("without its base record", 2, parts[1:]), ("the base record later", 2, parts[1:] + parts[:1]),
+        ("the base twice", 2, [parts[0]] + parts), ("without its base record", 2, parts[1:]), ("the bases later", 2, parts[1:] + parts[:1]),
         ("kind 0", 0, parts), ("kind 0, without its base record", 0, parts[1:]), ("kind 1", 1, parts),
         ("a base record between a place and its frame", 2, parts[:first + 1] + [parts[0]] + parts[first + 1:]),
         ("an end record early", 2, parts[:-2] + [early_end] + parts[-2:]))]
     for name, kind, lie, valid in cases:
-        write("bad", built(kind, size, lie))
+        write("bad", built(kind, size, u32(data, 12) if kind else 0, lie))
         problem = problem or agree("bad", base, "%s, %s" % (file, name), valid)
         count += 1
 # a frame of no elements: with a base it needs a place, too, and a delta
@@ -263,14 +272,53 @@ header = decoder.MAGIC + bytes((0, 9, 16, 0x83)) + bytes(8) + bytes((12, 0, 129,
 nothing = header + le64(xxh3(header))
 tail = le64(decoder.content_id(b"", 9)) + nothing[-8:] + le64(0) + le64(len(nothing) + 44)
 nothing += tail + le64(xxh3(tail)) + decoder.END_MAGIC
-place = decoder.PLACE_MAGIC + le64(0)
-place += le64(xxh3(place))
+place = decoder.PLACE_MAGIC + bytes(8)
+place += le64(xxh3(place))[:4]
 base_record = read("s0-same")[slice(32, 32 + records(read("s0-same"))[0][1])]
 text_size = 8 + len(decoder.split_base(read("s0"))[0])
 for name, kind, lie, good in (("kind 0", 0, [nothing], False), ("kind 0 with a place", 0, [place, nothing], False),
                               ("a delta without a place", 2, [base_record, nothing], False), ("a delta", 2, [base_record, place, nothing], True)):
-    write("bad", built(kind, text_size if kind else 0, lie))
+    write("bad", built(kind, text_size if kind else 0, text_size - 8 if kind else 0, lie))
     problem = problem or agree("bad", "s0", "a frame of nothing, " + name, read("s0")[:text_size] if good else b"")
     count += 1
 report(not problem, "%d files of records at other places" % count, problem or "")
+
+# ---- one tensor, by the trees ----
+
+problem, count, most = None, 0, 0
+many = [("layers.%d.\u00e9\"{}/weight" % i, "BF16", bf16(floats(1 + i % 3))) for i in range(2500)]
+model("many", many, {"}": "\\\""})
+model("more", [(name + "x" * (i % 2), dtype, stepped(content, 2, 0.1)) for i, (name, dtype, content) in enumerate(many) if i != 7])
+model("same-many", next_step(many, 0.1), {"}": "\\\""})
+for base, source in ((None, "many"), ("many", "more"), ("many", "same-many"), ("s0", "moved"), (None, "s0")):
+    file, given = "%s-of-%s" % (base, source), base and read(base)
+    run("compress", "-q", "-f", *(("-b", base) if base else ()), "-o", file, source)
+    text, content = decoder.split_base(read(source))
+    header = json.loads(text)
+    header.pop("__metadata__", None)
+    for name in random.sample(sorted(header), min(25, len(header))):
+        entry = header[name]
+        dtype, shape, elements, seen = decoder.decode_tensor(read(file), name, given)
+        most, count = max(most, seen), count + 1
+        if (dtype, shape) != (entry["dtype"], entry["shape"]) or elements != content[slice(*entry["data_offsets"])]:
+            problem = "%s: another tensor %s" % (file, name)
+    try:
+        decoder.decode_tensor(read(file), "of no such name", given)
+        problem = "%s: a tensor of no such name" % file
+    except KeyError:
+        pass
+data = read("None-of-many") # a changed byte of the trees is found by who looks for all, and by the tool
+start = len(data) - u64(data, len(data) - 24)
+for at in random.sample(range(start, len(data)), 150):
+    bad = data[:at] + bytes((data[at] ^ 1 << random.randrange(8),)) + data[at + 1:]
+    write("bad", bad)
+    if run("test", "-q", "bad") != 1:
+        problem = problem or "byte %d of a tree: accepted" % at
+    for name, dtype, content in random.sample(many, 3):
+        try:
+            if decoder.decode_tensor(bad, name)[2] != content:
+                problem = problem or "byte %d of a tree: another tensor" % at
+        except decoder.Reject:
+            pass
+report(not problem and most <= 1 << 16, "%d tensors by the trees, for which at most %d bytes are read" % (count, most), problem or "")
 sys.exit(failed)

@@ -54,7 +54,7 @@ for document in documents:
 
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = {number: (name, status) for number, name, status in re.findall(r"^\| R(\d+) \| (\w+) \| ([A-Z]+) \|", form, re.M)}
-rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d+), ([A-Z]+), (\w+), "', header, re.M)}
+rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d\d?), ([A-Z]+), (\w+), "', header, re.M)}
 bad = [f"R{i}" for i in conditions.keys() | rules.keys() if conditions.get(i) != rules.get(i)]
 report(len(rules) > 40 and not bad, "the reject conditions of FORMAT.md are those of bitsnap.h: number, name, status", ", ".join(bad))
 recipes = set(re.findall(r"^\s+(\d+): ", read("tests/generate.py"), re.M))

@@ -426,8 +426,6 @@ def decode_list(data, m, b=8):
 # ---- 5. Blocks ----
 
 STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-WITH_RUN = (CONST, SPARSE)      # their runs stand in the body, and in the index
-OWN_HASHES = (SAME, SPARSE)     # their cell hashes stand in the body
 MAX_BASE = 1792
 
 
@@ -501,15 +499,9 @@ class Block:
     form: int
     first: int          # the number of its first element in the frame
     count: int          # n
-    cells: int          # 1, but for the run of a CONST, SAME or SPARSE block
+    cells: int          # 1, but for the run of a CONST block
     check: Optional[int]
     certificate: Optional["Certificate"] = None     # of a QUANTIZED block
-
-    @property
-    def index_entry(self):
-        """6.2"""
-        entry = self.head.to_bytes(4, "little")
-        return entry + self.cells.to_bytes(4, "little") if self.form in WITH_RUN else entry
 
 
 def need(data, pos, size):
@@ -718,36 +710,33 @@ def difference_of(z):
     return -(z + 1 >> 1) if z & 1 else z >> 1
 
 
-MAX_SPARSE_RUN = 32
 MAX_LOW_BITS = 20           # 5.14: of a place
-PIECE_HEAD = 20
+CHANGES_HEAD = 4
 
 
-def decode_piece(data, pos, end, n, w):
-    """5.14: the places and differences of the cell of n elements whose piece begins at pos, and where the piece ends."""
-    if PIECE_HEAD > end - pos:
-        raise Reject(52, "a piece that begins behind the body", end)
-    m, k, b = u16(data, pos + 16), data[pos + 18], data[pos + 19]
+def decode_changes(data, pos, end, n, w):
+    """5.14: the places and differences of a cell of n elements."""
+    m, k, b = u16(data, pos), data[pos + 2], data[pos + 3]
     if not 1 <= m <= n // 16:
-        raise Reject(52, "%d of %d elements that are not their predictions" % (m, n), pos + 16)
+        raise Reject(52, "%d of %d elements that are not their predictions" % (m, n), pos)
     if k > MAX_LOW_BITS:
-        raise Reject(52, "%d low bits of a place" % k, pos + 18)
-    start, escaping, escapes = pos + PIECE_HEAD, b >> 7, 0
+        raise Reject(52, "%d low bits of a place" % k, pos + 2)
+    start, escaping, escapes = pos + CHANGES_HEAD, b >> 7, 0
     if escaping:
         if 2 > end - start:
             raise Reject(52, "the number of escapes behind the body", end)
         b, escapes, start = b - 128, u16(data, start), start + 2
         if not 1 <= escapes <= m:
-            raise Reject(52, "%d of %d words escape" % (escapes, m), pos + 20)
+            raise Reject(52, "%d of %d words escape" % (escapes, m), pos + 4)
     if not escaping <= b <= 8 * w - escaping:
-        raise Reject(52, "%d bits of a word" % b, pos + 19)
+        raise Reject(52, "%d bits of a word" % b, pos + 3)
     u = m + (n - 1 >> k)
     size = m * k + u + m * b + escapes * 8 * w
     after = start + (size + 7) // 8
-    if after > end:
-        raise Reject(52, "a piece that is longer than the body", end)
+    if after != end:
+        raise Reject(52, "changes of %d bytes in a body of %d" % (after - pos, end - pos), end)
     if has_bits_behind(data[start:after], size):
-        raise Reject(52, "a 1 behind the last bit of a piece", after - 1)
+        raise Reject(52, "a 1 behind the last bit", after - 1)
     bits = bits_of(data[start:after], size)
     lows, uppers, words = bits[:m * k], bits[m * k:m * k + u], bits[m * k + u:]
     if sum(uppers) != m:
@@ -769,7 +758,7 @@ def decode_piece(data, pos, end, n, w):
                     raise Reject(52, "a word that need not escape", start)
     if max(numbers) >= (1 << 8 * w) - 1:
         raise Reject(52, "a word that changes nothing", start)
-    return [(place, difference_of(number + 1)) for place, number in zip(places, numbers)], after
+    return [(place, difference_of(number + 1)) for place, number in zip(places, numbers)]
 
 
 def number_of_mask(bits):
@@ -777,28 +766,13 @@ def number_of_mask(bits):
     return sum(bit << i for i, bit in enumerate(bits))
 
 
-def decode_sparse(data, start, end, header, cell, cells, base, ignore_checks):
-    """5.14: the elements of the cells of a run; start: of the first piece"""
-    w, elements, pos = DTYPES[header.dtype].width, b"", start
-    for number in range(cell, cell + cells):
-        first = number * header.cell
-        n = min(header.cell, header.count - first)
-        changes, after = decode_piece(data, pos, end, n, w)
-        of_base = base.cell(first, n)
-        if not ignore_checks:
-            check_base_hash(data, pos, of_base, base, number)
-        part = bytearray(predict(of_base, header))
-        for place, d in changes:
-            at = slice(place * w, place * w + w)
-            part[at] = ((int.from_bytes(part[at], "little") + d) % (1 << 8 * w)).to_bytes(w, "little")
-        part = bytes(part)
-        if not ignore_checks and u64(data, pos + 8) != cell_hash(part, header.dtype):
-            raise Reject(45, "the cell hash of the elements, of cell %d" % number, pos + 8)
-        elements += part
-        pos = after
-    if pos != end:
-        raise Reject(52, "bytes behind the last piece", pos)
-    return elements
+def decode_sparse(data, start, end, dtype, predictions):
+    """5.14: the elements"""
+    w, elements = DTYPES[dtype].width, bytearray(predictions)
+    for place, d in decode_changes(data, start, end, len(predictions) // w, w):
+        at = slice(place * w, place * w + w)
+        elements[at] = ((int.from_bytes(elements[at], "little") + d) % (1 << 8 * w)).to_bytes(w, "little")
+    return bytes(elements)
 
 
 # 5.8 to 5.13: the dtypes that can be quantized, and have scales: the bits of mantissa and exponent
@@ -1171,21 +1145,22 @@ def check_body_size(form, size, n, header, pos):
              ZIGZAG: may_zigzag(header.dtype) or None}
     if form > ZIGZAG or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
-    if form == SAME:
-        if size == 0 or size % 8:
-            raise Reject(16, "a body of %d bytes, of a SAME block" % size, pos)
-        return
-    sizes = {STORED: (n * w, n * w), CONST: (w + 4, w + 4), SPARSE: (4 + PIECE_HEAD + 1, n * w)}
+    sizes = {STORED: (n * w, n * w), SAME: (0, 0), SPARSE: (CHANGES_HEAD + 1, n * w)}
     low, high = sizes.get(form, (1, n * w + 2 if form == CLASSED else n * w))
-    if not low <= size <= high:
+    if form != CONST and not low <= size <= high:
         raise Reject(16, "a body of %d bytes, of a block of form %d and %d elements" % (size, form, n), pos)
 
 
-def check_run(form, run, header, cell, pos):
-    """R17, for a CONST, SAME or SPARSE block whose first cell is given."""
-    left = header.cells - cell
-    if not 1 <= run <= (1 if form == CONST and header.base else min(left, MAX_SPARSE_RUN) if form == SPARSE else left):
-        raise Reject(17, "a run of %d cells" % run, pos)
+def check_head(head, header, cell, pos):
+    """R15 to R17: the cells of the block whose first cell is given, and the bytes before its body and in it."""
+    w, form, size = DTYPES[header.dtype].width, head & 255, head >> 8
+    check_body_size(form, size, min(header.cell, header.count - cell * header.cell), header, pos)
+    before = (12 if header.has_checks else 4) + (16 if header.base else 0)
+    if form != CONST:
+        return 1, before, size
+    if not 1 <= size <= (1 if header.base else header.cells - cell):
+        raise Reject(17, "a run of %d cells" % size, pos)
+    return size, before, w
 
 
 def check_base_hash(data, pos, part, base, cell):
@@ -1198,41 +1173,25 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
     """5: the block at pos, whose first cell is given, and its elements."""
     w = DTYPES[header.dtype].width
     first = cell * header.cell
-    n, cells = min(header.cell, header.count - first), 1
-
     need(data, pos, 4)
     head = u32(data, pos)
-    form, size = head & 255, head >> 8
-    has_hashes = header.base is not None and form not in OWN_HASHES
-    start = pos + (12 if header.has_checks else 4) + (16 if has_hashes else 0)
+    form = head & 255
+    cells, before, size = check_head(head, header, cell, pos)
+    start = pos + before
     end = start + size
-    check_body_size(form, size, n, header, pos)
-    if form == SAME:                                                    # 5.6
-        cells = size // 8
-        check_run(form, cells, header, cell, pos)
     need(data, pos, end - pos)
-
-    if form == CONST:                                                   # 5.1
-        cells = u32(data, start + w)
-        check_run(form, cells, header, cell, start + w)
-    if form == SPARSE:                                                  # 5.14
-        cells = u32(data, start)
-        check_run(form, cells, header, cell, start)
     n = min(cells * header.cell, header.count - first)
     split = SplitBlock(data, start, end, header.dtype, n) if form == SPLIT else None
 
     check = u64(data, pos + 4) if header.has_checks else None
-    hashes = data[start - 16:start] if has_hashes else b""
+    hashes = data[start - 16:start] if header.base else b""
     if header.has_checks and not ignore_checks:                         # 5.5
         record = le64(header.check) + le64(first) + le64(n) + data[pos:pos + 4] + hashes
         record += split.check_record() if split else le64(xxh3(data[start:end]))
         if xxh3(record) != check:
             raise Reject(9, "the check of the block", pos + 4)
-    if header.base and form != SPARSE and not ignore_checks:            # 6.3
-        place = start if form == SAME else start - 16
-        for of_cell in range(cells):
-            at = first + of_cell * header.cell
-            check_base_hash(data, place + 8 * of_cell, base.cell(at, min(header.cell, first + n - at)), base, cell + of_cell)
+    if header.base and not ignore_checks:                               # 6.3
+        check_base_hash(data, start - 16, base.cell(first, n), base, cell)
 
     certificate = None
     if split:
@@ -1252,10 +1211,10 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
     elif form == QUANTIZED:
         elements, certificate = decode_quantized(data, start, end, header, first, n)
     elif form == SPARSE:
-        elements = decode_sparse(data, start + 4, end, header, cell, cells, base, ignore_checks)
+        elements = decode_sparse(data, start, end, header.dtype, predict(base.cell(first, n), header))
     else:
         elements = data[start:end]
-    if has_hashes and not ignore_checks and u64(hashes, 8) != cell_hash(elements, header.dtype):
+    if header.base and not ignore_checks and u64(hashes, 8) != cell_hash(elements, header.dtype):
         raise Reject(45, "the cell hash of the elements", start - 8)
     return Block(pos, end - pos, head, form, first, n, cells, check, certificate), elements
 
@@ -1264,10 +1223,14 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
 
 MAGIC = bytes.fromhex("B5534E50")
 END_MAGIC = bytes.fromhex("504E53B5")
+VERSION = 1
 MAX_COUNT = 1 << 48
 HAS_CHECKS, HAS_CONTENT_ID, IS_QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
 BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION = 129, 130, 131
 MIN_BASE_LOG2 = 16
+FAN = 256                               # 6.2: entries of a page or a node
+TAIL_SIZE = 28
+ENTRY_SIZES = 4, 24                     # those of pages, and of nodes
 
 
 @dataclass
@@ -1348,7 +1311,7 @@ def decode_header(data, ignore_checks=False):
     if data[:4] != MAGIC[:len(data)]:
         raise Reject(1, "no magic", 0)
     need(data, 0, 5)
-    if data[4] != 0:
+    if data[4] != VERSION:
         raise Reject(2, "version %d" % data[4], 4)
     need(data, 0, 24)
     flags, start, end = data[7], 16, 16
@@ -1371,43 +1334,72 @@ def decode_header(data, ignore_checks=False):
     return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end), info, quantizer, columns)
 
 
+class Index:
+    """6.2: where the pages and nodes of an index are, whose first page is at `start`."""
+
+    def __init__(self, blocks, start):
+        self.blocks, self.levels, self.end = blocks, [], start
+        entries = blocks
+        while True:
+            size = ENTRY_SIZES[len(self.levels) > 0]
+            self.levels.append((self.end, entries, size))
+            self.end += entries * size
+            if entries <= FAN:
+                break
+            entries = (entries + FAN - 1) // FAN
+
+    @property
+    def root(self):
+        return self.levels[-1][0]
+
+    def part(self, level, number):
+        """Where a page or node begins and ends."""
+        start, entries, size = self.levels[level]
+        return start + number * FAN * size, start + min(entries, (number + 1) * FAN) * size
+
+
+def part_hash(data, part, header):
+    """The hash of a page, a node, or the end of a footer"""
+    return xxh3(le64(header.check) + data[part[0]:part[1]])
+
+
+def fixed_size(header):
+    """Of what stands behind the root of the index."""
+    return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks + TAIL_SIZE
+
+
 def decode_footer(data, pos, header, blocks, elements, ignore_checks):
     """6.2, as a full decoder reads it: the content id, and the end of the frame."""
-    start = pos
-    index = b"".join(block.index_entry for block in blocks)
-    size = len(index) + 28 + 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks
-    need(data, start, size)
-    found_id = None
-    id_pos = chain_pos = certificate_pos = pos
-    if header.has_content_id:
-        found_id = u64(data, pos)
-        pos += 8
-    if header.is_quantized:
-        certificate_pos = pos
-        pos += CERTIFICATE_SIZE
-    if header.has_checks:
-        chain_pos = pos
-        pos += 8
-    found_index = data[pos:pos + len(index)]
-    pos += len(index)
-    if u64(data, pos) != len(index):
-        raise Reject(39, "an index of %d bytes, not %d" % (u64(data, pos), len(index)), pos)
-    if found_index != index:
-        raise Reject(40, "the index does not agree with the blocks", pos - len(index))
-    if u64(data, pos + 8) != start + size:
-        raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, pos + 8), start + size), pos + 8)
-    if header.is_quantized and data[certificate_pos:certificate_pos + CERTIFICATE_SIZE] != bytes(certificate_of(blocks)):
-        raise Reject(51, "the certificate", certificate_pos)
-    if data[pos + 24:pos + 28] != END_MAGIC:
-        raise Reject(37, "no end magic", pos + 24)
+    index = Index(len(blocks), pos)
+    end = index.end + fixed_size(header)
+    need(data, pos, end - pos)
+    found_id = u64(data, index.end) if header.has_content_id else None
+    tail = end - TAIL_SIZE
+    if data[end - 4:end] != END_MAGIC:
+        raise Reject(37, "no end magic", end - 4)
+    if u64(data, tail) != len(blocks):
+        raise Reject(39, "%d blocks, not %d" % (u64(data, tail), len(blocks)), tail)
+    if not ignore_checks and u64(data, tail + 16) != part_hash(data, (index.root, tail + 16), header):
+        raise Reject(10, "the check of the footer", tail + 16)
+    if u64(data, tail + 8) != end:
+        raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, tail + 8), end), tail + 8)
+    entries = [(block.first // header.cell, block.offset) for block in blocks]
+    for level, (start, count, _) in enumerate(index.levels[1:]):
+        for number in range(count):
+            if not ignore_checks and u64(data, start + 24 * number + 16) != part_hash(data, index.part(level, number), header):
+                raise Reject(10, "the hash of a page or node", start + 24 * number + 16)
+    for level, (start, _, size) in enumerate(index.levels):
+        for number, entry in enumerate(entries):
+            at = start + number * size
+            if level and (u64(data, at), u64(data, at + 8)) != entry or not level and u32(data, at) != blocks[number].head:
+                raise Reject(40, "the index does not agree with the blocks", at)
+        entries = entries[::FAN]
     if not ignore_checks:
-        if u64(data, pos + 16) != xxh3(data[start:pos + 16]):
-            raise Reject(10, "the check of the footer", pos + 16)
-        if header.has_checks and u64(data, chain_pos) != chain_of(header, blocks):
-            raise Reject(11, "the chain", chain_pos)
+        if header.has_checks and u64(data, tail - 8) != chain_of(header, blocks):
+            raise Reject(11, "the chain", tail - 8)
         if header.has_content_id and found_id != content_id(elements, header.dtype):
-            raise Reject(12, "the content id", id_pos)
-    return found_id, start + size
+            raise Reject(12, "the content id", index.end)
+    return found_id, end
 
 
 def certificate_of(blocks):
@@ -1420,10 +1412,7 @@ def certificate_of(blocks):
 
 
 def chain_of(header, blocks):
-    chain = header.check
-    for block in blocks:
-        chain = xxh3(le64(chain) + le64(block.check))
-    return chain
+    return xxh3(le64(header.check) + b"".join(le64(block.check) for block in blocks))
 
 
 def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
@@ -1461,58 +1450,81 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
         return b""
     if count * w > limit:
         raise TooLarge("%d elements of %s" % (count, DTYPES[header.dtype].name))
-    index, footer = None, len(data)
+    footer, heads, parts = len(data), [(0, header.size, None)], []
     if header.has_footer:
-        index, footer = find_index(data, header, ignore_checks)
-    parts, cell, pos, entry = [], 0, header.size, 0
-    while cell * header.cell < first + count:
-        start, cells = cell * header.cell, 1
-        if index is not None:
-            if entry + 4 > len(index):
-                raise Reject(41, "the index ends before the range", footer)
-            head = u32(index, entry)
-            entry += 4
-            check_body_size(head & 255, head >> 8, min(header.cell, header.count - start), header, footer)
-            if head & 255 in WITH_RUN:
-                if entry + 4 > len(index):
-                    raise Reject(41, "the index ends inside an entry", footer)
-                cells = u32(index, entry)
-                entry += 4
-                check_run(head & 255, cells, header, cell, footer)
-            elif head & 255 == SAME:
-                cells = (head >> 8) // 8
-                check_run(SAME, cells, header, cell, footer)
-        if (cell + cells) * header.cell > first:
+        index = find_index(data, header, ignore_checks)
+        footer, heads = index.levels[0][0], heads_from(data, index, header, first // header.cell, ignore_checks)
+    for cell, pos, head in heads:
+        start = cell * header.cell
+        if head is not None:
+            cells = check_head(head, header, cell, pos)[0]
+            if (cell + cells) * header.cell <= first:
+                continue
             if min(cells * header.cell, header.count - start) * w > limit:
                 raise TooLarge("a run of %d cells" % cells)
-            block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks, base)
-            if index is not None and (block.head, block.cells) != (head, cells):
-                raise Reject(40, "the index does not agree with the block", pos)
-            parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
-        cell += cells
-        if index is not None:
-            hashes = 16 if header.base and head & 255 not in OWN_HASHES else 0
-            pos += (12 if header.has_checks else 4) + hashes + (head >> 8)
-    return b"".join(parts)
+        block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks, base)
+        if head is not None and block.head != head:
+            raise Reject(40, "the index does not agree with the block", pos)
+        parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
+        if start + block.count >= first + count:
+            return b"".join(parts)
+
+
+def heads_from(data, index, header, cell, ignore_checks):
+    """6.2: the heads of the blocks from a page on in which a cell is, each with its first cell and its place"""
+    footer = index.levels[0][0]
+    while True:
+        number, at, until = 0, (0, header.size), (header.cells, footer)
+        for level in range(len(index.levels) - 1, 0, -1):
+            start, end = index.part(level, number)
+            number *= FAN
+            for place in range(start, end, 24):
+                entry = u64(data, place), u64(data, place + 8)
+                if place == start:
+                    if entry != at:
+                        raise Reject(41, "a node that is not where its entry says", place)
+                elif not all(low < x < high for low, x, high in zip(at, entry, until)):
+                    raise Reject(41, "entries that do not ascend", place)
+                if entry[0] > cell:
+                    until = entry
+                    break
+                at, child, found = entry, u64(data, place + 16), number + (place - start) // 24
+            number = found
+            if not ignore_checks and child != part_hash(data, index.part(level - 1, number), header):
+                raise Reject(10, "the hash of a page or node", index.part(level - 1, number)[0])
+        cell, pos = at
+        for place in range(*index.part(0, number), 4):
+            if cell >= until[0]:
+                raise Reject(41, "more blocks than the entry of their page says", pos)
+            head = u32(data, place)
+            cells, before, size = check_head(head, header, cell, pos)
+            if pos + before + size > until[1]:
+                raise Reject(40, "a block that is longer than the entry of its page says", pos)
+            if cell + cells > until[0]:
+                raise Reject(41, "a run that is longer than the entry of its page says", pos)
+            yield cell, pos, head
+            cell, pos = cell + cells, pos + before + size
+        if (cell, pos) != until or cell >= header.cells:
+            raise Reject(41, "the blocks of a page do not end where the next one begins", pos)
 
 
 def find_index(data, header, ignore_checks):
-    """6.2, as a range decoder reads it, from the end of the source: the index, and where the footer begins."""
-    if data[-4:] != END_MAGIC:
-        raise Reject(6, "no end magic at the end of the source", len(data))
-    tail = len(data) - 28
-    before = 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks
-    if tail < header.size + before:
-        raise Reject(6, "no room for a footer", len(data))
-    size = u64(data, tail)
-    if size % 4 or size > tail - header.size - before:
-        raise Reject(39, "an index of %d bytes" % size, tail)
+    """6.2, as a range decoder reads it, from the end of the source"""
+    fixed, tail = fixed_size(header), len(data) - TAIL_SIZE
+    if data[-4:] != END_MAGIC or len(data) < header.size + fixed:
+        raise Reject(6, "no footer at the end of the source", len(data))
+    blocks = u64(data, tail)
+    if blocks > header.cells or (blocks == 0 and header.cells):
+        raise Reject(39, "%d blocks" % blocks, tail)
+    size = Index(blocks, 0).end
+    if size > len(data) - header.size - fixed:
+        raise Reject(39, "%d blocks" % blocks, tail)
+    index = Index(blocks, len(data) - fixed - size)
+    if not ignore_checks and u64(data, tail + 16) != part_hash(data, (index.root, tail + 16), header):
+        raise Reject(10, "the check of the footer", tail + 16)
     if u64(data, tail + 8) != len(data):
         raise Reject(38, "a frame of %d bytes, not %d" % (u64(data, tail + 8), len(data)), tail + 8)
-    footer = tail - size - before
-    if not ignore_checks and u64(data, tail + 16) != xxh3(data[footer:tail + 16]):
-        raise Reject(10, "the check of the footer", tail + 16)
-    return data[tail - size:tail], footer
+    return index
 
 
 # ---- 7. Content id ----

@@ -42,7 +42,7 @@ static bitsnap codec(void)
     static uint8_t *workspace;
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace_size = bitsnap_workspace_delta(20, 1);
+    b.workspace_size = test_workspace_delta(20, 1);
     if (!workspace) workspace = (uint8_t *)malloc(b.workspace_size);
     b.workspace = workspace;
     return b;
@@ -224,7 +224,7 @@ static void write_deltas(const char *directory, unsigned number)
         const int how = step ? 7 : (int)(round / 11 % 7), large = !step && round % 20 == 7 && width <= 2;
         const unsigned base_dtype = cast ? BITSNAP_F32 : dtype, base_width = bitsnap_width((bitsnap_dtype)base_dtype);
         const size_t n = step ? (round % 4 ? 2000 + test_below(6000) : 30000) : large ? 65536 + test_below(70000) : round % 37 == 0 ? test_below(3) : test_below(round % 7 ? 700 : 5000);
-        const size_t bound = bitsnap_bound(n, (bitsnap_dtype)dtype);
+        const size_t bound = test_bound(n, (bitsnap_dtype)dtype);
         uint8_t *given = (uint8_t *)malloc(n * base_width + 1), *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound);
         uint8_t *copy = (uint8_t *)malloc(bound), *out = (uint8_t *)malloc(1 << 20);
         bitsnap b = codec();

@@ -16,9 +16,9 @@
 
 static bitsnap b;
 static uint16_t old[N], new[N], back[N];
-static uint8_t frame[4 * N], made[4 * N];
-static float numbers[N], numbers_back[N];
-enum { PLAIN, DELTA, QUANTIZED, KINDS };
+static uint8_t frame[5 * N], made[5 * N];
+static float numbers[N], matrix[N], numbers_back[N];
+enum { PLAIN, DELTA, QUANTIZED, SCALED, KINDS }; /* SCALED: rows of scales of their own, and words that need more than a byte */
 
 static uint32_t next_random(void)
 {
@@ -37,13 +37,15 @@ static void options(int kind)
         b.base.dtype = BITSNAP_BF16;
     }
     if (kind == QUANTIZED) b.quantizer.cells = 35;
+    b.level = kind == SCALED ? BITSNAP_BEST : 0;
+    b.columns = kind == SCALED ? 100 : 0;
 }
 
 #ifndef BITSNAP_NO_ENCODE
 static bitsnap_status make(int kind, size_t *size)
 {
     options(kind);
-    return kind == QUANTIZED ? bitsnap_encode(&b, made, sizeof made, size, numbers, N, BITSNAP_F32)
+    return kind >= QUANTIZED ? bitsnap_encode(&b, made, sizeof made, size, kind == SCALED ? matrix : numbers, N, BITSNAP_F32)
                              : bitsnap_encode(&b, made, sizeof made, size, new, N, BITSNAP_BF16);
 }
 #endif
@@ -103,8 +105,10 @@ static int use(const char *folder)
     char path[4096];
     int kind;
     for (kind = 0; kind < KINDS; kind++) {
-        void *to = kind == QUANTIZED ? (void *)numbers_back : (void *)back;
-        const bitsnap_dtype dtype = kind == QUANTIZED ? BITSNAP_F32 : BITSNAP_BF16;
+        void *to = kind >= QUANTIZED ? (void *)numbers_back : (void *)back;
+        const bitsnap_dtype dtype = kind >= QUANTIZED ? BITSNAP_F32 : BITSNAP_BF16;
+        const void *whole = kind == SCALED ? (const void *)matrix : (const void *)new;
+        const unsigned width = bitsnap_width(dtype);
         size_t size = 0;
         FILE *f;
         sprintf(path, "%.4000s/%d", folder, kind);
@@ -123,10 +127,10 @@ static int use(const char *folder)
         }
         CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.count == N);
         CHECK(bitsnap_decode(&b, to, N, dtype, frame, size) == BITSNAP_OK);
-        if (kind != QUANTIZED) CHECK(!memcmp(back, new, sizeof new));
-        memset(to, 0, 2 * N);
+        if (kind != QUANTIZED) CHECK(!memcmp(to, whole, width * N));
+        memset(to, 0, width * N);
         CHECK(bitsnap_decode_range(&b, to, 1000, 10, dtype, frame, size) == BITSNAP_OK);
-        if (kind != QUANTIZED) CHECK(!memcmp(back, new + 1000, 20));
+        if (kind != QUANTIZED) CHECK(!memcmp(to, (const uint8_t *)whole + 1000 * width, 10 * width));
         frame[size / 2] ^= 1;
         CHECK(bitsnap_test(&b, frame, size) != BITSNAP_OK);
         frame[size / 2] ^= 1;
@@ -137,7 +141,7 @@ static int use(const char *folder)
         }
 #endif
 #ifndef BITSNAP_NO_EXTRAS
-        if (kind != QUANTIZED) CHECK(bitsnap_verify(&b, new, N, dtype, frame, size) == BITSNAP_OK);
+        if (kind != QUANTIZED) CHECK(bitsnap_verify(&b, whole, N, dtype, frame, size) == BITSNAP_OK);
 #endif
 #ifndef BITSNAP_NO_ENCODE
         {
@@ -157,6 +161,8 @@ int main(int argc, char **argv)
         old[i] = (uint16_t)(0x3C00 + next_random() % 300 + (next_random() % 2 << 15));
         new[i] = (uint16_t)(old[i] + (next_random() % 50 == 0));
         numbers[i] = (float)(next_random() % 10000) / 65536;
+        matrix[i] = (float)(next_random() % 60000 * (next_random() % 300)) / (float)(1u << i / 100 % 16);
+        if (i % 50 == 0) matrix[i] *= 1e30f;
     }
     b.workspace_size = BITSNAP_WORKSPACE_DELTA;
     b.workspace = malloc(b.workspace_size);

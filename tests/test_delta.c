@@ -14,7 +14,7 @@ static bitsnap fresh(void)
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
-    b.workspace_size = bitsnap_workspace_delta(20, 2);
+    b.workspace_size = test_workspace_delta(20, 2);
     return b;
 }
 
@@ -45,7 +45,7 @@ static void change(uint8_t *to, const uint8_t *from, size_t n, unsigned width, u
 static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
 {
     size_t size = 0;
-    const bitsnap_status status = bitsnap_encode(b, to, bitsnap_bound(n, dtype), &size, elements, n, dtype);
+    const bitsnap_status status = bitsnap_encode(b, to, bitsnap_bound(b, n, dtype), &size, elements, n, dtype);
     CHECK(status == BITSNAP_OK, "%s", bitsnap_message(b));
     return size;
 }
@@ -101,7 +101,7 @@ static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level,
     b.flags = flags | (n & 1 ? BITSNAP_VERIFY : 0);
     b.block_log2 = log2;
     size = encode(&b, frame, result, n, dtype);
-    CHECK(size <= bitsnap_bound(n, dtype));
+    CHECK(size <= bitsnap_bound(&b, n, dtype));
     CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && info.has_base && info.base_dtype == dtype &&
           info.base_id == bitsnap_content_id(base, n, dtype) && info.content_id == bitsnap_content_id(result, n, dtype) &&
           info.same + info.sparse + info.classed + info.plain == info.blocks && info.frame_size == size);
@@ -452,7 +452,7 @@ static void algebra_needs(void)
     CHECK(bitsnap_merge(&b, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_OK);
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, merged, size) == BITSNAP_OK && !memcmp(back, third, 2 * n));
     CHECK(bitsnap_merge(&b, merged, sizeof merged, &size, other, two, frame, one) == BITSNAP_E_BASE && size == 0);
-    none.workspace_size = bitsnap_workspace_delta(16, 1);
+    none.workspace_size = test_workspace_delta(16, 1);
     CHECK(bitsnap_merge(&none, merged, sizeof merged, &size, frame, one, other, two) == BITSNAP_E_WORKSPACE);
     none = fresh();
     b = fresh();
@@ -476,6 +476,7 @@ static void algebra_of_workers(void)
 {
     const size_t n = 390000;
     size_t one, two, size, again;
+    bitsnap_info info;
     unsigned workers, log2;
     bitsnap b = with_base(base, n, BITSNAP_BF16), c = fresh();
     data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
@@ -492,7 +493,8 @@ static void algebra_of_workers(void)
         c.run = run;
         c.run_context = &workers;
         c.workers = workers;
-        c.workspace_size = bitsnap_workspace_delta(16, workers < 2 ? 2 : workers);
+        CHECK(!bitsnap_read_info(&info, frame, one));
+        c.workspace_size = info.merge_size + (workers > 2 ? (workers - 2) * info.worker_size : 0);
         c.workspace = malloc(c.workspace_size);
         memset(back, 0, size);
         CHECK(bitsnap_merge(&c, back, sizeof back, &again, frame, one, other, two) == BITSNAP_OK && again == size && !memcmp(back, merged, size),
@@ -527,7 +529,7 @@ static void pieces(void)
         b.run = run;
         b.run_context = &workers;
         b.workers = workers;
-        b.workspace_size = bitsnap_workspace_delta(16, workers);
+        b.workspace_size = test_workspace_delta(16, workers);
         b.workspace = malloc(b.workspace_size);
         CHECK(encode(&b, other, result, n, BITSNAP_BF16) == whole && !memcmp(frame, other, whole), "%u workers", workers);
         memset(back, 0, 2 * n);
@@ -616,7 +618,7 @@ static void sparse(void)
         b.run = run;
         b.run_context = (void *)(uintptr_t)&workers;
         b.workers = workers;
-        b.workspace_size = bitsnap_workspace_delta(16, workers);
+        b.workspace_size = test_workspace_delta(16, workers);
         b.workspace = malloc(b.workspace_size);
         CHECK(bitsnap_push_begin(&b, &s, other, sizeof other, &at, n, dtype) == BITSNAP_OK);
         s.index = index;
@@ -714,7 +716,7 @@ static void capacities(void)
 int main(void)
 {
     test_program = "delta";
-    workspace = malloc(bitsnap_workspace_delta(20, 2));
+    workspace = malloc(test_workspace_delta(20, 2));
     RUN(casts);
     RUN(round_trips);
     RUN(cast_frames);

@@ -255,21 +255,23 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     bitsnap b = fresh();
     bitsnap_stream s;
     bsn_call call;
+    bsn_record record;
     size_t at, end;
-    uint8_t index[8], *p;
+    uint8_t index[4], *p;
     b.flags = BITSNAP_CONTENT_ID;
-    CHECK(!bitsnap_push_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s));
+    CHECK(!bitsnap_push_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1));
     p = to + at;
-    bsn_store32(p, BSN_FORM_CONST | (s.width + 4u) << 8);
+    bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.width);
-    bsn_store32(p + 12 + s.width, (uint32_t)bsn_cells(count, 16));
-    bsn_store_check(&call.context, p, 0, count);
+    bsn_record_begin(&record, &call.context, 0, count, bsn_load32(p));
+    bsn_record_hash(&record, bitsnap_hash(p + 12, s.width));
+    bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
     s.index = index, s.index_capacity = sizeof index;
-    CHECK(!bsn_push_note(&call, &s, p));
+    CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
-    CHECK(!bitsnap_push_end(&b, &s, p + 16 + s.width, 128, &end));
-    return at + 16 + s.width + end;
+    CHECK(!bitsnap_push_end(&b, &s, p + 12 + s.width, 128, &end));
+    return at + 12 + s.width + end;
 }
 
 /* A hundred bytes that stand for gigabytes are checked at once, content id and all; and it is the right one. */
@@ -301,9 +303,9 @@ static void claims(void)
                     else at += used;
                 CHECK(s.position == s.count && !bitsnap_pull_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             }
-            at = size - BSN_TAIL_SIZE - 8 - 16; /* another content id, with a footer that is whole */
+            at = size - BSN_TAIL_SIZE - 8 - 8; /* another content id, with a footer that is whole */
             frame[at] ^= 1;
-            bsn_store64(frame + size - 12, bitsnap_hash(frame + at, size - 12 - at));
+            bsn_store64(frame + size - 12, bsn_bound_hash(bitsnap_kernels_get(0), bsn_load64(frame + info.header_size - 8), frame + at - 4, size - 8 - at));
             CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at) && !bitsnap_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
             at += used;
             CHECK(bitsnap_pull_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID);
@@ -339,7 +341,7 @@ static void tables(void)
 int main(void)
 {
     test_program = "errors";
-    workspace_size = bitsnap_workspace_delta(20, 4);
+    workspace_size = test_workspace_delta(20, 4);
     workspace = malloc(workspace_size + 8);
     elements = malloc(8 * MOST), base = malloc(8 * MOST), back = malloc(8 * MOST), frame = malloc(8 * MOST), good = malloc(8 * MOST);
     other = malloc(8 * MOST);

@@ -97,7 +97,7 @@ static void edges(void)
             test_fill(g.p, size);
             CHECK(!bitsnap_estimate(&b, g.p, size, &guess) && guess.dtype >= BITSNAP_BOOL && guess.size >= guess.count / 2);
             for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F64; dtype++)
-                CHECK(guess.sizes[dtype] <= bitsnap_bound(size / bitsnap_width((bitsnap_dtype)dtype), (bitsnap_dtype)dtype));
+                CHECK(guess.sizes[dtype] <= bitsnap_bound(NULL, size / bitsnap_width((bitsnap_dtype)dtype), (bitsnap_dtype)dtype));
             guarded_free(g);
         }
     }

@@ -43,7 +43,7 @@ static void fill(uint8_t *elements, size_t n, unsigned width, unsigned first)
 static void frames(bitsnap b, size_t n, bitsnap_dtype dtype, unsigned first)
 {
     const unsigned width = bitsnap_width(dtype);
-    const size_t bound = bitsnap_bound(n, dtype);
+    const size_t bound = test_bound(n, dtype);
     guarded from = guarded_alloc(n * width, 0);
     uint8_t *frame = malloc(bound), *expected = malloc(bound), *decoded = malloc(n * width);
     unsigned table, level;
@@ -105,7 +105,7 @@ static void fill_signed(uint8_t *elements, size_t n, unsigned width, uint64_t mo
 static size_t forms_of(bitsnap *b, const uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned *forms)
 {
     const unsigned width = bitsnap_width(dtype);
-    const size_t bound = bitsnap_bound(n, dtype);
+    const size_t bound = test_bound(n, dtype);
     guarded to = guarded_alloc(n * width, 0);
     uint8_t *frame = malloc(bound);
     bitsnap_block block;

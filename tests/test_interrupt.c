@@ -24,7 +24,7 @@ static bitsnap fresh(void)
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
-    b.workspace_size = bitsnap_workspace_delta(20, 2);
+    b.workspace_size = test_workspace_delta(20, 2);
     return b;
 }
 
@@ -55,7 +55,7 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     b.block_log2 = log2;
     b.level = kind == KIND_CLASSES ? BITSNAP_BEST : BITSNAP_DEFAULT;
     b.flags = kind == KIND_ONE ? BITSNAP_SELF_CONTAINED : 0;
-    CHECK(!bitsnap_encode(&b, frame, bitsnap_bound(n, dtype), &size, result, n, dtype), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_encode(&b, frame, bitsnap_bound(&b, n, dtype), &size, result, n, dtype), "%s", bitsnap_message(&b));
     CHECK(!bitsnap_read_info(&info, frame, size));
     for (at = info.header_size; first < n; first += block.elements, at += block.size) {
         CHECK(!bitsnap_read_block(&b, &block, &info, first, frame + at, (size_t)(size - at)), "%s", bitsnap_message(&b));
@@ -277,7 +277,7 @@ int main(void)
     live = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (live == MAP_FAILED) return 1;
 #endif
-    workspace = malloc(bitsnap_workspace_delta(20, 2));
+    workspace = malloc(test_workspace_delta(20, 2));
     RUN(stages);
     RUN(journals);
     RUN(killed);

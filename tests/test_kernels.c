@@ -1589,7 +1589,7 @@ static void quantized_frames(void)
     size_t i, size, other_size;
     if (!kernels->log_codes) return;
     memset(&b, 0, sizeof b);
-    b.workspace_size = BITSNAP_WORKSPACE_DELTA;
+    b.workspace_size = test_workspace_delta(19, 1);
     b.workspace = malloc(b.workspace_size);
     if (!b.workspace) return;
     for (dtype = BITSNAP_F16; dtype <= BITSNAP_F64; dtype++)

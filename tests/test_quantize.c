@@ -22,7 +22,7 @@ static bitsnap fresh(unsigned workers)
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.workers = workers;
-    b.workspace_size = bitsnap_workspace_delta(20, workers);
+    b.workspace_size = test_workspace_delta(20, workers);
     if (!memory[workers]) {
         memory[workers] = (uint8_t *)malloc(b.workspace_size);
         memset(memory[workers], 0xB7, b.workspace_size); /* bytes that are moved by XOR look uninitialised to sanitizers */
@@ -475,7 +475,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
         const uint32_t head = bsn_load32(p);
         const uint8_t *body = p + (info->checks ? 12 : 4);
         uint64_t i, end;
-        run = (head & 255) == BSN_FORM_CONST ? bsn_load32(body + w) : 1;
+        run = (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
         end = first + (run << info->block_log2);
         if (end > info->count) end = info->count;
         for (i = first; i < end && (head & 255) == BSN_FORM_QUANTIZED; i++) {
@@ -501,7 +501,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
         first = end;
-        p = body + (head >> 8);
+        p = body + bsn_body_of(head, w);
     }
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
@@ -543,8 +543,8 @@ static void forms_of(const uint8_t *frame, const bitsnap_info *info)
         p += info->checks ? 12 : 4;
         scaled_blocks += (head & 255) == BSN_FORM_SCALED;
         quantized_blocks += (head & 255) == BSN_FORM_QUANTIZED;
-        cell += (head & 255) == BSN_FORM_CONST ? bsn_load32(p + info->width) : 1;
-        p += head >> 8;
+        cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
+        p += bsn_body_of(head, info->width);
     }
 }
 
@@ -573,7 +573,7 @@ static void frame_of(const example *e)
     b.quantizer.clusters = e->clusters;
     b.kernels = bitsnap_kernels_get(0);
     CHECK(bitsnap_encode(&b, first, room, &size, given.p, n, dtype) == BITSNAP_OK, "%s: %s", what, bitsnap_message(&b));
-    if (!e->log2) CHECK(size <= bitsnap_bound(n, dtype), "%s", what);
+    CHECK(size <= bitsnap_bound(&b, n, dtype), "%s", what);
     frame = guarded_alloc(size, 0);
     memcpy(frame.p, first, size);
     CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s: %s, R%u", what, bitsnap_message(&b), b.error.rule);
@@ -812,9 +812,9 @@ static void callers_mistakes(void)
     b.base.dtype = BITSNAP_F32;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
     b.base.data = NULL;
-    b.workspace_size = bitsnap_workspace(16, 1);
+    b.workspace_size = test_workspace(16, 1);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_WORKSPACE);
-    b.workspace_size = bitsnap_workspace_delta(16, 1);
+    b.workspace_size = test_workspace_delta(16, 1);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_OK);
     b.quantizer.cells = 0;
     b.columns = 10;
@@ -842,7 +842,7 @@ static void block_sizes(void)
             bitsnap b = { 0 };
             bitsnap_stream s;
             size_t size;
-            b.workspace_size = BITSNAP_WORKSPACE_DELTA_BEST;
+            b.workspace_size = test_workspace_delta(20, 1);
             b.workspace = malloc(b.workspace_size);
             b.level = 1 + (int)(level % 3);
             b.columns = shapes[i].columns;

@@ -166,7 +166,7 @@ static size_t example_workspace(const example *e, unsigned workers)
 {
     const bitsnap *o = &e->options;
     return e->base || o->columns || o->quantizer.cells || o->quantizer.clusters || o->level == BITSNAP_BEST
-               ? bitsnap_workspace_delta(20, workers) : bitsnap_workspace(o->block_log2 > 16 ? o->block_log2 : 16, workers);
+               ? test_workspace_delta(20, workers) : test_workspace(o->block_log2 > 16 ? o->block_log2 : 16, workers);
 }
 
 /* A tensor, its base, and what it becomes: few or many changes, of one unit or of any size. */
@@ -194,7 +194,7 @@ static void make_example(example *e, unsigned number)
     if (kind == 3) e->dtype = (bitsnap_dtype)(8 + test_below(4));
     e->count = counts[test_below(8)];
     width = bitsnap_width(e->dtype);
-    capacity = 2 * bitsnap_bound(e->count, e->dtype) + 4096 + e->count;
+    capacity = 2 * test_bound(e->count, e->dtype) + 4096 + e->count;
     e->elements = (uint8_t *)malloc(e->count * width);
     e->frame = (uint8_t *)malloc(capacity);
     data_fill(e->elements, e->count, e->dtype, (int)shape);
@@ -283,7 +283,7 @@ static void read_blocks(bitsnap *b, const example *e, const uint8_t *source)
 static void decode_once(const example *e)
 {
     const unsigned width = bitsnap_width(e->dtype);
-    const size_t bytes = e->count * width, bound = bitsnap_bound(e->count, e->dtype);
+    const size_t bytes = e->count * width, bound = test_bound(e->count, e->dtype);
     const uint8_t *source = share(0, e->frame, e->size);
     uint8_t *to = to_end(bytes), *made = to_end(bound);
     unsigned workers = 1 + (unsigned)test_below(2);
@@ -303,8 +303,8 @@ static void decode_once(const example *e)
     }
     memset(&info, 0, sizeof info);
     (void)bitsnap_read_info(&info, e->frame, e->size);
-    give(&b, e->base || info.cells || info.clusters || info.columns ? bitsnap_workspace_delta(info.block_log2, workers)
-                                                                    : bitsnap_workspace(info.block_log2, workers));
+    give(&b, e->base || info.cells || info.clusters || info.columns ? test_workspace_delta(info.block_log2, workers)
+                                                                    : test_workspace(info.block_log2, workers));
     switch (test_below(e->base ? 12 : 8)) {
     case 0: what = "info"; (void)bitsnap_read_info(&info, source, e->size); break;
     case 1: what = "test"; (void)bitsnap_test(&b, source, e->size); break;
@@ -327,7 +327,7 @@ static void decode_once(const example *e)
                             e->size);
         break;
     case 9: case 10:
-        give(&b, bitsnap_workspace_delta(info.block_log2, 2));
+        give(&b, test_workspace_delta(info.block_log2, 2));
         b.run = NULL;
         if (test_below(2)) b.base.data = NULL;
         if (test_below(2)) what = "invert", (void)bitsnap_invert(&b, made, bound, &size, source, e->size);
@@ -342,7 +342,7 @@ static void encode_once(const example *e)
 {
     const size_t bytes = e->count * bitsnap_width(e->dtype);
     unsigned workers = 1 + (unsigned)test_below(2);
-    const size_t bound = bitsnap_bound(e->count, e->dtype) + (e->count >> 6) * 36 * (e->options.block_log2 < 16);
+    const size_t bound = test_bound(e->count, e->dtype) + (e->count >> 6) * 36 * (e->options.block_log2 < 16);
     const uint8_t *elements = share(0, e->elements, bytes);
     size_t size;
     bitsnap b = e->options;
@@ -421,7 +421,7 @@ static void lists_once(void)
     memset(&b, 0, sizeof b);
     b.kernels = any_kernels();
     b.level = (int)test_below(4);
-    give(&b, bitsnap_workspace(n > 65536 ? 20 : 16, 1));
+    give(&b, test_workspace(n > 65536 ? 20 : 16, 1));
     for (i = 0; i < n; i++) {
         const uint64_t r = test_random();
         symbols[i] = (uint8_t)(kind == 0 ? r : kind == 1 ? (r & 63 ? 0 : r >> 8) : kind == 2 ? 120u + bsn_lowest_bit(r | 1u << 20)
@@ -492,7 +492,7 @@ static void changing(void)
     pthread_t thread;
 #endif
     test_state = (uint64_t)(getenv("RACE_SEED") ? atoll(getenv("RACE_SEED")) : 1);
-    workspace_room = bitsnap_workspace_delta(20, 2);
+    workspace_room = test_workspace_delta(20, 2);
     workspace = guarded_alloc(workspace_room, 0);
     workspace_room = workspace.map_size - 2 * page_size();
     workspace.p = (uint8_t *)workspace.map + page_size();

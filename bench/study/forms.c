@@ -94,15 +94,16 @@ static void measure_xor(measured *m, const change *c, unsigned forms)
 /* block_log2: 0 for the usual blocks */
 static size_t measure_bitsnap(measured *m, const change *c, enum form form, unsigned block_log2)
 {
-    static uint8_t workspace[BITSNAP_WORKSPACE_DELTA_BEST];
-    const size_t capacity = bitsnap_bound(c->n, c->dtype);
+    const bitsnap largest = {.block_log2 = 20, .base = {.data = c, .dtype = c->dtype}}, small = {.block_log2 = 6};
+    const size_t workspace_size = bitsnap_workspace_size(&largest, c->n, c->dtype), capacity = bitsnap_bound(&small, c->n, c->dtype) + bitsnap_bound(&largest, c->n, c->dtype);
+    uint8_t *workspace = memory(workspace_size);
     uint8_t *frame = memory(capacity), *back = memory(c->n * m->width);
     size_t size;
     bitsnap_info info;
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
-    b.workspace_size = sizeof workspace;
+    b.workspace_size = workspace_size;
     b.block_log2 = block_log2;
     if (form != FULL) {
         b.base.data = c->base;

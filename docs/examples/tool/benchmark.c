@@ -88,7 +88,7 @@ static int load(job *j, const char *path)
     if (make_plan(j)) return 1;
     for (i = 0; i < j->plan.count; i++) {
         const piece *p = &j->plan.pieces[i];
-        const size_t bound = bitsnap_bound(p->bytes / bitsnap_width(p->form.dtype), p->form.dtype);
+        const size_t bound = bitsnap_bound(&j->codec->b, p->bytes / bitsnap_width(p->form.dtype), p->form.dtype);
         if (!bound) return fault_memory(j->f);
         if (p->form.columns && codec_reserve(j->codec, 20, 1, j->f)) return 1;
         j->made[i].at = (size_t)room;
@@ -144,7 +144,7 @@ static int repeat(job *j)
             const uint64_t count = p->bytes / bitsnap_width(dtype);
             frame *x = &j->made[i];
             b->columns = p->form.columns;
-            if (bitsnap_encode(b, j->frames + x->at, bitsnap_bound(count, dtype), &x->size, j->elements + p->begin, count, dtype))
+            if (bitsnap_encode(b, j->frames + x->at, bitsnap_bound(b, count, dtype), &x->size, j->elements + p->begin, count, dtype))
                 return fault_set(j->f, "%s", bitsnap_message(b));
             j->frames_size += x->size;
         }

@@ -34,16 +34,23 @@ void codec_close(codec *c)
     memset(c, 0, sizeof *c);
 }
 
-static size_t need(unsigned block_log2, unsigned workers, int delta)
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta)
 {
-    return delta ? bitsnap_workspace_delta(block_log2, workers) : bitsnap_workspace(block_log2, workers);
+    bitsnap b = c->b;
+    memset(&b.base, 0, sizeof b.base);
+    b.workers = workers;
+    b.block_log2 = block_log2 ? block_log2 : delta ? 19 : 16;
+    if (delta && b.block_log2 < 16) b.block_log2 = 16;
+    b.base.data = delta ? c : NULL;
+    b.base.dtype = BITSNAP_I8;
+    return bitsnap_workspace_size(&b, 0, BITSNAP_I8);
 }
 
 int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
 {
     unsigned workers = pool_workers(c->threads);
-    size_t size = need(block_log2, workers, delta);
-    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = need(block_log2, workers /= 2, delta);
+    size_t size = codec_workspace(c, block_log2, workers, delta);
+    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = codec_workspace(c, block_log2, workers /= 2, delta);
     if (!size) return fault_memory(f);
     if (size > c->b.workspace_size) {
         free(c->b.workspace);

@@ -20,6 +20,9 @@ typedef struct codec {
 int codec_open(codec *c, unsigned threads, int level, fault *f);
 void codec_close(codec *c);
 
+/* Bytes of workspace for blocks of this size (0: the usual ones), or for deltas of it. Two workers can merge. */
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta);
+
 /* Memory for blocks of this size, or for deltas of it; where that is too much, fewer threads will work. */
 int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f);
 

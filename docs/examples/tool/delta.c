@@ -77,6 +77,13 @@ static unsigned block_log2_of(const delta_frame *x)
     return x && !bitsnap_read_info(&info, x->bytes, x->size) && info.block_log2 > 16 ? info.block_log2 : 16;
 }
 
+/* Room for a frame like this one. */
+static size_t bound_of(const delta_frame *x)
+{
+    bitsnap_info info;
+    return bitsnap_read_info(&info, x->bytes, x->size) ? 0 : (size_t)info.bound;
+}
+
 /* A codec of its own for frames: one thread, and memory for blocks as large as theirs. `y` may be null. */
 static int codec_for(bitsnap *b, const codec *c, const delta_frame *x, const delta_frame *y, fault *f)
 {
@@ -84,7 +91,7 @@ static int codec_for(bitsnap *b, const codec *c, const delta_frame *x, const del
     memset(b, 0, sizeof *b);
     b->level = c->b.level;
     b->flags = c->b.flags;
-    b->workspace_size = bitsnap_workspace_delta(one > other ? one : other, 2);
+    b->workspace_size = codec_workspace(c, one > other ? one : other, 2, 1);
     b->workspace = malloc(b->workspace_size);
     return b->workspace ? 0 : fault_memory(f);
 }
@@ -137,7 +144,7 @@ static bitsnap_status encode_again(bitsnap *b, delta_frame *to, size_t capacity,
 /* The frame y of the second delta, and x of the first, which holds its base (null: y has none), as one of d. */
 static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_frame *y, uint64_t limit, size_t number, fault *f)
 {
-    const size_t capacity = x ? bitsnap_bound(y->about.count, y->about.dtype) : y->size;
+    const size_t capacity = x ? bound_of(y) : y->size;
     file_frame about = y->about;
     delta_frame *to;
     bitsnap_status status;
@@ -210,7 +217,7 @@ static int by_place(const void *x, const void *y)
 
 static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
 {
-    const size_t number = d->count, capacity = bitsnap_bound(x->about.count, x->about.dtype);
+    const size_t number = d->count, capacity = bound_of(x);
     file_frame about = x->about;
     delta_frame *to;
     bitsnap b;

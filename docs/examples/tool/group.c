@@ -227,7 +227,7 @@ static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *e
 
 int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fault *f)
 {
-    const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin), bound = bitsnap_bound(bytes, BITSNAP_I8);
+    const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin), bound = bitsnap_bound(NULL, bytes, BITSNAP_I8);
     const bitsnap_dtype dtypes[2] = { dtype_of(x, n), integers_of(x, n) };
     row rows[3];
     size_t i, best = 0, least = SIZE_MAX;
