@@ -59,7 +59,30 @@ def build(left_out):
         bad = bad or run(clang, *warnings, "-fsyntax-only", *flags(left_out), "-I" + root, os.path.join(folder, "bitsnap_simd.c"))
     if not left_out:
         bad = bad or run(tag, "make", folder)
+    elif mode != "all":
+        bad = bad or unreachable(left_out)
     return bad, text_size(tag + ".o") if not bad else 0
+
+
+def unreachable(left_out):
+    """Which kernels are left out, but are still called? (Not those that callers ask for first, as tables may lack them.)"""
+    header = open(os.path.join(root, "bitsnap.h"), encoding="utf-8").read()
+    gone = []
+    for what, slot in re.findall(r"^    BSN_FOR_(\w+)\(bsn_scalar_(\w+)\)", header, re.M):
+        parts = ["ENCODE", "PARTS"] if what == "MASKS" else what.split("_")
+        if (all if what == "MASKS" else any)(p in left_out for p in parts) and slot not in ("top_take", "leaves_fork"):
+            gone.append(slot)
+    if not gone:
+        return ""
+    where = os.path.join(folder, "called-" + "-".join(left_out))
+    os.mkdir(where)
+    header = re.sub(r"[\w.>-]*kernels->(%s)\(" % "|".join(gone), r"called_\1->\1(", header)
+    begin = "static const bitsnap_kernels *bsn_kernels_best(void);\n"
+    header = header.replace(begin, begin + "".join(f"extern const bitsnap_kernels *called_{s};\n" for s in gone), 1)
+    with open(os.path.join(where, "bitsnap.h"), "w", encoding="utf-8") as f:
+        f.write(header)
+    bad = run(gcc, "-std=c99", "-w", "-O1", *flags(left_out), "-I" + where, "-c", os.path.join(folder, "bitsnap.c"), "-o", where + ".o")
+    return bad or " ".join(re.findall(r"called_\w+", subprocess.check_output(["nm", "-u", where + ".o"], text=True)))
 
 
 def measure(left_out, header, *more):
