@@ -1386,21 +1386,17 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
 typedef struct bsn_node {
     const uint8_t *list[4]; /* cursors into the lists of the children, in slot order */
     const uint8_t *planes;  /* plane j at planes + j * stride; plane 0 holds the first bit of a path */
-    size_t stride;          /* of those merged with one before: bits of their planes that have been used */
+    size_t stride;          /* of one merged with another: bits of its plane that have been used */
     size_t count;           /* elements that pass the node */
     uint8_t *out;           /* where the merged list goes */
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
-    uint8_t follows;        /* how it belongs to the node before it, see bsn_chain_node */
-    uint8_t row;            /* its place among those that follow each other alone: 0, 1, 2, 0, ... */
-    uint8_t chained;        /* so many nodes behind it are merged with it, at once */
+    uint8_t row;            /* its place in a row, see bsn_chain_node: 0, 1, 2, 3, 1, ... */
+    uint8_t chained;        /* 1: the two nodes behind it are merged with it, at once */
     uint8_t merged;         /* 1: it is merged with one before it */
     uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
 } bsn_node;
-
-/* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
-enum { BSN_CHAIN_ROWS = 1, BSN_CHAIN_TWIGS = 2 };
 
 /* What leaves_fork does with a node of several lists, of which all but the last one are nodes of two leaves: it takes no such node,
  * or gives them symbols, as it gives the last one, or writes them as twigs. */
@@ -1534,8 +1530,8 @@ struct bitsnap_kernels {
      * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0
      * where the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
-    /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
-     * (BSN_CHAIN_..) the machine has; null: none. */
+    /* node_merge of a node with the two behind it, each of which is the list of the one before; may read 64 bytes behind planes.
+     * n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
      * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
@@ -1550,11 +1546,8 @@ struct bitsnap_kernels {
      * is done; null: it never has. */
     int (*top_put)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits, unsigned varying,
                    size_t groups);
-    /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
-    int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
-    /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf
-     * and no twig's leaf go to the last list. bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it
-     * takes none. */
+    /* node_fork of symbols, which go to the lists as they are: those that are no leaf and no twig's leaf go to the last list.
+     * bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it takes none. */
     unsigned (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
@@ -3595,8 +3588,7 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 #define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
 #define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
 #define BSN_TREES (BSN_MAX_DEPTH + 1)
-/* On a path through a tree, nodes are at most 8 of 1 bit, or 4 of more, with two that are merged with each of these. */
-#define BSN_NODES_NOTED (12 * BSN_TREES)
+#define BSN_NODES_NOTED (8 * BSN_TREES) /* on a path through a tree there are at most 8 nodes */
 /* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits and more); for
  * a split two lists, its node and itself. */
 #define BSN_STACK (16 * BSN_TREES + 4)
@@ -3644,7 +3636,7 @@ typedef struct bsn_reader {
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
     size_t most;                /* bytes of a plane that all elements pass */
     unsigned nodes;             /* that are noted */
-    int chains;                 /* what the table merges at once: BSN_CHAIN_... */
+    int chains;                 /* does the table merge rows at once? */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
@@ -3694,32 +3686,16 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
     else memset(out, node->leaf[0], n);
 }
 
-enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
-
-/* A node that has been noted last, as list `slot` of `parent`: does a table merge it with nodes before it? It does so with three
- * in a row, of a leaf and the next one each, and with a node and its first lists, but not the last one, where these are nodes of
- * two leaves. */
+/* A node that has been noted last, as list `slot` of `parent`: three in a row, of a leaf and the next one each, are merged at once
+ * by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    const unsigned i = (unsigned)(node - r->lists->node);
-    bsn_node *head;
-    if (node->bits != 1 || parent >= i || slot > 1 || !r->chains) return;
-    head = &r->lists->node[parent];
-    if (node->lists == 1) {
-        if (slot || parent + 1 != i || head->bits != 1 || head->lists != 1 || !(r->chains & BSN_CHAIN_ROWS)) return;
-        node->follows = BSN_FOLLOWS_ALONE;
-        node->row = (uint8_t)((head->row + 1) % 3);
-        if (node->row != 2) return;
-        node[-1].merged = node->merged = 1;
-        node[-2].chained = 2;
-    } else if (node->lists == 0) {
-        if (head->bits < 2 || head->bits > 3 || head->lists < slot + 2 || head->lists > 3 || head->chained != slot ||
-            parent + 1 + slot != i)
-            return;
-        node->follows = slot ? BSN_FOLLOWS_SECOND : BSN_FOLLOWS_FIRST;
-        node->merged = 1;
-        head->chained = (uint8_t)(slot + 1);
-    }
+    if (node->bits != 1 || node->lists != 1 || !r->chains) return;
+    node->row = 1;
+    if (slot || parent + 1 != (unsigned)(node - r->lists->node) || !node[-1].row) return;
+    node->row = (uint8_t)(node[-1].row % 3 + 1);
+    if (node->row != 3) return;
+    node[-1].merged = node->merged = node[-2].chained = 1;
 }
 
 static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bits, unsigned lists)
@@ -3735,24 +3711,16 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
     return node;
 }
 
-/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. Of those merged with it
- * it gets the leaves: in a row one each, and the list of the last; else two for each slot. */
+/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. */
 static void bsn_close_node(bsn_reader *r, bsn_node *node)
 {
-    const unsigned first = (1u << node->bits) - node->lists;
-    unsigned j;
     if (node->merged) return;
-    if (node->chained && node->bits == 1) {
-        for (j = 1; j <= node->chained; j++) node->leaf[j] = node[j].leaf[0];
+    if (node->chained) { /* gets the leaves of all three, and the list of the last */
+        node->leaf[1] = node[1].leaf[0];
+        node->leaf[2] = node[2].leaf[0];
         node->list[0] = node[2].list[0];
-    } else if (node->chained) {
-        for (j = first; j-- > 1;) { /* 0 stays */
-            node->leaf[2 * j] = node->leaf[j];
-            node->leaf[2 * j - 1] = 0;
-        }
-        for (j = 0; j < node->chained; j++) memcpy(node->leaf + 2 * (first + j), node[1 + j].leaf, 2);
+        node[1].stride = node[2].stride = 0;
     }
-    for (j = 1; j <= node->chained; j++) node[j].stride = 0;
     if (node == r->lists->node) return;
     bsn_run_node(r, node, 0, node->count, node->out);
     r->nodes = (unsigned)(node - r->lists->node);
@@ -3827,11 +3795,11 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
 /* A list that stands in the stream as it is. */
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
-    /* alone it may be the mask of a node of a chain, which all that pass the first node may pass, as its list */
+    /* all that pass the first node of a row may pass the others, as their masks may be changed meanwhile */
     bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
     const int mask = item->slot == BSN_MASK_SLOT;
     const size_t most = item->count > r->most ? item->count : r->most;
-    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->follows ? 8 * r->most : parent->count);
+    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->row > 1 ? 8 * r->most : parent->count);
     if (!p) return;
     if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
     if (!parent) r->raw = p;
@@ -3927,7 +3895,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     node = bsn_note_node(r, item, step.bits, step.lists);
     node->stride = bsn_mask_bytes(item->count);
-    node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
+    node->planes = bsn_take(r, step.bits * node->stride, node->row > 1 ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
     if (!bsn_planes_clear(node)) {
         r->rule = BITSNAP_R_MASK_TAIL;
@@ -4509,23 +4477,6 @@ static int bsn_room(bsn_writer *w, size_t size)
     return !w->full;
 }
 
-/* How many of a node's first lists, but not the last one, are nodes of two leaves that a table can write with it; the walk goes
- * through these. */
-static unsigned bsn_twigs(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path)
-{
-    unsigned twigs;
-    if ((step->bits != 2 && step->bits != 3) || (step->lists != 2 && step->lists != 3) || step->escape) return 0;
-    if (!w->kernels->twigs_fork || !w->kernels->twigs_fork(NULL, NULL, 0, 0)) return 0;
-    for (twigs = 0; twigs + 1 < step->lists; twigs++) {
-        const uint16_t next = t->next;
-        const bsn_step child = bsn_tree_step(t, path);
-        if (child.bits == 1 && child.lists == 0) continue;
-        t->next = next;
-        break;
-    }
-    return twigs;
-}
-
 /* Is each list of a node but the last one a node of two leaves? Then comparing with few symbols tells where a symbol goes. */
 static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path, uint8_t leaf[12])
 {
@@ -4583,8 +4534,6 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
         } else if (leaves) {
             (void)kernels->leaves_fork(fork, list + i, i, m);
-        } else if (fork->twigs) {
-            kernels->twigs_fork(fork, list + i, i, m);
         } else {
             kernels->node_fork(fork, list + i, i, m);
         }
@@ -4618,11 +4567,8 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.lists = (uint8_t)step.lists;
     fork.symbol_bits = item->bits;
     fork.twigs = 0;
-    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) { /* the walk goes through these */
+    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
-    } else if (!leaves) {
-        fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
-    }
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
@@ -13083,7 +13029,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_top_take),
-    NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
     bsn_scalar_mask_above,
