@@ -11,21 +11,21 @@ static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const u
     static fuzz_outcome begun, pulled, ended;
     const unsigned taken = fuzz_taken;
     bitsnap b = *like;
-    bitsnap_stream s;
+    bitsnap_decoder s;
     bitsnap_status status;
     size_t at, used, n;
     uint8_t *piece;
     uint64_t total = 0;
-    if (fuzz_agree(&b, bitsnap_pull_begin(&b, &s, frame, size, &at), &begun, table)) return;
+    if (fuzz_agree(&b, bitsnap_decoder_begin(&b, &s, frame, size, &at), &begun, table)) return;
     piece = fuzz_room(((size_t)1 << s.block_log2) * s.width);
     for (status = BITSNAP_OK; !status && s.position < s.count && total * s.width <= MOST; total += n, at += used) {
-        status = bitsnap_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
+        status = bitsnap_decoder_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
         if (!status && expected) REQUIRE(!memcmp(piece, expected + total * s.width, n * s.width));
         if (status) REQUIRE(!n && !used);
     }
     (void)fuzz_agree(&b, status, &pulled, table);
     if (!status && s.position == s.count) {
-        status = fuzz_agree(&b, bitsnap_pull_end(&b, &s, frame + at, size - at, &used), &ended, table);
+        status = fuzz_agree(&b, bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), &ended, table);
         if (expected) REQUIRE(!status && at + used == size);
     }
     if (expected) REQUIRE(!status);
