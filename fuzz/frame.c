@@ -1,5 +1,6 @@
 /* A hostile frame: decoding, testing, verifying, ranges and pulling touch nothing but their buffers; all tables of kernels agree
- * on the status, the rule, the place and the elements; a frame that decodes passes every other way, with the same elements.
+ * on the status, the rule, the place and the elements; a frame that decodes passes every other way, with the same elements, and so it
+ * does before other bytes or itself where these are allowed.
  *   u8      bit 0: checks are not heeded; bit 1: the frame is repaired first; the others choose a range
  *   frame */
 #include "mutate.h"
@@ -29,6 +30,26 @@ static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const u
         if (expected) REQUIRE(!status && at + used == size);
     }
     if (expected) REQUIRE(!status);
+    fuzz_drop(taken);
+}
+
+/* A good frame before some of its own bytes. */
+static void behind(const bitsnap *like, const uint8_t *frame, size_t size, size_t more, const uint8_t *expected, const bitsnap_info *info,
+                   uint64_t from, uint64_t some)
+{
+    const unsigned taken = fuzz_taken;
+    const size_t bytes = (size_t)info->elements_size;
+    uint8_t *both = fuzz_room(size + more), *out = fuzz_room(bytes);
+    bitsnap b = *like;
+    memcpy(both, frame, size);
+    memcpy(both + size, frame, more);
+    if (more && bytes) REQUIRE(bitsnap_decode(&b, out, info->count, info->dtype, both, size + more) == BITSNAP_E_TRAILING && !b.used);
+    b.flags |= BITSNAP_ALLOW_TRAILING;
+    REQUIRE(!bitsnap_decode(&b, out, info->count, info->dtype, both, size + more) && b.used == size && !memcmp(out, expected, bytes));
+    if (some) {
+        REQUIRE(!bitsnap_decode_range(&b, out, from, some, info->dtype, both, size + more) && b.used == size);
+        REQUIRE(!memcmp(out, expected + from * info->width, (size_t)some * info->width));
+    }
     fuzz_drop(taken);
 }
 
@@ -81,6 +102,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (range) {
             const bitsnap_status r = fuzz_agree(&b, bitsnap_decode_range(&b, range, from, some, dtype, frame, size), &ranged, t);
             if (!status) REQUIRE(!r && !memcmp(range, to + from * width, (size_t)some * width));
+        }
+        if (!status && !t && !(data[0] & 1)) {
+            bitsnap_info info;
+            REQUIRE(!bitsnap_read_info(&info, frame, size) && info.frame_size == size);
+            behind(&b, frame, size, data[0] & 4 ? size : data[0] >> 3, to, &info, from, some);
         }
         if (!status) REQUIRE(!bitsnap_verify(&b, to, count, dtype, frame, size));
         if (count <= 4u * MOST && fuzz_agree(&b, bitsnap_test(&b, frame, size), &tested, t)) REQUIRE(status);

@@ -267,7 +267,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     bsn_record_hash(&record, bitsnap_hash(p + 12, s.width));
     bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
     s.index = index, s.index_capacity = sizeof index;
-    CHECK(!bsn_push_note(&call, &s, p));
+    CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
     CHECK(!bsn_encoder_end(&b, &s, p + 12 + s.width, 128, &end));

@@ -450,6 +450,7 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
     frame->dtype = info->dtype;
     frame->quantized = r->frame_quantized;
     frame->cells = info->cells;
+    frame->clusters = info->clusters;
     frame->columns = info->columns;
     if (r->frame_quantized && input_available(r->in) >= index + CERTIFICATE_SIZE)
         frame->certificate = certificate_read(input_bytes(r->in) + index, info->cells);

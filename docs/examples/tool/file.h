@@ -33,6 +33,7 @@ typedef struct file_range {
 typedef struct file_form {
     bitsnap_dtype dtype;
     unsigned cells;        /* of an octave, where they are quantized; else 0 */
+    unsigned clusters;     /* or of a block, where they are quantized so */
     uint64_t columns;      /* 0: not known */
 } file_form;
 
@@ -125,7 +126,7 @@ typedef struct file_frame {
     uint64_t count;
     bitsnap_dtype dtype;
     int quantized;
-    unsigned cells;           /* of an octave, where it is quantized so; else 0 */
+    unsigned cells, clusters; /* of an octave, or of a block, where it is quantized so; else 0 */
     bitsnap_certificate certificate; /* where it is quantized; bound 0: there is none */
     uint64_t columns;         /* 0: not known */
     int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */

@@ -168,12 +168,13 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     if (begin_frame(w, range ? &range->begin : NULL, f) || (range && file_use_range(w->codec, &w->used, w->base, range, count, f)))
         return 1;
     b->quantizer.cells = form->cells;
+    b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
-    if (form->cells) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
+    if (form->cells | form->clusters) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
     status = bitsnap_encoder_begin(b, &w->stream, w->packed, w->packed_size, &size, count, form->dtype);
     reset_form(w->codec);
     if (status) return write_failed(w, f);
-    return codec_reserve(w->codec, w->stream.block_log2, range || w->stream.cells || w->stream.columns, f) ||
+    return codec_reserve(w->codec, w->stream.block_log2, range || form->cells || form->clusters || form->columns, f) ||
            output_write(w->out, w->packed, size, f);
 }
 
@@ -206,7 +207,7 @@ int file_write_frame_end(file_writer *w, fault *f)
     if (bitsnap_encoder_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
     else failed = output_write(w->out, footer, size, f);
     end_frame(w);
-    if (!failed && s->cells) w->certificate = certificate_read(footer + (size_t)index_size(s->index_size / 4), s->cells);
+    if (!failed && (s->cells | s->clusters)) w->certificate = certificate_read(footer + (size_t)index_size(s->index_size / 4), s->cells);
     free(footer);
     free(s->index);
     memset(s, 0, sizeof *s);
