@@ -603,6 +603,7 @@ typedef struct bitsnap_block {
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 
+#ifndef BITSNAP_NO_ENCODE
 /* What a buffer would take as a frame: a guess, from a sample. */
 typedef struct bitsnap_guess {
     bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
@@ -615,6 +616,7 @@ typedef struct bitsnap_guess {
 /* Guesses from 4 KiB of the buffer, whatever its size, in some 40 us: a frame of level default, lossless, without a base. Of weights
  * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
 BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
+#endif
 #endif
 
 /* ================================================================================= STREAM */
@@ -12868,6 +12870,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 /* ---- what a frame would take ---- */
 
 #define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
@@ -12982,8 +12985,9 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
         for (phase = 0; phase < phases; phase++) {
             const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
             const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
-            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
-                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            const uint64_t most = bitsnap_bound(NULL, count, (bitsnap_dtype)dtype);
+            uint64_t whole = coded + (count > 65536 ? 80 : 24) + (coded ? 36 : 16) * bsn_cells(count, 16);
+            if (whole > most) whole = most;
             if (!phase) guess->sizes[dtype] = whole;
             if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
             best.phase = phase;
@@ -13001,6 +13005,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
     return BITSNAP_OK;
 }
 
+#endif /* BITSNAP_NO_ENCODE */
 #endif /* BITSNAP_NO_EXTRAS */
 
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
