@@ -130,7 +130,8 @@ typedef enum bitsnap_status {
     BITSNAP_E_MISMATCH = 10,   /* a good frame, but of another dtype or count than asked for */
     BITSNAP_E_BASE = 11,       /* wrong or missing base (deltas) */
     BITSNAP_E_CANCELLED = 12,  /* the progress callback asked to stop */
-    BITSNAP_E_DIFFERENT = 13   /* bitsnap_verify: the frame decodes to other elements */
+    BITSNAP_E_DIFFERENT = 13,  /* bitsnap_verify: the frame decodes to other elements */
+    BITSNAP_E_SOURCE = 14      /* the callback of a source failed */
 } bitsnap_status;
 
 /* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are not used; from 100 on they are
@@ -186,7 +187,8 @@ typedef enum bitsnap_status {
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
     R(52, CORRUPT, SPARSE, "few changes of a cell that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
-    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell")
+    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell") \
+    R(102, SOURCE, SOURCE, "the callback of the source failed")
 
 enum bitsnap_rule {
     BITSNAP_R_NONE = 0
@@ -201,7 +203,7 @@ typedef struct bitsnap_error {
     unsigned rule;        /* the reject condition, BITSNAP_R_.. */
     uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
-    uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: bytes that are enough; _TRUNCATED, by pieces: bytes to give at least */
     const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
                              out, or null; static memory */
 } bitsnap_error;
@@ -224,11 +226,13 @@ enum {
     BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
 };
 
-/* Bytes that are not in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
- * cannot. With `workers` > 1 it is called from several threads at one time. */
+/* Bytes that need not be in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
+ * cannot store them all. With `workers` > 1 it is called from several threads at one time. */
 typedef struct bitsnap_source {
     int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: there is no source */
     void *context;
+    const void *data; /* bitsnap_index_open: the bytes are in memory, and read() is not called; */
+    uint64_t size;    /* and so many there are. Not used of bases */
 } bitsnap_source;
 
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
@@ -355,6 +359,7 @@ typedef struct bitsnap_info {
     uint64_t sparse;         /* equal but for a few elements, which stand one by one */
     uint64_t classed;        /* coded as differences to the base */
     uint64_t plain;          /* coded without the base */
+    uint64_t header_check;   /* blocks are bound to their frame by it */
 } bitsnap_info;
 
 /* ================================================================================= KERNELS */
@@ -598,6 +603,7 @@ typedef struct bitsnap_block {
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 
+#ifndef BITSNAP_NO_ENCODE
 /* What a buffer would take as a frame: a guess, from a sample. */
 typedef struct bitsnap_guess {
     bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
@@ -611,75 +617,62 @@ typedef struct bitsnap_guess {
  * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
 BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
 #endif
+#endif
 
 /* ================================================================================= STREAM */
 
-/* Frames piece by piece, with the same bytes as in one piece. Plain data that the caller owns.
+/* Frames piece by piece, with the same bytes as in one piece. The caller owns the struct; it may be moved between calls.
  *
- * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
+ * Encoder: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block) is collected in s->index, which the caller sets after begin, and may move and enlarge between calls. The
- *   capacities of begin and end: 64, and 112 + s->index_size + s->index_size / 32; of push: n * width and 12 bytes a block, with
+ *   (4 bytes a block) is collected in index, which the caller sets after begin, and may move and enlarge between calls. The
+ *   capacities of begin and end: 64, and 112 + index_size + index_size / 32; of push: n * width and 12 bytes a block, with
  *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
  *   called again.
+ * Push block: the next block is one that bitsnap_block_encode has made, `size` bytes, which the caller stores where the frame goes.
+ *   It is decoded, so that what becomes part of the frame is good. The workspace has room for the elements of a block, too, where
+ *   there is a content id and block_log2 is below 16. Not with BITSNAP_IGNORE_CHECKS.
  * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
  *   the call, of which pull decodes as many as it holds.
- * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
- *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
+ * Decoder: begin reads the header; pull decodes as many whole blocks as both the source given and the
+ *   destination hold, until position == count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
- *   anything, nothing has happened; give at least s->need bytes. After every error the stream is as it was, n and `used` are 0, and
+ *   anything, nothing has happened; give at least error.needed bytes. After every error the decoder is as it was, n and `used` are 0, and
  *   elements are unspecified. `elements` may be null: then everything is checked, of frames with blocks of less than 65536
  *   elements all but the content id, and runs of one element take no time.
  * A struct that was never begun is BITSNAP_E_ARGUMENT; one that is not as these functions left it gives an error or wrong bytes,
  * but nothing outside of the buffers is touched. */
-typedef struct bitsnap_pieces { /* private: a hash of pieces */
-    uint64_t state[8], total, got;
-    uint8_t recent[240];
-} bitsnap_pieces;
-
-typedef struct bitsnap_stream {
-    bitsnap_dtype dtype;
+typedef struct bitsnap_encoder {
+    bitsnap_dtype dtype;       /* of the frame, as begin has written or read its header; only read */
     unsigned width, block_log2;
-    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
-    unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
-    unsigned cells, clusters; /* 0 lossless, else how it is quantized */
-    uint64_t columns;     /* 0: not known */
-    uint64_t count;       /* elements of the frame */
-    uint64_t position;    /* elements done */
-    uint64_t stored;      /* bytes of the frame done */
-    size_t need;          /* pull: bytes that the next call wants at least */
-    void *index;          /* push: the caller's memory for the index */
+    unsigned flags;            /* of the header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
+    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
+    unsigned cells, clusters;
+    uint64_t columns;
+    uint64_t count;            /* elements of the frame */
+    uint64_t position, stored; /* elements and bytes of the frame that are done */
+    void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
-    struct {              /* private */
-        uint64_t header_check, run, index_hash;
-        size_t header_size;
-        bitsnap_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        bitsnap_pieces chain;       /* of the checks of all blocks */
-        uint64_t base_id;
-        unsigned base_dtype;
-        uint64_t result_id; /* where it is known, though the elements are not */
-        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
-        const void *log;
-        int check_base, has_result_id;
-        uint8_t certificate[44]; /* of the blocks done */
-    } state;
-} bitsnap_stream;
+    uint64_t opaque[160];
+} bitsnap_encoder;
+
+typedef bitsnap_encoder bitsnap_decoder;
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
-                                              size_t capacity, size_t *size, uint64_t count,
-                                              bitsnap_dtype dtype);
-BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                        size_t *size, const void *elements, size_t n);
-BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
-                                            size_t capacity, size_t *size);
+BITSNAP_API bitsnap_status bitsnap_encoder_begin(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                 size_t *size, uint64_t count, bitsnap_dtype dtype);
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n);
+BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size);
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size);
 #endif
-BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
-                                              size_t source_size, size_t *used);
-BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
-                                        size_t *n, const void *source, size_t source_size, size_t *used);
-BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source,
-                                            size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                                 size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                               size_t *used);
 
 /* ================================================================================= ENTRY */
 
@@ -706,6 +699,52 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
  * found by the heads of all blocks. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
+
+/* An opened frame, of which parts are read where they are: in memory, or by a callback from a file, an object store, a device. In
+ * the caller's memory, which may be moved; all that the functions need is in it, but the source's data or context.
+ *
+ * open:   reads the header, the last bytes of the source, which is the frame, and the root of its index. `info`, if not null, becomes
+ *         what bitsnap_read_info tells, without the counts of cells; its workspace_size and worker_size are what decoding from this source needs.
+ *         With a callback the header is read to the workspace.
+ * find:   where the block of an element is. Reads at most a node for each level of the index (6 KiB; frames of 2^24 blocks have two
+ *         beside the root) and a page (1 KiB). Those read last are kept, so that neighbours cost nothing. No workspace.
+ * decode: the elements first .. first + count - 1, from as many reads as blocks, with b->base for a delta. The same as
+ *         bitsnap_decode_range.
+ * Each piece is checked by itself, and what is used is what has been checked, even if the source changes. Bytes behind a frame
+ * that has no footer (one block, no content id) are not noticed. BITSNAP_E_SOURCE: the callback failed; the index is as good as
+ * before. An index that was not opened is BITSNAP_E_ARGUMENT if it is zeroed. */
+#define BITSNAP_INDEX_SIZE 32768u
+typedef union bitsnap_index {
+    unsigned char opaque[BITSNAP_INDEX_SIZE];
+    uint64_t aligned;
+    void *pointer;
+} bitsnap_index;
+
+/* A block: `size` bytes of the frame from `offset` on, the elements first .. first + count - 1. (Of one equal element there may be
+ * any number of elements in a block.) */
+typedef struct bitsnap_extent {
+    uint64_t offset, size;
+    uint64_t first, count;
+    unsigned form; /* a number of docs/FORMAT.md, section 5 */
+} bitsnap_extent;
+
+BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source);
+BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent);
+BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count);
+
+/* The elements first .. first + count - 1, all of them inside the extent, from the block's bytes alone, however they came here: for
+ * those who read by themselves. `info` is that of the frame: bitsnap_read_info tells it from the header, bitsnap_index_open, too.
+ * Workspace: info->workspace_size. Offsets of errors count from the frame's start. */
+BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
+                                                const bitsnap_extent *extent, const void *block);
+
+#ifndef BITSNAP_NO_ENCODE
+/* One block alone, for bitsnap_push_block: the elements first .. first + count - 1 are a cell of the frame, which begins at a multiple
+ * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_push_begin has written; b has the same options as
+ * there. So blocks can be encoded in any order, on any machine. `capacity`: the elements' size and 28 are enough. */
+BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
+                                                const void *elements, uint64_t first, size_t count);
+#endif
 
 /* Decodes a frame without keeping the elements: everything is checked that decoding checks, but for the
  * content id. */
@@ -1331,21 +1370,17 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
 typedef struct bsn_node {
     const uint8_t *list[4]; /* cursors into the lists of the children, in slot order */
     const uint8_t *planes;  /* plane j at planes + j * stride; plane 0 holds the first bit of a path */
-    size_t stride;          /* of those merged with one before: bits of their planes that have been used */
+    size_t stride;          /* of one merged with another: bits of its plane that have been used */
     size_t count;           /* elements that pass the node */
     uint8_t *out;           /* where the merged list goes */
     uint8_t leaf[16];       /* symbol of each leaf slot; 0 for list slots */
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
-    uint8_t follows;        /* how it belongs to the node before it, see bsn_chain_node */
-    uint8_t row;            /* its place among those that follow each other alone: 0, 1, 2, 0, ... */
-    uint8_t chained;        /* so many nodes behind it are merged with it, at once */
+    uint8_t row;            /* its place in a row, see bsn_chain_node: 0, 1, 2, 3, 1, ... */
+    uint8_t chained;        /* 1: the two nodes behind it are merged with it, at once */
     uint8_t merged;         /* 1: it is merged with one before it */
     uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
 } bsn_node;
-
-/* What a table merges with a node: the two behind it, each the list of the one before; or lists that are nodes of two leaves. */
-enum { BSN_CHAIN_ROWS = 1, BSN_CHAIN_TWIGS = 2 };
 
 /* What leaves_fork does with a node of several lists, of which all but the last one are nodes of two leaves: it takes no such node,
  * or gives them symbols, as it gives the last one, or writes them as twigs. */
@@ -1479,8 +1514,8 @@ struct bitsnap_kernels {
      * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0
      * where the parts are as fast on this machine; null: there is none. */
     int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
-    /* node_merge of a node with others that are chained to it; may read 64 bytes behind planes. n = 0 asks: returns which chains
-     * (BSN_CHAIN_..) the machine has; null: none. */
+    /* node_merge of a node with the two behind it, each of which is the list of the one before; may read 64 bytes behind planes.
+     * n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
     int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
     /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
      * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
@@ -1495,11 +1530,8 @@ struct bitsnap_kernels {
      * is done; null: it never has. */
     int (*top_put)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits, unsigned varying,
                    size_t groups);
-    /* node_fork of a node with twigs. n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
-    int (*twigs_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
-    /* node_fork, or twigs_fork where the fork has twigs, of symbols, which go to the lists as they are: those that are no leaf
-     * and no twig's leaf go to the last list. bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it
-     * takes none. */
+    /* node_fork of symbols, which go to the lists as they are: those that are no leaf and no twig's leaf go to the last list.
+     * bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it takes none. */
     unsigned (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
     void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
@@ -1789,8 +1821,14 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
  * With longer pieces, or where the program asks, it takes longer. */
 #define BSN_PAGE 4096u
 
+/* A hash of pieces. */
+typedef struct bsn_pieces {
+    uint64_t state[8], total, got;
+    uint8_t recent[240];
+} bsn_pieces;
+
 /* The same for bytes that come in pieces of any size and do not stay. */
-static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
+static void bsn_pieces_begin(bsn_pieces *h, uint64_t total)
 {
     bsn_hasher start;
     bsn_hash_begin(&start, 0);
@@ -1800,7 +1838,7 @@ static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
 }
 
 /* `recent` holds the stripe before and, from 64 on, the one that fills up; up to 240 bytes it holds all. */
-static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, const void *data, size_t n)
+static void bsn_pieces_add(const bitsnap_kernels *kernels, bsn_pieces *h, const void *data, size_t n)
 {
     const uint8_t *p = (const uint8_t *)data;
     const uint64_t stripes = (h->total - 1) / 64; /* as every byte but the last 1 .. 64 is in one */
@@ -1830,7 +1868,7 @@ static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, co
     }
 }
 
-static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
+static uint64_t bsn_pieces_end(const bsn_pieces *h)
 {
     bsn_hasher end;
     if (h->total <= 240) return bsn_hash_short(h->recent, (size_t)h->total);
@@ -1840,7 +1878,7 @@ static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
 
 /* The same for words of 8 bytes, of which nobody knows yet how many there will be. `recent` is as above, but that the stripe that
  * fills up is hashed only when another word comes: it may be the last. */
-static void bsn_series_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, uint64_t word)
+static void bsn_series_add(const bitsnap_kernels *kernels, bsn_pieces *h, uint64_t word)
 {
     const size_t fill = (size_t)(h->got % 64);
     if (h->got <= 232) {
@@ -1858,7 +1896,7 @@ static void bsn_series_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, ui
     h->got += 8;
 }
 
-static uint64_t bsn_series_end(const bitsnap_pieces *h)
+static uint64_t bsn_series_end(const bsn_pieces *h)
 {
     bsn_hasher end;
     if (h->got <= 240) return bsn_hash_short(h->recent, (size_t)h->got);
@@ -3540,8 +3578,7 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 #define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
 #define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
 #define BSN_TREES (BSN_MAX_DEPTH + 1)
-/* On a path through a tree, nodes are at most 8 of 1 bit, or 4 of more, with two that are merged with each of these. */
-#define BSN_NODES_NOTED (12 * BSN_TREES)
+#define BSN_NODES_NOTED (8 * BSN_TREES) /* on a path through a tree there are at most 8 nodes */
 /* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits and more); for
  * a split two lists, its node and itself. */
 #define BSN_STACK (16 * BSN_TREES + 4)
@@ -3589,7 +3626,7 @@ typedef struct bsn_reader {
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
     size_t most;                /* bytes of a plane that all elements pass */
     unsigned nodes;             /* that are noted */
-    int chains;                 /* what the table merges at once: BSN_CHAIN_... */
+    int chains;                 /* does the table merge rows at once? */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
@@ -3639,32 +3676,16 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
     else memset(out, node->leaf[0], n);
 }
 
-enum { BSN_FOLLOWS_ALONE = 1, BSN_FOLLOWS_FIRST, BSN_FOLLOWS_SECOND };
-
-/* A node that has been noted last, as list `slot` of `parent`: does a table merge it with nodes before it? It does so with three
- * in a row, of a leaf and the next one each, and with a node and its first lists, but not the last one, where these are nodes of
- * two leaves. */
+/* A node that has been noted last, as list `slot` of `parent`: three in a row, of a leaf and the next one each, are merged at once
+ * by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    const unsigned i = (unsigned)(node - r->lists->node);
-    bsn_node *head;
-    if (node->bits != 1 || parent >= i || slot > 1 || !r->chains) return;
-    head = &r->lists->node[parent];
-    if (node->lists == 1) {
-        if (slot || parent + 1 != i || head->bits != 1 || head->lists != 1 || !(r->chains & BSN_CHAIN_ROWS)) return;
-        node->follows = BSN_FOLLOWS_ALONE;
-        node->row = (uint8_t)((head->row + 1) % 3);
-        if (node->row != 2) return;
-        node[-1].merged = node->merged = 1;
-        node[-2].chained = 2;
-    } else if (node->lists == 0) {
-        if (head->bits < 2 || head->bits > 3 || head->lists < slot + 2 || head->lists > 3 || head->chained != slot ||
-            parent + 1 + slot != i)
-            return;
-        node->follows = slot ? BSN_FOLLOWS_SECOND : BSN_FOLLOWS_FIRST;
-        node->merged = 1;
-        head->chained = (uint8_t)(slot + 1);
-    }
+    if (node->bits != 1 || node->lists != 1 || !r->chains) return;
+    node->row = 1;
+    if (slot || parent + 1 != (unsigned)(node - r->lists->node) || !node[-1].row) return;
+    node->row = (uint8_t)(node[-1].row % 3 + 1);
+    if (node->row != 3) return;
+    node[-1].merged = node->merged = node[-2].chained = 1;
 }
 
 static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bits, unsigned lists)
@@ -3680,24 +3701,16 @@ static bsn_node *bsn_note_node(bsn_reader *r, const bsn_item *item, unsigned bit
     return node;
 }
 
-/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. Of those merged with it
- * it gets the leaves: in a row one each, and the list of the last; else two for each slot. */
+/* All lists of a node are there: merges it, unless it is merged with one before it, or is the outermost. */
 static void bsn_close_node(bsn_reader *r, bsn_node *node)
 {
-    const unsigned first = (1u << node->bits) - node->lists;
-    unsigned j;
     if (node->merged) return;
-    if (node->chained && node->bits == 1) {
-        for (j = 1; j <= node->chained; j++) node->leaf[j] = node[j].leaf[0];
+    if (node->chained) { /* gets the leaves of all three, and the list of the last */
+        node->leaf[1] = node[1].leaf[0];
+        node->leaf[2] = node[2].leaf[0];
         node->list[0] = node[2].list[0];
-    } else if (node->chained) {
-        for (j = first; j-- > 1;) { /* 0 stays */
-            node->leaf[2 * j] = node->leaf[j];
-            node->leaf[2 * j - 1] = 0;
-        }
-        for (j = 0; j < node->chained; j++) memcpy(node->leaf + 2 * (first + j), node[1 + j].leaf, 2);
+        node[1].stride = node[2].stride = 0;
     }
-    for (j = 1; j <= node->chained; j++) node[j].stride = 0;
     if (node == r->lists->node) return;
     bsn_run_node(r, node, 0, node->count, node->out);
     r->nodes = (unsigned)(node - r->lists->node);
@@ -3772,11 +3785,11 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
 /* A list that stands in the stream as it is. */
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
-    /* alone it may be the mask of a node of a chain, which all that pass the first node may pass, as its list */
+    /* all that pass the first node of a row may pass the others, as their masks may be changed meanwhile */
     bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
     const int mask = item->slot == BSN_MASK_SLOT;
     const size_t most = item->count > r->most ? item->count : r->most;
-    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->follows ? 8 * r->most : parent->count);
+    const uint8_t *p = bsn_take(r, item->count, !parent || mask ? most : parent->row > 1 ? 8 * r->most : parent->count);
     if (!p) return;
     if (!bsn_all_below(p, item->count, item->bits)) r->rule = BITSNAP_R_SYMBOL;
     if (!parent) r->raw = p;
@@ -3872,7 +3885,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     }
     node = bsn_note_node(r, item, step.bits, step.lists);
     node->stride = bsn_mask_bytes(item->count);
-    node->planes = bsn_take(r, step.bits * node->stride, node->follows ? r->most : step.bits * node->stride);
+    node->planes = bsn_take(r, step.bits * node->stride, node->row > 1 ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
     if (!bsn_planes_clear(node)) {
         r->rule = BITSNAP_R_MASK_TAIL;
@@ -4454,23 +4467,6 @@ static int bsn_room(bsn_writer *w, size_t size)
     return !w->full;
 }
 
-/* How many of a node's first lists, but not the last one, are nodes of two leaves that a table can write with it; the walk goes
- * through these. */
-static unsigned bsn_twigs(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path)
-{
-    unsigned twigs;
-    if ((step->bits != 2 && step->bits != 3) || (step->lists != 2 && step->lists != 3) || step->escape) return 0;
-    if (!w->kernels->twigs_fork || !w->kernels->twigs_fork(NULL, NULL, 0, 0)) return 0;
-    for (twigs = 0; twigs + 1 < step->lists; twigs++) {
-        const uint16_t next = t->next;
-        const bsn_step child = bsn_tree_step(t, path);
-        if (child.bits == 1 && child.lists == 0) continue;
-        t->next = next;
-        break;
-    }
-    return twigs;
-}
-
 /* Is each list of a node but the last one a node of two leaves? Then comparing with few symbols tells where a symbol goes. */
 static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path, uint8_t leaf[12])
 {
@@ -4528,8 +4524,6 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
             t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
         } else if (leaves) {
             (void)kernels->leaves_fork(fork, list + i, i, m);
-        } else if (fork->twigs) {
-            kernels->twigs_fork(fork, list + i, i, m);
         } else {
             kernels->node_fork(fork, list + i, i, m);
         }
@@ -4563,11 +4557,8 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.lists = (uint8_t)step.lists;
     fork.symbol_bits = item->bits;
     fork.twigs = 0;
-    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) { /* the walk goes through these */
+    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
-    } else if (!leaves) {
-        fork.twigs = (uint8_t)bsn_twigs(w, t, &step, like.path);
-    }
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
@@ -7494,7 +7485,7 @@ typedef struct bsn_context {
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
-    bitsnap_pieces pieces, result;
+    bsn_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
     unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
     uint8_t first[8];
@@ -7561,7 +7552,7 @@ typedef struct bsn_leaves {
 #define BSN_LEAVES(n) (((size_t)(n) + BSN_LEAF - 1) / BSN_LEAF)
 
 /* Elements of a leaf, into its hash, as little-endian bytes. */
-static void bsn_leaf_feed(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
+static void bsn_leaf_feed(const bitsnap_kernels *kernels, bsn_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
 {
     uint8_t swapped[512];
     size_t i;
@@ -7577,7 +7568,7 @@ static void bsn_leaf_feed(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, 
 }
 
 /* Elements i .. i + m - 1 of the n of a cell, which come in order and end where a leaf ends or before. */
-static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+static void bsn_leaves_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                            size_t i, size_t m, size_t n, unsigned width)
 {
     const size_t begin = i & ~(size_t)(BSN_LEAF - 1), end = bsn_min(n, begin + BSN_LEAF);
@@ -7587,7 +7578,7 @@ static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf,
 }
 
 /* All n at once. */
-static void bsn_leaves_take(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+static void bsn_leaves_take(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                             size_t n, unsigned width)
 {
     size_t i;
@@ -10114,6 +10105,14 @@ static bitsnap_status bsn_pass(bitsnap *b, const bitsnap_error *error, uint64_t 
     return error->status;
 }
 
+/* The source ends too early: `needed` bytes would do. */
+static bitsnap_status bsn_truncated(bitsnap *b, uint64_t offset, uint64_t element, uint64_t needed)
+{
+    (void)bsn_reject(b, BITSNAP_R_TRUNCATED, offset, element);
+    b->error.needed = needed;
+    return BITSNAP_E_TRUNCATED;
+}
+
 /* Memory of the caller's is too small. */
 static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
 {
@@ -10286,29 +10285,81 @@ BSN_INLINE unsigned bsn_index_node(const bsn_index *t, unsigned level, uint64_t 
     return (unsigned)(t->entries[level] - *first < BSN_FAN ? t->entries[level] - *first : BSN_FAN);
 }
 
+/* What is known of a frame that is coded piece by piece: a bitsnap_encoder from within. */
+typedef struct bsn_coder {
+    bitsnap_dtype dtype;
+    unsigned width, block_log2;
+    unsigned flags, role, cells, clusters;
+    uint64_t columns, count, position, stored;
+    void *index;
+    size_t index_capacity, index_size;
+    struct {
+        uint64_t header_check, run, index_hash;
+        size_t header_size;
+        bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
+        bsn_pieces chain;       /* of the checks of all blocks */
+        uint64_t base_id;
+        unsigned base_dtype;
+        uint64_t result_id; /* where it is known, though the elements are not */
+        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
+        const void *log;
+        int check_base, has_result_id;
+        uint8_t certificate[44]; /* of the blocks done */
+    } state;
+    size_t need;          /* decoder: bytes that the next call wants at least */
+} bsn_coder;
+BSN_ASSERT(encoder,
+           sizeof(bsn_coder) <= sizeof(bitsnap_encoder) && offsetof(bsn_coder, state) == offsetof(bitsnap_encoder, opaque));
+
 /* What a footer says, and of the header what it takes to read one. */
 typedef struct bsn_footer {
     uint64_t cells, header_check;
     size_t header_size, prefix; /* prefix: of a block */
     unsigned flags, width;
     bsn_index index;
-    uint64_t start;  /* where it begins in the frame */
+    uint64_t start;  /* where it begins in the frame; */
+    uint64_t end;    /* and where blocks end */
     uint64_t content_id, chain;
     uint8_t certificate[BSN_CERTIFICATE_SIZE]; /* of a quantized frame */
 } bsn_footer;
 
-/* Bytes of a frame: those from `offset` to `end`. */
+/* Bytes of a frame: those from `offset` to `end`, in memory, or where `data` is null from a callback. */
 typedef struct bsn_input {
     const uint8_t *data;
     uint64_t offset, end;
+    int (*read)(void *context, uint64_t offset, void *to, size_t size);
+    void *context;
 } bsn_input;
 
-BSN_INLINE const uint8_t *bsn_input_at(const bsn_input *x, uint64_t offset) { return x->data + (size_t)(offset - x->offset); }
+static void bsn_input_of(bsn_input *x, const void *data, uint64_t size)
+{
+    memset(x, 0, sizeof *x);
+    x->data = (const uint8_t *)data;
+    x->end = size;
+}
+
+/* `size` bytes from `offset` on, which are there: in their place, or, where there is `to`, a copy. Null where the callback fails. */
+static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t size, uint8_t *to)
+{
+    const uint8_t *p;
+    if (!x->data) return x->read(x->context, offset, to, size) ? NULL : to;
+    p = x->data + (size_t)(offset - x->offset);
+    return to ? (const uint8_t *)memcpy(to, p, size) : p;
+}
+
+#define BSN_NODE_SIZE (BSN_FAN * BSN_ENTRY_SIZE)
+
+/* Memory for the pieces of an index that have been read and checked, the last one of each level. */
+typedef struct bsn_nodes {
+    uint64_t held[BSN_LEVELS]; /* the number of that piece, and 1; 0: none */
+    uint8_t page[BSN_FAN * BSN_HEAD_SIZE], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
+    uint8_t root[BSN_NODE_SIZE + 128]; /* and what stands behind it */
+} bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
 static uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
-    bitsnap_pieces h;
+    bsn_pieces h;
     uint8_t check[8];
     bsn_store64(check, header_check);
     bsn_pieces_begin(&h, (uint64_t)size + 8);
@@ -10365,31 +10416,113 @@ static void bsn_footer_of(bsn_footer *f, const bsn_header *h)
     f->prefix = bsn_prefix_of((h->flags & BSN_FLAG_CHECKS) != 0, h->role != BSN_ROLE_NONE);
 }
 
-/* The footer that ends where the source does. */
-static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x)
+/* The footer that ends where the source does. Without `nodes` it is in memory. */
+static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
 {
     const size_t fixed = bsn_fixed_size(f->flags);
     const uint64_t least = f->header_size > x->offset ? f->header_size : x->offset;
+    uint8_t *to = nodes ? nodes->root : NULL;
     uint64_t blocks, root;
+    size_t size;
     const uint8_t *p, *tail;
-    if (x->end < least + fixed || !bsn_equal(bsn_input_at(x, x->end - 4), bsn_end_magic, 4))
-        return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    tail = bsn_input_at(x, x->end - BSN_TAIL_SIZE);
-    blocks = bsn_once64(tail);
+    if (x->end < least || x->end - least < fixed) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    p = bsn_input_get(x, x->end - fixed, fixed, to);
+    if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, x->end - fixed, 0);
+    if (!bsn_equal(p + fixed - 4, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    blocks = bsn_once64(p + fixed - BSN_TAIL_SIZE);
     if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     bsn_index_shape(&f->index, blocks);
     if (f->index.size > x->end - least - fixed) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
-    f->start = x->end - fixed - f->index.size;
+    f->start = f->end = x->end - fixed - f->index.size;
     root = f->start + f->index.place[f->index.top];
-    p = bsn_input_at(x, root);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_bound_hash(bsn_kernels_of(b), f->header_check, p,
-            (size_t)(x->end - 12 - root)) != bsn_load64(tail + 16))
+    size = (size_t)(x->end - root);
+    p = bsn_input_get(x, root, size, to); /* (a source may have changed: all that is used is in these bytes) */
+    if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
+    tail = p + size - BSN_TAIL_SIZE;
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) &&
+        bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, size - 12) != bsn_load64(tail + 16))
         return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
+    if (bsn_load64(tail) != blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
-    p = bsn_input_at(x, x->end - fixed);
+    p += size - fixed;
     f->content_id = f->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     if (f->flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
     f->chain = f->flags & BSN_FLAG_CHECKS ? bsn_load64(tail - 8) : 0;
+    if (nodes) nodes->held[f->index.top] = 1;
+    return BITSNAP_OK;
+}
+
+/* What it takes to read heads. */
+static void bsn_grammar_of(bsn_context *c, const bsn_header *h)
+{
+    memset(c, 0, sizeof *c);
+    c->width = h->width;
+    c->block_log2 = h->block_log2;
+    c->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
+    c->role = h->role;
+    c->columns = h->columns;
+    c->cells = h->cells;
+    c->clusters = h->clusters;
+}
+
+/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
+static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+{
+    uint64_t at = h->size, left = h->count, blocks = 0;
+    bsn_context c;
+    bsn_look look;
+    bsn_index index;
+    bsn_grammar_of(&c, h);
+    for (; left; left -= look.elements, at += look.whole, blocks++)
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+    bsn_index_shape(&index, blocks);
+    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    return at <= size ? at : 0;
+}
+
+/* What a frame says at its two ends. */
+typedef struct bsn_opened {
+    bsn_input input;
+    bsn_header header;
+    bsn_footer footer; /* of a frame without one: its only block's head is the index */
+} bsn_opened;
+
+/* Opens the frame of o->input; behind one in memory there may be other bytes, where the flags allow them. */
+static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
+{
+    bsn_input *x = &o->input;
+    bsn_header *h = &o->header;
+    bsn_footer *f = &o->footer;
+    size_t some = x->data ? (size_t)x->end : x->end < 64 ? (size_t)x->end : 64;
+    if (!some) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
+    for (;;) { /* the header, and once more where it is a long one */
+        const uint8_t *p;
+        bitsnap_status status;
+        if (!x->data && (!b->workspace || b->workspace_size < some)) return bsn_need(b, BITSNAP_E_WORKSPACE, some);
+        p = bsn_input_get(x, 0, some, x->data ? NULL : (uint8_t *)b->workspace);
+        if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, 0, 0);
+        h->size = 0;
+        status = bsn_read_header(b, h, p, some);
+        if (!status) break;
+        if (status != BITSNAP_E_TRUNCATED || h->size <= some || some == x->end) return status;
+        some = h->size < x->end ? h->size : (size_t)x->end;
+    }
+    bsn_footer_of(f, h);
+    if (nodes) memset(nodes->held, 0, sizeof nodes->held);
+    if (bsn_has_footer(h->blocks, h->flags)) {
+        bitsnap_status status = bsn_read_footer(b, f, x, nodes);
+        if (!status || !(b->flags & BITSNAP_ALLOW_TRAILING) || !x->data) return status;
+        x->end = bsn_walked_size(h, x->data, (size_t)x->end);
+        memset(&b->error, 0, sizeof b->error);
+        return x->end ? bsn_read_footer(b, f, x, nodes) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
+    }
+    bsn_index_shape(&f->index, h->blocks);
+    f->start = h->size;
+    f->end = x->end;
+    if (!h->blocks) return BITSNAP_OK;
+    if (f->end - f->start < BSN_HEAD_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    if (nodes && !bsn_input_get(x, f->start, BSN_HEAD_SIZE, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
+    if (nodes) nodes->held[0] = 1;
     return BITSNAP_OK;
 }
 
@@ -10401,26 +10534,44 @@ typedef struct bsn_cursor {
     uint64_t page_end, offset_end; /* where the page's blocks end, as what is above them says */
 } bsn_cursor;
 
-/* Stands before the first block of the page that has the cell. What is read on the way is checked. */
-static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_footer *f, const bsn_input *x, uint64_t cell)
+/* Page or node i of a level, which has that hash; its place in the frame. Null, and b says why, where it cannot be had. */
+static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes, unsigned level,
+                                      uint64_t i, size_t size, uint64_t hash, uint64_t *place)
 {
-    const bsn_index *t = &f->index;
+    const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    uint8_t *to = !nodes ? NULL : level == f->index.top ? nodes->root : level ? nodes->node[level - 1] : nodes->page;
+    const uint8_t *p;
+    *place = f->start + f->index.place[level] + i * BSN_FAN * bsn_entry_size(level);
+    if (nodes && nodes->held[level] == i + 1) return to;
+    if (nodes) nodes->held[level] = 0;
+    p = bsn_input_get(x, *place, size, to);
+    if (!p) {
+        (void)bsn_reject(b, BITSNAP_R_SOURCE, *place, 0);
+    } else if (level < f->index.top && !ignore && bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, size) != hash) {
+        (void)bsn_reject(b, BITSNAP_R_FOOTER_CHECK, *place, 0);
+        p = NULL;
+    } else if (nodes && !ignore) {
+        nodes->held[level] = i + 1;
+    }
+    return p;
+}
+
+/* Stands before the first block of the page that has the cell. What is read on the way is checked. */
+static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
+                                      uint64_t cell)
+{
     uint64_t i = 0, first, hash = 0;
     unsigned level, j, n;
     at->cell = 0;
     at->offset = f->header_size;
     at->page_end = f->cells;
-    at->offset_end = f->start;
-    for (level = t->top;; level--) {
-        const unsigned size = bsn_entry_size(level);
+    at->offset_end = f->end;
+    for (level = f->index.top;; level--) {
         uint64_t place;
         const uint8_t *p;
-        n = bsn_index_node(t, level, i, &first);
-        place = f->start + t->place[level] + first * size;
-        p = bsn_input_at(x, place);
-        if (level < t->top && !(b->flags & BITSNAP_IGNORE_CHECKS) &&
-            bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, n * size) != hash)
-            return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, place, 0);
+        n = bsn_index_node(&f->index, level, i, &first);
+        p = bsn_index_piece(b, f, x, nodes, level, i, n * bsn_entry_size(level), hash, &place);
+        if (!p) return b->error.status;
         if (level == 0) {
             at->page = p;
             at->left = n;
@@ -10446,23 +10597,24 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
 }
 
 /* The next block; goes to the next page where this one ends. */
-static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_footer *f, const bsn_input *x, const bsn_context *c,
-                                      uint64_t count, bsn_look *look)
+static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_opened *o, bsn_nodes *nodes, const bsn_context *c,
+                                      bsn_look *look)
 {
+    const bsn_footer *f = &o->footer;
     const uint64_t position = at->cell << c->block_log2;
     unsigned rule;
     if (!at->left) {
         bitsnap_status status;
         if (at->cell != at->page_end || at->offset != at->offset_end || at->cell >= f->cells)
             return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, position);
-        status = bsn_cursor_seek(b, at, f, x, at->cell);
+        status = bsn_cursor_seek(b, at, f, &o->input, nodes, at->cell);
         if (status) return status;
     }
     if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
-    rule = bsn_read_head(c, look, bsn_once32(at->page), count - position);
-    if (!rule && look->whole > at->offset_end - at->offset) rule = BITSNAP_R_INDEX_BLOCKS;
+    rule = bsn_read_head(c, look, bsn_once32(at->page), o->header.count - position);
+    if (!rule && look->whole > at->offset_end - at->offset) rule = f->end == f->start ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_TRUNCATED;
     if (!rule && look->elements > (at->page_end << c->block_log2) - position) rule = BITSNAP_R_INDEX_END;
-    if (rule) return bsn_reject(b, rule, at->offset, position);
+    if (rule) return bsn_reject(b, rule, rule == BITSNAP_R_TRUNCATED ? f->end : at->offset, position);
     at->page += BSN_HEAD_SIZE;
     at->left--;
     at->cell += ((look->elements - 1) >> c->block_log2) + 1;
@@ -10471,12 +10623,12 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_foot
 }
 
 /* The content id of elements that come in order, in pieces. */
-static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
+static void bsn_content_begin(bsn_pieces *root, uint64_t count)
 {
     bsn_pieces_begin(root, 8 * bsn_cells(count, 16) + 16);
 }
 
-static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
+static void bsn_content_leaf(const bitsnap_kernels *kernels, bsn_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
     if (root->total < 24 || root->got > root->total - 24) return; /* more than there are: the caller's struct is none of ours */
@@ -10484,7 +10636,7 @@ static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *roo
     bsn_pieces_add(kernels, root, hash, 8);
 }
 
-static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root,
+static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root,
                             const uint8_t *elements, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
     while (n) {
@@ -10503,7 +10655,7 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf
 }
 
 /* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for BSN_CHUNK elements. */
-static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root, uint8_t *chunk,
+static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root, uint8_t *chunk,
                                  const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
     uint64_t hash = 0, m;
@@ -10528,13 +10680,13 @@ static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces 
 }
 
 /* The leaves of a cell of n elements. */
-static void bsn_content_cell(const bitsnap_kernels *kernels, bitsnap_pieces *root, const bsn_leaves *leaves, size_t n)
+static void bsn_content_cell(const bitsnap_kernels *kernels, bsn_pieces *root, const bsn_leaves *leaves, size_t n)
 {
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_content_leaf(kernels, root, leaves->hash[i]);
 }
 
-static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *root, unsigned dtype, uint64_t count)
+static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bsn_pieces *root, unsigned dtype, uint64_t count)
 {
     uint8_t last[16];
     bsn_store64(last, dtype);
@@ -10551,7 +10703,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size)
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
     const bitsnap_kernels *kernels = bsn_kernels_best();
-    bitsnap_pieces leaf, root;
+    bsn_pieces leaf, root;
     if (!bsn_is_dtype((unsigned)dtype)) return 0;
     bsn_content_begin(&root, count);
     bsn_content_add(kernels, &leaf, &root, (const uint8_t *)elements, 0, count, count, bsn_dtypes[dtype].width);
@@ -10632,17 +10784,39 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
     if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
 }
 
-/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_context *c, const bsn_footer *f, uint64_t count, const uint8_t *p, size_t size)
+static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
-    uint64_t at = f->header_size, left = count, blocks = 0;
-    bsn_look look;
-    bsn_index index;
-    for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
-    bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(f->cells, f->flags)) at += index.size + bsn_fixed_size(f->flags);
-    return at <= size ? at : 0;
+    int large;
+    memset(info, 0, sizeof *info);
+    info->dtype = (bitsnap_dtype)h->dtype;
+    info->width = h->width;
+    info->count = h->count;
+    info->elements_size = h->count * h->width;
+    info->blocks = h->blocks;
+    info->block_log2 = h->block_log2;
+    info->version = BSN_VERSION;
+    info->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
+    info->has_content_id = (h->flags & BSN_FLAG_CONTENT) != 0;
+    info->header_size = h->size;
+    info->header_check = h->check;
+    info->has_base = h->role != BSN_ROLE_NONE;
+    info->base_dtype = (bitsnap_dtype)h->base_dtype;
+    info->base_id = h->base_id;
+    info->columns = h->columns;
+    info->cells = h->cells;
+    info->clusters = h->clusters;
+    large = info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns;
+    info->workspace_size = bsn_workspace(h->block_log2, 1, large, 0);
+    info->worker_size = bsn_worker_size(h->block_log2, large);
+    info->merge_size = info->has_base ? bsn_workspace(h->block_log2, 2, 1, 1) : 0;
+    info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
+}
+
+static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
+{
+    info->frame_size = size;
+    info->content_id = f->content_id;
+    if (f->flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->cells);
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
@@ -10654,55 +10828,21 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     bsn_input x;
     bitsnap_status status;
     uint64_t i;
-    int large;
     if (!info || (!source && size)) return BITSNAP_E_ARGUMENT;
     memset(info, 0, sizeof *info);
     memset(&dummy, 0, sizeof dummy);
     if (size == 0) return BITSNAP_E_TRUNCATED;
     status = bsn_read_header(&dummy, &h, p, size);
     if (status) return status;
-    info->dtype = (bitsnap_dtype)h.dtype;
-    info->width = h.width;
-    info->count = h.count;
-    info->elements_size = h.count * h.width;
-    info->blocks = h.blocks;
-    info->block_log2 = h.block_log2;
-    info->version = BSN_VERSION;
-    info->checks = (h.flags & BSN_FLAG_CHECKS) != 0;
-    info->has_content_id = (h.flags & BSN_FLAG_CONTENT) != 0;
-    info->header_size = h.size;
-    info->has_base = h.role != BSN_ROLE_NONE;
-    info->base_dtype = (bitsnap_dtype)h.base_dtype;
-    info->base_id = h.base_id;
-    info->columns = h.columns;
-    info->cells = h.cells;
-    info->clusters = h.clusters;
-    large = info->has_base || (h.flags & BSN_FLAG_LOSSY) || h.columns;
-    info->workspace_size = bsn_workspace(h.block_log2, 1, large, 0);
-    info->worker_size = bsn_worker_size(h.block_log2, large);
-    info->merge_size = info->has_base ? bsn_workspace(h.block_log2, 2, 1, 1) : 0;
-    info->bound = bsn_bound(h.count, h.width, h.block_log2, h.flags, h.role, h.size);
+    bsn_info_of(info, &h);
     bsn_footer_of(&f, &h);
-    x.data = p;
-    x.offset = 0;
-    x.end = size;
-    if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) {
-        bsn_context c; /* the frame does not end where the source does */
-        memset(&c, 0, sizeof c);
-        c.width = h.width;
-        c.block_log2 = h.block_log2;
-        c.checks = info->checks;
-        c.role = h.role;
-        c.columns = h.columns;
-        c.cells = h.cells;
-        c.clusters = h.clusters;
-        info->frame_size = bsn_walked_size(&c, &f, h.count, p, size);
+    bsn_input_of(&x, p, size);
+    if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
+        info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
         x.end = info->frame_size;
-        if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x) != BITSNAP_OK) return BITSNAP_OK;
+        if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) return BITSNAP_OK;
     }
-    info->frame_size = x.end;
-    info->content_id = f.content_id;
-    if (h.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f.certificate, h.cells);
+    bsn_info_end(info, &f, x.end);
     for (i = 0; info->has_base && i < f.index.blocks; i++) {
         const unsigned form = bsn_once8(p + (size_t)(f.start + BSN_HEAD_SIZE * i));
         if (form == BSN_FORM_SAME) info->same++;
@@ -10731,6 +10871,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
     case BITSNAP_E_BASE: return "wrong or missing base";
     case BITSNAP_E_CANCELLED: return "cancelled";
     case BITSNAP_E_DIFFERENT: return "the frame decodes to other elements";
+    case BITSNAP_E_SOURCE: return "the callback of a source failed";
     default: return "unknown status";
     }
 }
@@ -10765,6 +10906,9 @@ typedef struct bsn_call {
     uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
     size_t staging_size;
     uint8_t *bases;        /* of a base with a source: for each worker a cell */
+    uint8_t *more;         /* of an input with a callback: for each worker a block; or of elements: a block of them */
+    size_t more_size;
+    const bsn_input *input; /* where blocks are read that are not in memory yet, or null */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -10783,7 +10927,7 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
 
 static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
 
-static int bsn_is_large(const bitsnap_stream *s) { return s->role || s->cells || s->clusters || s->columns; }
+static int bsn_is_large(const bsn_coder *s) { return s->role || s->cells || s->clusters || s->columns; }
 
 /* A worker's scratch ends with its chunks. */
 static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
@@ -10793,20 +10937,22 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
     for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
 }
 
-static size_t bsn_needed(const bitsnap *b, const bitsnap_stream *s, int coding)
+static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 {
     const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
     const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding)
+/* more: bytes that each worker needs beside what is usual */
+static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t needed = bsn_needed(b, s, coding);
+    const size_t bases = workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
+    const size_t usual = bsn_needed(b, s, coding), needed = usual && more <= (SIZE_MAX - usual) / workers ? usual + workers * more : 0;
     uint8_t *memory, *ids;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
@@ -10833,6 +10979,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     call->staging = call->work + workers * call->work_size;
     call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(s->block_log2, large) : 0;
     call->bases = memory + (bsn_workspace(s->block_log2, workers, large, coding) - 64); /* which are for the alignment */
+    call->more = call->bases + bases;
+    call->more_size = more;
     if (s->cells) {
         call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
         call->log->cells = s->cells;
@@ -10855,9 +11003,14 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_s
     return BITSNAP_OK;
 }
 
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding)
+{
+    return bsn_call_more(call, b, s, coding, 0);
+}
+
 /* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
-static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
+static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 {
     bsn_log *log = call->log;
     if (!BSN_WITH_QUANTIZE || !log) return;
@@ -10871,7 +11024,7 @@ static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
 }
 
 /* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
-static int bsn_stream_fits(const bitsnap_stream *s)
+static int bsn_stream_fits(const bsn_coder *s)
 {
     const unsigned dtype = (unsigned)s->dtype, octaves = s->cells || s->clusters || s->columns;
     return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
@@ -10883,7 +11036,7 @@ static int bsn_stream_fits(const bitsnap_stream *s)
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
-static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
+static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
 {
     const bitsnap_base *base = &b->base;
     if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
@@ -10911,10 +11064,10 @@ static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint6
 }
 
 /* The content id of a base that comes from a source. */
-BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
+BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
 {
     const unsigned width = bsn_dtypes[b->base.dtype].width;
-    bitsnap_pieces leaf, root;
+    bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
     bitsnap_status status = bsn_call_begin(&call, b, s, 1);
@@ -10999,7 +11152,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_size)
+static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
 {
     s->stored = s->state.header_size = header_size;
     bsn_content_begin(&s->state.root, s->count);
@@ -11008,7 +11161,7 @@ static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_
 }
 
 /* What it takes to write or read the footer. */
-static void bsn_stream_footer(bsn_footer *f, const bitsnap_stream *s)
+static void bsn_stream_footer(bsn_footer *f, const bsn_coder *s)
 {
     memset(f, 0, sizeof *f);
     f->cells = bsn_cells(s->count, s->block_log2);
@@ -11020,13 +11173,13 @@ static void bsn_stream_footer(bsn_footer *f, const bitsnap_stream *s)
 }
 
 /* Bytes of the header of what the stream says. */
-static size_t bsn_header_size(const bitsnap_stream *s)
+static size_t bsn_header_size(const bsn_coder *s)
 {
     return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? 2u + BSN_BASE_SIZE : 0u) +
            (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
-static void bsn_write_header(const bitsnap *b, bitsnap_stream *s, uint8_t *p)
+static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
     uint8_t *at = p + 18;
@@ -11076,7 +11229,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 
 #ifndef BITSNAP_NO_ENCODE
 /* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
-static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     memset(s, 0, sizeof *s);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
@@ -11106,7 +11259,7 @@ static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count,
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
     if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
@@ -11116,20 +11269,20 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&none, 0, sizeof none);
     if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
     return bsn_bound(count, s.width, s.block_log2, s.flags, s.role, bsn_header_size(&s));
 }
 
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
     size_t header;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    status = bsn_wrong(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
     if (status) return status;
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
@@ -11147,6 +11300,17 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     bsn_write_header(b, s, (uint8_t *)destination);
     *size = header;
     return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_begin(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                 size_t *size, uint64_t count, bitsnap_dtype dtype)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    memset(&s, 0, sizeof s); /* where it fails nothing has begun */
+    status = bsn_encoder_begin(b, encoder ? &s : NULL, destination, capacity, size, count, dtype);
+    if (encoder) memcpy(encoder, &s, sizeof s);
+    return status;
 }
 #endif
 
@@ -11207,7 +11371,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 }
 
 /* What a quantized block certifies is added to what is known of the frame. */
-static void bsn_note_certificate(bitsnap_stream *s, const uint8_t *body)
+static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
 {
     bsn_certificate all, some;
     if (!bsn_certificate_load(&some, body)) return;
@@ -11217,14 +11381,13 @@ static void bsn_note_certificate(bitsnap_stream *s, const uint8_t *body)
 }
 
 /* A block is done: what the stream knows of it. */
-static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block)
+static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
-    const uint32_t head = bsn_load32(block);
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
     if (s->index) {
         if (s->index_capacity - s->index_size < BSN_HEAD_SIZE)
             return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, s->position);
-        memcpy((uint8_t *)s->index + s->index_size, block, BSN_HEAD_SIZE);
+        bsn_store32((uint8_t *)s->index + s->index_size, head);
     }
     s->index_size += BSN_HEAD_SIZE;
     if ((head & 255) == BSN_FORM_QUANTIZED) bsn_note_certificate(s, block + prefix);
@@ -11234,7 +11397,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
 }
 
 /* Without s->index none is collected. On an error the stream has done a part of the elements. */
-static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity, size_t *size,
+static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity, size_t *size,
                                const void *elements, size_t n)
 {
     const uint8_t *from = (const uint8_t *)elements;
@@ -11294,7 +11457,7 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
                 bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
                                 s->width);
             }
-            status = bsn_push_note(&call, s, job->target);
+            status = bsn_push_note(&call, s, job->target, bsn_load32(job->target));
             if (status) return status;
             job->source = job->target;
             job->target = to;
@@ -11319,25 +11482,31 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                        size_t *size, const void *elements, size_t n)
+static bitsnap_status bsn_encoder_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+                                       size_t *size, const void *elements, size_t n)
 {
-    bitsnap_stream before;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !size ? "size" : n > s->count - s->position ? "n"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "encoder" : !size ? "size" : n > s->count - s->position ? "n"
                           : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
-    if (status) return status;
-    before = *s;
-    status = bsn_push(b, s, destination, capacity, size, elements, n);
-    if (status) *s = before; /* what was added to the index is overwritten */
+    return status ? status : bsn_push(b, s, destination, capacity, size, elements, n);
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_push(b, encoder ? &s : NULL, destination, capacity, size, elements, n);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
     return status;
 }
 #endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
-static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
+static bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
@@ -11387,20 +11556,20 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     return BITSNAP_OK;
 }
 
-static int bsn_stream_has_footer(const bitsnap_stream *s)
+static int bsn_stream_has_footer(const bsn_coder *s)
 {
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
-    bitsnap_stream end;
+    bsn_coder end;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !size ? "size" : NULL);
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "encoder" : !size ? "size" : NULL);
     if (status || !bsn_stream_has_footer(s)) return status;
     status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
     if (status) return status;
@@ -11409,42 +11578,68 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (!status) s->stored = end.stored;
     return status;
 }
+
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_end(b, encoder ? &s : NULL, destination, capacity, size);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
 #endif
 
 /* ---- pull ---- */
 
-BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+/* The frame of a header, before its first block. */
+static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
+{
+    memset(s, 0, sizeof *s);
+    s->dtype = (bitsnap_dtype)h->dtype;
+    s->width = h->width;
+    s->block_log2 = h->block_log2;
+    s->flags = h->flags;
+    s->count = h->count;
+    s->role = h->role;
+    s->cells = h->cells;
+    s->clusters = h->clusters;
+    s->columns = h->columns;
+    s->state.base_dtype = h->base_dtype;
+    s->state.base_id = h->base_id;
+    s->state.header_check = h->check;
+}
+
+static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
                                               size_t *used)
 {
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "stream" : !used ? "used" : !source && source_size ? "source" : NULL);
+    status = bsn_wrong(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
     if (status) return status;
     memset(s, 0, sizeof *s);
-    s->need = BSN_HEADER_SIZE;
-    if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
+    if (!source_size) return bsn_truncated(b, 0, 0, BSN_HEADER_SIZE);
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
-    if (status) {
-        if (status == BITSNAP_E_TRUNCATED && source_size >= BSN_HEADER_SIZE) s->need = h.size;
-        return status;
-    }
-    s->dtype = (bitsnap_dtype)h.dtype;
-    s->width = h.width;
-    s->block_log2 = h.block_log2;
-    s->flags = h.flags;
-    s->count = h.count;
-    s->role = h.role;
-    s->cells = h.cells;
-    s->clusters = h.clusters;
-    s->columns = h.columns;
-    s->state.base_dtype = h.base_dtype;
-    s->state.base_id = h.base_id;
-    s->state.header_check = h.check;
+    if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.size;
+    if (status) return status;
+    bsn_stream_of(s, &h);
     bsn_stream_begin(b, s, h.size);
     *used = h.size;
     return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                                 size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    memset(&s, 0, sizeof s); /* where it fails nothing has begun */
+    status = bsn_decoder_begin(b, decoder ? &s : NULL, source, source_size, used);
+    if (decoder) memcpy(decoder, &s, sizeof s);
+    return status;
 }
 
 static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
@@ -11453,11 +11648,21 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     bsn_place at;
     at.block = job->source;
     at.head = job->head;
-    at.input_end = job->source + job->size;
+    at.input_end = call->input ? NULL : job->source + job->size;
     at.n = job->n;
     at.first = job->first;
     at.total = job->total;
     job->error.status = BITSNAP_OK;
+    if (call->input) {
+        const bsn_input *x = call->input;
+        at.block = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
+        if (!at.block || bsn_once32(at.block) != job->head) {
+            (void)bsn_refuse(&job->error, at.block ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
+            job->error.element = job->first;
+            return;
+        }
+        at.input_end = at.block + (x->data ? (size_t)(x->end - job->offset) : job->size);
+    }
     at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first, at.n, &job->error) : NULL;
     if (job->error.status) return;
     at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
@@ -11490,7 +11695,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
 }
 
 /* Looks at a block's head at p, `size` bytes being there. Elements first .. count - 1 are still to come. */
-static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s, const uint8_t *p, size_t size,
+static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, const uint8_t *p, size_t size,
                                   uint64_t first, uint64_t offset, bsn_look *look)
 {
     unsigned rule;
@@ -11503,9 +11708,71 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
     return BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
+static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const void *block, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)block;
+    const bitsnap_kernels *kernels;
+    bitsnap_status status;
+    bsn_call call;
+    bsn_job *job;
+    bsn_look look;
+    int named, small;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "decoder" : !block ? "block" : !s->index ? "index"
+                          : b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
+    if (status) return status;
+    named = !s->role && (s->flags & BSN_FLAG_CONTENT);
+    small = named && s->block_log2 < BSN_LOG2_LEAF;
+    status = bsn_call_more(&call, b, s, 0, small ? (size_t)s->width << s->block_log2 : 0);
+    if (!status) status = bsn_check_base(b, s);
+    if (!status) status = bsn_look_at(&call, s, p, size, s->position, 0, &look);
+    if (status) return status;
+    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s->position);
+    if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s->position);
+    bsn_call_log(&call, s, 1);
+    kernels = call.context.kernels;
+    job = call.jobs;
+    memset(job, 0, sizeof *job);
+    job->ids = call.ids;
+    if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
+    if (small && look.form != BSN_FORM_CONST) job->sink.to = call.more;
+    job->head = look.head;
+    job->source = p;
+    job->size = size;
+    job->n = job->sink.until = (size_t)look.elements;
+    job->first = s->position;
+    job->total = look.elements;
+    if (bsn_decode_batch(&call, 1)) return b->error.status;
+    if (s->role) {
+        bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
+        bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
+    } else if (job->sink.leaves) {
+        bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
+    } else if (job->sink.to) {
+        bsn_content_add(kernels, &s->state.aside, &s->state.root, call.more, s->position, job->n, s->count, s->width);
+    } else if (named) {
+        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(&call, 0)->elements, p + look.prefix, s->position,
+                             job->n, s->count, s->width);
+    }
+    s->position += job->n;
+    return bsn_push_note(&call, s, p, look.head);
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_push_block(b, encoder ? &s : NULL, block, size);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
+#endif
+
 /* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
  * number of elements are whole enough: s->state.run of the block's are done. */
-static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t *to, const uint8_t *compare,
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare,
                                       uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
                                       size_t *used)
 {
@@ -11604,18 +11871,17 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity, size_t *n,
+static bitsnap_status bsn_decoder_pull(bitsnap *b, bsn_coder *s, void *elements, size_t capacity, size_t *n,
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
     const bitsnap_base *base = b ? &b->base : NULL;
-    bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (!status) status = bsn_call_begin(&call, b, s, 0);
     if (!status) status = bsn_check_base(b, s);
@@ -11625,22 +11891,31 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
         capacity > base->held - (s->position - base->first))
         capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
-    before = *s;
     call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     if (status) {
-        *s = before;
         *used = 0;
         return status;
     }
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
-    return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
+    return bsn_truncated(b, s->stored + source_size, s->position, s->need);
+}
+
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (decoder) memcpy(&s, decoder, sizeof s);
+    status = bsn_decoder_pull(b, decoder ? &s : NULL, elements, capacity, n, source, source_size, used);
+    if (decoder && !status) memcpy(decoder, &s, sizeof s);
+    return status;
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
-BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
                                             size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
@@ -11652,22 +11927,19 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     bitsnap_status status;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !used ? "used"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
-    s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_stream_footer(&f, s);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
     whole = f.index.size + bsn_fixed_size(s->flags);
-    s->need = (size_t)whole;
-    if (source_size < whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->count);
+    if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->count, whole);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
         return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->count);
-    x.data = p;
+    bsn_input_of(&x, p, s->stored + whole);
     x.offset = s->stored;
-    x.end = s->stored + whole;
-    status = bsn_read_footer(b, &f, &x);
+    status = bsn_read_footer(b, &f, &x, NULL);
     if (status) return status;
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
     rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
@@ -11677,7 +11949,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
         return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
-        bitsnap_pieces root = s->state.root;
+        bsn_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
             bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
@@ -11687,6 +11959,17 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     return BITSNAP_OK;
 }
 
+BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                               size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (decoder) memcpy(&s, decoder, sizeof s);
+    status = bsn_decoder_end(b, decoder ? &s : NULL, source, source_size, used);
+    if (decoder && !status) memcpy(decoder, &s, sizeof s);
+    return status;
+}
+
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
@@ -11694,10 +11977,10 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
                                           const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
     uint8_t *to = (uint8_t *)destination;
-    bitsnap_stream s;
+    bsn_coder s;
     bitsnap_status status;
     size_t header = 0, blocks = 0, footer = 0, room;
-    status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
+    status = bsn_encoder_begin(b, &s, destination, capacity, size, count, dtype);
     if (!status) {
         header = *size;
         room = capacity - header;
@@ -11723,7 +12006,7 @@ static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned wid
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
 /* A header that is read again may have been changed meanwhile: are sizes and places what they were? */
-static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
+static int bsn_is_like(const bsn_coder *s, const bsn_header *h)
 {
     return (unsigned)s->dtype == h->dtype && s->count == h->count && s->block_log2 == h->block_log2 && s->role == h->role &&
            s->state.base_dtype == h->base_dtype;
@@ -11731,7 +12014,7 @@ static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
 
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
  * not have it on the stack. `like`, if not null: its header, as it was read before. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_header *like, uint8_t *elements,
+static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements,
                                        const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
                                        const uint8_t *source, size_t source_size)
 {
@@ -11741,7 +12024,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bitsnap_pull_begin(b, s, source, source_size, &at);
+    status = bsn_decoder_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
@@ -11771,7 +12054,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     if (status) return status;
     at += used;
     if (s->position < s->count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
-    status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
+    status = bsn_decoder_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
     if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
@@ -11782,88 +12065,66 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
-/* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */
-BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
-                                                bitsnap_dtype dtype, const void *source, size_t source_size)
+/* ---- blocks ---- */
+
+/* The most bytes of a block. */
+static size_t bsn_block_size(unsigned dtype, unsigned block_log2)
 {
-    const uint8_t *p = (const uint8_t *)source;
-    uint8_t *to = (uint8_t *)elements;
-    bitsnap_stream s;
+    return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_HEAD_SIZE + 8 + BSN_IDS_SIZE + 63) & ~(size_t)63;
+}
+
+/* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */
+static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *nodes, uint8_t *to, uint64_t first, uint64_t count)
+{
+    const bsn_header *h = &o->header;
+    const uint64_t end = first + count;
+    bsn_coder s;
     bsn_call call;
-    bsn_footer f;
     bsn_cursor at;
-    bsn_input x;
     bsn_look look;
-    bitsnap_status status;
-    uint64_t position = 0, offset, end;
-    size_t used, batch = 0;
-    int indexed;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bitsnap_pull_begin(b, &s, source, source_size, &used);
+    uint64_t position = 0;
+    size_t batch = 0;
+    bitsnap_status status = bsn_wrong(b, first > h->count ? "first" : count > h->count - first || count > SIZE_MAX / h->width ? "count"
+                                         : count && !to ? "elements" : NULL);
     if (status) return status;
-    offset = used;
-    if (s.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
-    status = bsn_wrong(b, first > s.count ? "first" : count > s.count - first || count > SIZE_MAX / s.width ? "count"
-                          : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, 0);
+    bsn_stream_of(&s, h);
+    status = bsn_call_more(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
-    if (status) return status;
+    if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
-    bsn_call_expect(&call, s.flags, count);
-    indexed = bsn_stream_has_footer(&s);
-    x.data = p;
-    x.offset = 0;
-    x.end = source_size;
-    bsn_stream_footer(&f, &s);
-    if (indexed) {
-        status = bsn_read_footer(b, &f, &x);
-        if (status && b->flags & BITSNAP_ALLOW_TRAILING) {
-            x.end = bsn_walked_size(&call.context, &f, s.count, p, source_size);
-            memset(&b->error, 0, sizeof b->error);
-            status = x.end ? bsn_read_footer(b, &f, &x) : bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, 0);
-        }
-        if (!status && count) status = bsn_cursor_seek(b, &at, &f, &x, first >> s.block_log2);
-        if (status) return status;
-    }
-    end = count ? first + count : 0;
+    bsn_call_expect(&call, h->flags, count);
+    call.input = &o->input;
+    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, nodes, first >> h->block_log2);
     while ((position < end && !status) || batch) {
         if (position < end && !status) {
             bsn_job *job = &call.jobs[batch];
-            if (indexed) {
-                position = at.cell << s.block_log2;
-                offset = at.offset;
-                status = bsn_cursor_next(b, &at, &f, &x, &call.context, s.count, &look);
-                if (!status && position + look.elements <= first) continue; /* before the range */
-                if (!status && bsn_load32(p + (size_t)offset) != look.head)
-                    status = bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, offset, position);
-            } else {
-                status = bsn_look_at(&call, &s, p + offset, source_size - (size_t)offset, position, offset, &look);
-                if (!status && !look.whole) status = bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, position);
-            }
-            if (status) continue; /* unless a block before it is bad, too */
+            uint64_t offset;
+            position = at.cell << h->block_log2;
+            offset = at.offset;
+            status = bsn_cursor_next(b, &at, o, nodes, &call.context, &look);
+            if (status || position + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
             memset(job, 0, sizeof *job);
             job->ids = call.ids ? call.ids + batch : NULL;
             job->head = look.head;
-            job->source = p + offset;
-            job->size = source_size - (size_t)offset;
+            job->size = look.whole;
             job->first = position;
             job->total = look.elements;
             job->offset = offset;
             job->sink.from = position < first ? (size_t)(first - position) : 0;
             job->sink.until = (size_t)((end < position + look.elements ? end : position + look.elements) - position);
-            job->n = look.form == BSN_FORM_CONST && !s.role ? job->sink.until : (size_t)look.elements;
-            job->sink.to = to + (position + job->sink.from - first) * s.width;
+            job->n = look.form == BSN_FORM_CONST && !h->role ? job->sink.until : (size_t)look.elements;
+            job->sink.to = to + (position + job->sink.from - first) * h->width;
             batch++;
             position += look.elements;
         }
@@ -11872,9 +12133,202 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
             batch = 0;
         }
     }
-    if (!status) b->used = (size_t)(indexed ? x.end : bsn_walked_size(&call.context, &f, s.count, p, source_size));
     return status;
 }
+
+BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
+                                                bitsnap_dtype dtype, const void *source, size_t source_size)
+{
+    bsn_opened o;
+    bitsnap_status status;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !source && source_size ? "source" : NULL);
+    if (status) return status;
+    bsn_input_of(&o.input, source, source_size);
+    status = bsn_open(b, &o, NULL);
+    if (status) return status;
+    if (o.header.dtype != (unsigned)dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_range(b, &o, NULL, (uint8_t *)elements, first, count);
+    if (!status) b->used = (size_t)(o.footer.end < o.input.end ? o.input.end
+                                                               : bsn_walked_size(&o.header, o.input.data, (size_t)o.input.end));
+    return status;
+}
+
+/* What is in a bitsnap_index. */
+typedef struct bsn_access {
+    uint64_t mark; /* it was opened */
+    bsn_opened opened;
+    bsn_nodes nodes;
+} bsn_access;
+
+#define BSN_ACCESS_MARK UINT64_C(0x7865646E69707362)
+
+BSN_ASSERT(access, sizeof(bsn_access) <= BITSNAP_INDEX_SIZE);
+
+/* Null, and b says why, unless it is one that was opened. */
+static bsn_access *bsn_access_of(bitsnap *b, bitsnap_index *index)
+{
+    bsn_access *x = (bsn_access *)(void *)index;
+    if (!bsn_begin(b)) return NULL;
+    if (x && x->mark == BSN_ACCESS_MARK) return x;
+    (void)bsn_wrong(b, "index");
+    return NULL;
+}
+
+BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source)
+{
+    bsn_access *x = (bsn_access *)(void *)index;
+    size_t more;
+    bitsnap_status status;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    if (info) memset(info, 0, sizeof *info);
+    status = bsn_wrong(b, !index ? "index" : !source || (!source->data && !source->read) ||
+                                  (source->data && source->size > SIZE_MAX) ? "source" : NULL);
+    if (status) return status;
+    x->mark = 0;
+    bsn_input_of(&x->opened.input, source->data, source->size);
+    x->opened.input.read = source->read;
+    x->opened.input.context = source->context;
+    status = bsn_open(b, &x->opened, &x->nodes);
+    if (status) return status;
+    x->mark = BSN_ACCESS_MARK;
+    if (!info) return BITSNAP_OK;
+    bsn_info_of(info, &x->opened.header);
+    bsn_info_end(info, &x->opened.footer, x->opened.input.end);
+    more = bsn_base_size(b, info->block_log2, (unsigned)info->has_base, (unsigned)info->base_dtype) +
+           (source->data ? 0 : bsn_block_size((unsigned)info->dtype, info->block_log2));
+    info->workspace_size += more;
+    info->worker_size += more;
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent)
+{
+    bsn_access *x = bsn_access_of(b, index);
+    const bsn_opened *o;
+    bsn_context c;
+    bsn_cursor at;
+    bsn_look look;
+    bitsnap_status status;
+    if (!x) return BITSNAP_E_ARGUMENT;
+    o = &x->opened;
+    status = bsn_wrong(b, !extent ? "extent" : element >= o->header.count ? "element" : NULL);
+    if (status) return status;
+    memset(extent, 0, sizeof *extent);
+    bsn_grammar_of(&c, &o->header);
+    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> c.block_log2);
+    while (!status) {
+        const uint64_t first = at.cell << c.block_log2, offset = at.offset;
+        status = bsn_cursor_next(b, &at, o, &x->nodes, &c, &look);
+        if (status || element - first >= look.elements) continue;
+        extent->offset = offset;
+        extent->size = look.whole;
+        extent->first = first;
+        extent->count = look.elements;
+        extent->form = look.form;
+        break;
+    }
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count)
+{
+    bsn_access *x = bsn_access_of(b, index);
+    return x ? bsn_range(b, &x->opened, &x->nodes, (uint8_t *)elements, first, count) : BITSNAP_E_ARGUMENT;
+}
+
+/* The frame of an info, or 0 where there is none such. */
+static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
+{
+    memset(s, 0, sizeof *s);
+    if (!info || !bsn_is_dtype((unsigned)info->dtype)) return 0;
+    s->dtype = info->dtype;
+    s->width = bsn_dtypes[info->dtype].width;
+    s->block_log2 = info->block_log2;
+    s->count = info->count;
+    s->flags = info->checks ? BSN_FLAG_CHECKS : 0;
+    if (info->has_base) s->role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+    s->state.base_dtype = (unsigned)info->base_dtype;
+    s->state.base_id = info->base_id;
+    s->state.header_check = info->header_check;
+    s->cells = info->cells;
+    s->clusters = info->clusters;
+    s->columns = info->columns;
+    return bsn_stream_fits(s);
+}
+
+BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
+                                                const bitsnap_extent *extent, const void *block)
+{
+    bsn_coder s;
+    bsn_call call;
+    bsn_job *job;
+    bsn_look look;
+    bitsnap_status status;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
+                          : extent->first >= s.count || (extent->first & ((UINT64_C(1) << s.block_log2) - 1)) ? "extent"
+                          : first < extent->first || first - extent->first > extent->count ? "first"
+                          : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
+                          : count && !elements ? "elements" : NULL);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0);
+    if (!status) status = bsn_check_base(b, &s);
+    if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
+    if (status) return status;
+    if (look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
+        return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
+    bsn_call_log(&call, &s, 0);
+    job = call.jobs;
+    memset(job, 0, sizeof *job);
+    job->ids = call.ids;
+    job->head = look.head;
+    job->source = (const uint8_t *)block;
+    job->size = look.whole;
+    job->first = extent->first;
+    job->total = look.elements;
+    job->offset = extent->offset;
+    job->sink.from = (size_t)(first - extent->first);
+    job->sink.until = (size_t)(first - extent->first + count);
+    job->n = look.form == BSN_FORM_CONST && !s.role ? job->sink.until : (size_t)look.elements;
+    job->sink.to = (uint8_t *)elements;
+    return bsn_decode_batch(&call, 1);
+}
+
+#ifndef BITSNAP_NO_ENCODE
+BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
+                                                const void *elements, uint64_t first, size_t count)
+{
+    uint64_t cell;
+    bsn_coder s;
+    bsn_call call;
+    bsn_job *job;
+    bitsnap_status status;
+    if (size) *size = 0;
+    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
+    status = bsn_wrong(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
+                          : first >= s.count || (first & ((UINT64_C(1) << s.block_log2) - 1)) ? "first" : !elements ? "elements"
+                                                                                                        : NULL);
+    if (status) return status;
+    cell = UINT64_C(1) << s.block_log2;
+    if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
+    status = bsn_call_begin(&call, b, &s, 0);
+    if (!status) status = bsn_check_base(b, &s);
+    if (status) return status;
+    bsn_call_log(&call, &s, 0);
+    job = call.jobs;
+    memset(job, 0, sizeof *job);
+    job->ids = call.ids;
+    job->source = (const uint8_t *)elements;
+    job->target = (uint8_t *)block;
+    job->size = capacity;
+    job->n = count;
+    job->first = first;
+    bsn_encode_job(&call, job, 0);
+    if (job->error.status) return bsn_pass(b, &job->error, 0);
+    *size = job->size;
+    return BITSNAP_OK;
+}
+#endif
 
 #ifndef BITSNAP_NO_DELTA
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers)
@@ -11888,7 +12342,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
                                          const void *source, size_t source_size)
 {
     unsigned pass;
-    bitsnap_stream s;
+    bsn_coder s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
@@ -11913,7 +12367,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
             (const uint8_t *)source, source_size);
 }
@@ -11923,7 +12377,7 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 
 /* A delta, walked cell by cell. */
 typedef struct bsn_walk {
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_context context;
     const uint8_t *frame, *at, *end; /* at: the current block */
     bsn_look look;
@@ -11940,15 +12394,13 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bsn_call call;
     size_t used;
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
-    if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
+    if (!status) status = bsn_decoder_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
     if (status) return status;
-    whole.data = frame;
-    whole.offset = 0;
-    whole.end = size;
+    bsn_input_of(&whole, frame, size);
     bsn_stream_footer(&f, &x->s);
-    status = bsn_read_footer(b, &f, &whole);
+    status = bsn_read_footer(b, &f, &whole, NULL);
     if (status) return status;
     x->context = call.context;
     x->content_id = f.content_id;
@@ -11989,7 +12441,7 @@ static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
 /* The frame in the making, and memory for the elements of two cells. */
 typedef struct bsn_making {
     bsn_call call;
-    bitsnap_stream s;
+    bsn_coder s;
     uint8_t *to, *end, *cell[2];
 } bsn_making;
 
@@ -12076,7 +12528,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     else bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
     m->to += prefix + size;
-    return bsn_push_note(&m->call, &m->s, p);
+    return bsn_push_note(&m->call, &m->s, p, bsn_load32(p));
 }
 
 /* The block of x as it is. */
@@ -12464,7 +12916,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 {
     const uint8_t *p = (const uint8_t *)source;
     bitsnap_status status;
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_decoding d;
     bsn_call call;
     bsn_look look;
@@ -12472,27 +12924,9 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
     if (status) return status;
-    if (!bsn_is_dtype((unsigned)info->dtype) || info->block_log2 < BSN_LOG2_MIN || info->block_log2 > BSN_LOG2_MAX ||
-        info->count > BSN_COUNT_MAX)
-        return bsn_wrong(b, "info");
+    if (!bsn_stream_of_info(&s, info)) return bsn_wrong(b, "info");
     if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
-    memset(&s, 0, sizeof s);
-    s.dtype = info->dtype;
-    s.block_log2 = info->block_log2;
-    s.count = info->count;
-    s.flags = info->checks ? BSN_FLAG_CHECKS : 0;
-    if (info->has_base) s.role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
-    s.state.base_dtype = (unsigned)info->base_dtype;
-    s.state.base_id = info->base_id;
-    s.cells = info->cells;
-    s.clusters = info->clusters;
-    s.columns = info->columns;
-    if (s.cells > BSN_CELLS_MOST || s.clusters > BSN_CLUSTERS_MOST || ((s.cells || s.clusters || s.columns) &&
-            !bsn_has_octaves((unsigned)s.dtype)))
-        return bsn_wrong(b, "info");
-    if (s.role && !bsn_base_fits(s.role, (unsigned)s.dtype, s.state.base_dtype))
-        return bsn_wrong(b, "info");
     status = bsn_call_begin(&call, b, &s, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
@@ -12527,6 +12961,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 /* ---- what a frame would take ---- */
 
 #define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
@@ -12641,8 +13076,9 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
         for (phase = 0; phase < phases; phase++) {
             const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
             const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
-            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
-                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            const uint64_t most = bitsnap_bound(NULL, count, (bitsnap_dtype)dtype);
+            uint64_t whole = coded + (count > 65536 ? 80 : 24) + (coded ? 36 : 16) * bsn_cells(count, 16);
+            if (whole > most) whole = most;
             if (!phase) guess->sizes[dtype] = whole;
             if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
             best.phase = phase;
@@ -12660,6 +13096,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
     return BITSNAP_OK;
 }
 
+#endif /* BITSNAP_NO_ENCODE */
 #endif /* BITSNAP_NO_EXTRAS */
 
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
@@ -12688,7 +13125,6 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_top_take),
-    NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
     bsn_scalar_mask_above,
@@ -13138,7 +13574,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
 /* A call for a list of n bytes that stands alone. */
 static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
     s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;

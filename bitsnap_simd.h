@@ -134,15 +134,6 @@ BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const 
     default: break;                                                                                   \
     }
 
-/* BSN_CALL(k, lists, twigs) for a node whose first lists are nodes of two leaves, so many, with constants */
-#define BSN_TWIG_NODES(NODE) NODE(2, 2, 1) NODE(2, 3, 1) NODE(2, 3, 2) NODE(3, 2, 1) NODE(3, 3, 1) NODE(3, 3, 2)
-#define BSN_TWIG_CASE(k, lists, twigs) case 16 * k + 4 * lists + twigs: BSN_CALL(k, lists, twigs); break;
-#define BSN_TWIG_SWITCH(node, twigs)                                                                  \
-    switch (16 * (node)->bits + 4 * (node)->lists + (twigs)) {                                        \
-        BSN_TWIG_NODES(BSN_TWIG_CASE)                                                                 \
-    default: break;                                                                                   \
-    }
-
 /* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
  * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
 #define BSN_FORK(fork64)                                                                              \
@@ -1331,12 +1322,13 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 
 /* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
  * node of four slots. */
-static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, uint8_t *out)
+static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     const uint8_t *plane, *list;
     __m256i leaf, one = _mm256_set1_epi8(1);
     size_t used[2], i;
     unsigned half, j;
+    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
     BSN_OPAQUE("+x", one);
     leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
     plane = node->planes + first / 8;
@@ -1362,67 +1354,6 @@ static BSN_AVX2 void bsn_avx2_merge_row(bsn_node *node, size_t first, size_t n, 
     BSN_UNROLL
     for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
     node->list[0] = list;
-}
-
-/* A node whose first lists are nodes of two leaves: the planes of these are brought to the places of the elements, each to
- * those of its own slot, so that together they are one plane more, and leaves. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_merge_twigs(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists,
-                                              unsigned twigs)
-{
-    const __m256i leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = node->stride;
-    __m256i one = _mm256_set1_epi8(1);
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t used[2] = { 0, 0 }, i;
-    unsigned half, j;
-    BSN_OPAQUE("+x", one);
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) used[j] = node[1 + j].stride;
-    BSN_UNROLL
-    for (j = twigs; j < lists; j++) list[j] = node->list[j];
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        uint64_t twig = 0;
-        __m256i y[2];
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        BSN_UNROLL
-        for (j = 0; j < twigs; j++) twig |= bsn_avx2_deposit(node[1 + j].planes, &used[j], bsn_list_mask(k, lists, j, w));
-        BSN_UNROLL
-        for (half = 0; half < 2; half++) {
-            __m256i s[4], x;
-            BSN_UNROLL
-            for (j = 0; j < k; j++) s[j] = bsn_avx2_spread(w[j], half, one);
-            x = s[0];
-            BSN_UNROLL
-            for (j = 1; j < k; j++) x = _mm256_add_epi8(_mm256_add_epi8(x, x), s[j]);
-            x = _mm256_add_epi8(_mm256_add_epi8(x, x), bsn_avx2_spread(twig, half, one));
-            x = _mm256_shuffle_epi8(leaf, x);
-            BSN_UNROLL
-            for (j = twigs; j < lists; j++) {
-                const uint32_t m = (uint32_t)(bsn_list_mask(k, lists, j, w) >> 32 * half);
-                const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
-                x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
-                list[j] += bsn_x86_ones(m);
-            }
-            y[half] = x;
-        }
-        BSN_STORE256(out, y[0]);
-        BSN_STORE256(out + 32, y[1]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) node[1 + j].stride = used[j];
-    BSN_UNROLL
-    for (j = twigs; j < lists; j++) node->list[j] = list[j];
-}
-
-static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_ROWS | BSN_CHAIN_TWIGS : 0;
-#define BSN_CALL(k, lists, twigs) bsn_avx2_merge_twigs(node, first, n, out, k, lists, twigs)
-    if (node->bits == 1) bsn_avx2_merge_row(node, first, n, out);
-    else BSN_TWIG_SWITCH(node, node->chained)
-#undef BSN_CALL
     return 1;
 }
 
@@ -1501,16 +1432,15 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_eighths(__m128i z[8], __m256i x, unsigned half
     at[3] = _mm_unpackhi_epi64(at[2], at[2]);
 }
 
-/* the first k + more planes of 64 codes, and what is left of these behind the first k */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4], __m128i z[8], unsigned k, unsigned more)
+/* the first k planes of 64 codes, and what is left of these */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4], __m128i z[8], unsigned k)
 {
     __m256i x = BSN_LOAD256(codes), y = BSN_LOAD256(codes + 32);
     unsigned j;
     BSN_UNROLL
-    for (j = 0; j < k + more; j++) {
+    for (j = 0; j < k; j++) {
         const uint32_t low = (uint32_t)_mm256_movemask_epi8(x), high = (uint32_t)_mm256_movemask_epi8(y);
         w[j] = low | (uint64_t)high << 32;
-        if (j == k) break;
         x = _mm256_add_epi8(x, x);
         y = _mm256_add_epi8(y, y);
     }
@@ -1538,7 +1468,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], ui
 {
     __m128i z[8];
     unsigned j;
-    bsn_avx2_fork_planes(codes, w, z, k, 0);
+    bsn_avx2_fork_planes(codes, w, z, k);
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = bsn_avx2_put_picked(list[j], z, bsn_list_mask(k, lists, j, w));
 }
@@ -1606,11 +1536,11 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_leaves_planes(const uint8_t *symbols, const __
     for (q = 0; q < k; q++) w[q] = ~w[q];
 }
 
-/* A node with twigs, of codes or, if `leaves`, of symbols. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                             unsigned lists, unsigned twigs, int leaves)
+/* A node of symbols, each list of which but the last one is a twig. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
+                                              unsigned lists)
 {
-    const unsigned known = leaves ? (1u << k) - lists + 2 * twigs : 0;
+    const unsigned twigs = lists ? lists - 1 : 0, known = (1u << k) - lists + 2 * twigs;
     const size_t stride = fork->stride;
     uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
     uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
@@ -1627,14 +1557,13 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *code
         used[j] = fork->used[j];
         if (used[j] & 7) byte[j] = *list[j];
     }
-    for (; n; codes += 64, plane += 8) {
-        if (BSN_UNLIKELY(n < 64)) { /* code 0 and the first leaf have bits of 0, and go to no list */
-            memset(last, leaves ? fork->leaf[0] : 0, sizeof last);
-            memcpy(last, codes, n);
-            codes = last;
+    for (; n; symbols += 64, plane += 8) {
+        if (BSN_UNLIKELY(n < 64)) { /* the first leaf has bits of 0, and goes to no list */
+            memset(last, fork->leaf[0], sizeof last);
+            memcpy(last, symbols, n);
+            symbols = last;
         }
-        if (leaves) bsn_avx2_leaves_planes(codes, leaf, w, z, k, lists);
-        else bsn_avx2_fork_planes(codes, w, z, k, 1);
+        bsn_avx2_leaves_planes(symbols, leaf, w, z, k, lists);
         BSN_UNROLL
         for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
         BSN_UNROLL
@@ -1653,19 +1582,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_twigs(bsn_fork *fork, const uint8_t *code
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_AVX2 int bsn_avx2_twigs_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
-#define BSN_CALL(k, lists, twigs) bsn_avx2_fork_twigs(fork, codes, first, n, k, lists, twigs, 0)
-    BSN_TWIG_SWITCH(fork, fork->twigs)
-#undef BSN_CALL
-    return 1;
-}
-
 static BSN_AVX2 unsigned bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
     if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
-#define BSN_CALL(k, lists) bsn_avx2_fork_twigs(fork, symbols, first, n, k, lists, lists ? lists - 1u : 0u, 1)
+#define BSN_CALL(k, lists) bsn_avx2_fork_leaves(fork, symbols, first, n, k, lists)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
     return BSN_LEAVES_TWIGS;
@@ -2720,7 +2640,6 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     NULL,
     BSN_FOR_ENCODE(bsn_avx2_top_take),
     bsn_avx2_top_put,
-    BSN_FOR_ENCODE(bsn_avx2_twigs_fork),
     BSN_FOR_ENCODE(bsn_avx2_leaves_fork),
     bsn_avx2_mask_above,
     bsn_scalar_places,
@@ -3442,28 +3361,14 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* The next bits of a plane from bit `*bit` of memory on, as bsn_avx2_deposit has them: one register instead of two. Addresses
- * have at most 57 bits, and a sign. */
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_deposit(uint64_t *bit, uint64_t set)
-{
-    const uint8_t *p = (const uint8_t *)(intptr_t)((int64_t)*bit >> 3);
-    const unsigned c = bsn_x86_ones(set);
-    uint64_t x = bsn_load64(p) >> (*bit & 7);
-    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - (*bit & 7));
-    *bit += c;
-    return _pdep_u64(x, set);
-}
-
-/* A node while it is merged; where others are chained to it, see bsn_avx2_merge_row and bsn_avx2_merge_twigs. */
+/* A node while it is merged. */
 typedef struct bsn_avx512_merging {
     __m512i leaf[9]; /* the first 8 leaves, each in all places; and all 16 in each 16 bytes */
     const uint8_t *plane, *list[4];
     size_t stride;
-    uint64_t bit[2];
 } bsn_avx512_merging;
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const bsn_node *node, size_t first, unsigned lists,
-                                                  unsigned chained)
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const bsn_node *node, size_t first, unsigned lists)
 {
     unsigned j;
     BSN_UNROLL
@@ -3473,17 +3378,13 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const b
     m->stride = node->stride;
     BSN_UNROLL
     for (j = 0; j < lists; j++) m->list[j] = node->list[j];
-    BSN_UNROLL
-    for (j = 0; j < chained; j++) m->bit[j] = (uint64_t)(uintptr_t)node[1 + j].planes * 8 + node[1 + j].stride;
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_end(const bsn_avx512_merging *m, bsn_node *node, unsigned lists, unsigned chained)
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_end(const bsn_avx512_merging *m, bsn_node *node, unsigned lists)
 {
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < lists; j++) node->list[j] = m->list[j];
-    BSN_UNROLL
-    for (j = 0; j < chained; j++) node[1 + j].stride = (size_t)(m->bit[j] - (uint64_t)(uintptr_t)node[1 + j].planes * 8);
 }
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **list, uint64_t m)
@@ -3495,27 +3396,20 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **l
 
 /* The next 64 elements of a node. Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after
  * the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned k, unsigned lists, unsigned chained)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned k, unsigned lists)
 {
-    const unsigned slots = (1u << k) << (chained != 0), leaves = (1u << k) - lists, known = leaves + chained;
-    uint64_t w[4] = { 0, 0, 0, 0 }, twig = 0;
-    __m512i x, slot[4];
+    const unsigned slots = 1u << k, known = slots - lists;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    const __m512i *slot = m->leaf;
+    __m512i x;
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < k; j++) w[j] = bsn_load64(m->plane + j * m->stride);
     m->plane += 8;
-    BSN_UNROLL
-    for (j = 0; j < chained; j++) twig |= bsn_avx512_deposit(&m->bit[j], bsn_list_mask(k, lists, j, w));
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) { /* twigs have two leaves, the slots before them one, of which each stands twice */
-        slot[j] = m->leaf[chained ? 2 * j : j];
-        if (j >= leaves && j < known) slot[j] = _mm512_mask_blend_epi8(twig, slot[j], m->leaf[2 * j + 1]);
-    }
     if (k > 2) {
         x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
         BSN_UNROLL
         for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
-        if (chained) x = _mm512_mask_add_epi8(x, twig, x, _mm512_set1_epi8(1));
         x = _mm512_shuffle_epi8(m->leaf[8], x);
     } else if (known <= 1) {
         x = slot[0]; /* without a leaf every place is a list's */
@@ -3527,34 +3421,25 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned
         if (known == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], slot[2], slot[3]));
     }
     BSN_UNROLL
-    for (j = chained; j < lists; j++) x = bsn_avx512_merge_list(x, &m->list[j], bsn_list_mask(k, lists, j, w));
+    for (j = 0; j < lists; j++) x = bsn_avx512_merge_list(x, &m->list[j], bsn_list_mask(k, lists, j, w));
     return x;
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                                 unsigned lists, unsigned chained)
+                                                 unsigned lists)
 {
     bsn_avx512_merging m;
     size_t i;
-    bsn_avx512_merge_begin(&m, node, first, lists, chained);
-    for (i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, bsn_avx512_merge64(&m, k, lists, chained));
-    bsn_avx512_merge_end(&m, node, lists, chained);
+    bsn_avx512_merge_begin(&m, node, first, lists);
+    for (i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, bsn_avx512_merge64(&m, k, lists));
+    bsn_avx512_merge_end(&m, node, lists);
 }
 
 static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists, 0)
+#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
-}
-
-static BSN_AVX512 int bsn_avx512_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_CHAIN_TWIGS : 0;
-#define BSN_CALL(k, lists, twigs) bsn_avx512_merge_node(node, first, n, out, k, lists, twigs)
-    BSN_TWIG_SWITCH(node, node->chained)
-#undef BSN_CALL
-    return 1;
 }
 
 /* With every second group: asks for planes of later ones, to come to the first level of the cache, and for what lies ahead. */
@@ -3577,7 +3462,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t gro
  * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
  * what comes; of the very first one the part that is the caller's is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
-                                                  unsigned k, unsigned lists, unsigned chained, unsigned width, unsigned kind)
+                                                  unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
     const unsigned top = width - 1, e = t->field->symbol_bits, sign = 7 - e % 8;
     const int below = width == 4 && t->bits; /* these are of the plane below the top one */
@@ -3596,7 +3481,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     int hashed[8], some = below;
     size_t i, s;
     unsigned j;
-    bsn_avx512_merge_begin(&node, t->node, first, lists, chained);
+    bsn_avx512_merge_begin(&node, t->node, first, lists);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_OPAQUE("+m", across);
     BSN_OPAQUE("+m", some);
@@ -3618,7 +3503,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                 BSN_OPAQUE("+r", group); /* so that nothing of it takes registers meanwhile */
                 bsn_avx512_finish_ask(t, group, width);
             }
-            v[top] = bsn_avx512_merge64(&node, k, lists, chained);
+            v[top] = bsn_avx512_merge64(&node, k, lists);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
                 if (width == 4 && j == 2 && BSN_UNLIKELY(some)) {
@@ -3659,7 +3544,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         }
     }
     if (across) _mm512_storeu_si512(t->tail, held);
-    bsn_avx512_merge_end(&node, t->node, lists, chained);
+    bsn_avx512_merge_end(&node, t->node, lists);
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
@@ -3668,11 +3553,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
 BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned width, unsigned kind)
 {
-    switch (32 * t->node->bits + 4 * t->node->lists + t->node->chained) { /* the roots that there are of floats */
-#define BSN_ROOT(k, lists, chained)                                                                   \
-    case 32 * k + 4 * lists + chained: bsn_avx512_finish_node(t, elements, first, n, k, lists, chained, width, kind); return 1;
-        BSN_ROOT(1, 1, 0) BSN_ROOT(1, 2, 0) BSN_ROOT(2, 1, 0) BSN_ROOT(2, 2, 0) BSN_ROOT(2, 3, 0) BSN_ROOT(2, 4, 0)
-        BSN_ROOT(3, 3, 0) BSN_TWIG_NODES(BSN_ROOT)
+    switch (8 * t->node->bits + t->node->lists) { /* the roots that there are of floats */
+#define BSN_ROOT(k, lists) case 8 * k + lists: bsn_avx512_finish_node(t, elements, first, n, k, lists, width, kind); return 1;
+        BSN_ROOT(1, 1) BSN_ROOT(1, 2) BSN_ROOT(2, 1) BSN_ROOT(2, 2) BSN_ROOT(2, 3) BSN_ROOT(2, 4) BSN_ROOT(3, 2) BSN_ROOT(3, 3)
 #undef BSN_ROOT
     default: return 0;
     }
@@ -5022,10 +4905,9 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     BSN_FOR_ENCODE(bsn_avx512_node_fork),
     bsn_avx512_node_counts,
     bsn_avx512_finish,
-    bsn_avx512_chain,
+    NULL,
     BSN_FOR_ENCODE(bsn_avx512_start),
     BSN_FOR_ENCODE(bsn_avx512_deal),
-    NULL,
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_avx512_leaves_fork),
@@ -5769,7 +5651,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     BSN_FOR_ENCODE(bsn_neon_node_fork),
     bsn_neon_node_counts,
-    NULL,
     NULL,
     NULL,
     NULL,

@@ -1,4 +1,4 @@
-/* --quantize: what quantizing by cells of logarithms saves and costs, for every table of kernels. */
+/* --quantize: what quantizing by cells of logarithms, and by 16 clusters, saves and costs, for every table of kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +56,13 @@ static void row(const options *o, const task *t, const char *file)
         printf(rows++ ? ",\n{" : "\n{");
         json_member("file", file);
         json_member("isa", isa);
-        printf("\"cells\":%u,\"columns\":%u,\"bytes\":%zu,\"bits\":%.4f,\"memcpy_gbps\":%.4f,\"compress_gbps\":%.4f,"
-               "\"decompress_gbps\":%.4f}", t->encoder.quantizer.cells, (unsigned)t->encoder.columns, size, bits,
+        printf("\"cells\":%u,\"clusters\":%u,\"columns\":%u,\"bytes\":%zu,\"bits\":%.4f,\"memcpy_gbps\":%.4f,\"compress_gbps\":%.4f,"
+               "\"decompress_gbps\":%.4f}", t->encoder.quantizer.cells, t->encoder.quantizer.clusters, (unsigned)t->encoder.columns, size, bits,
                gbps(size, t->memcpy), gbps(size, t->compress), gbps(size, t->decompress));
     } else {
-        printf("%-12s %-7s %6u %7u %9.3f %8.3f %8.3f %9.4f  %8.3f %9.4f\n", file, isa, t->encoder.quantizer.cells,
-               (unsigned)t->encoder.columns, bits, gbps(size, t->memcpy), gbps(size, t->compress), t->memcpy / t->compress,
+        if (t->encoder.quantizer.cells) printf("%-12s %-7s %6u", file, isa, t->encoder.quantizer.cells);
+        else printf("%-12s %-7s %2u cl.", file, isa, t->encoder.quantizer.clusters);
+        printf(" %7u %9.3f %8.3f %8.3f %9.4f  %8.3f %9.4f\n", (unsigned)t->encoder.columns, bits, gbps(size, t->memcpy), gbps(size, t->compress), t->memcpy / t->compress,
                gbps(size, t->decompress), t->memcpy / t->decompress);
     }
     fflush(stdout);
@@ -69,18 +70,19 @@ static void row(const options *o, const task *t, const char *file)
 
 static void bench_tensor(const options *o, const tensor *of, task *t)
 {
-    static const unsigned cells[] = {70, 35, 16, 8, 4};
+    static const unsigned cells[] = {70, 35, 16, 8, 4, 0}; /* 0: clusters, which have no scales */
     const size_t size = 4 * t->elements;
     for (unsigned at = 0; at < t->pace.places; at++)
         for (size_t i = 0; i < size; i++) t->source.at[at][i] = of->data[i % of->size];
     for (unsigned c = 0; c < sizeof cells / sizeof *cells; c++)
-        for (unsigned columns = 0; columns <= 256; columns += 256)
+        for (unsigned columns = 0; columns <= (cells[c] ? 256 : 0); columns += 256)
             for (unsigned k = 0; bitsnap_kernels_get(k); k++) {
                 const bitsnap_kernels *kernels = bitsnap_kernels_get(k);
                 if (!passes(o->isa, bitsnap_kernels_name(kernels))) continue;
                 if (o->quick && !o->isa && bitsnap_kernels_get(k + 1)) continue; /* the fastest table */
                 t->encoder.kernels = t->decoder.kernels = kernels;
                 t->encoder.quantizer.cells = cells[c];
+                t->encoder.quantizer.clusters = cells[c] ? 0 : 16;
                 t->encoder.columns = columns;
                 t->memcpy = t->compress = t->decompress = -1;
                 if (!measure(run_compress, run_copy, t, &t->pace, o->budget, &t->compress, &t->memcpy)) fail("cannot compress: ", of->file);

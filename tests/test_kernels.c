@@ -134,7 +134,7 @@ static void hash_in_pieces(void)
     for (n = 241; n < 6000; n += 131) {
         uint8_t *p = at_end(0, n, 0);
         bsn_hasher h;
-        bitsnap_pieces pieces;
+        bsn_pieces pieces;
         const uint64_t expected = (fill(p, n, RANDOM), bsn_hash_of(scalar, p, n));
         CHECK(bsn_hash_of(kernels, p, n) == expected, "%s: %zu bytes", kernels->name, n);
         bsn_hash_begin(&h, n);
@@ -609,7 +609,7 @@ static void chain_case(size_t n)
     uint8_t *out, *list;
     bsn_node start[3], a[3];
     unsigned j;
-    if (!kernels->chain || !(kernels->chain(NULL, 0, 0, NULL) & BSN_CHAIN_ROWS)) return;
+    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
     memset(start, 0, sizeof start);
     for (j = 0; j < 3; j++) {
         static const uint8_t kinds[8] = { RANDOM, RANDOM, DENSE, SPARSE, DENSE, RUNS, ZEROS, ONES };
@@ -638,7 +638,7 @@ static void chain_case(size_t n)
     start[0].leaf[1] = start[1].leaf[0];
     start[0].leaf[2] = start[2].leaf[0];
     start[1].stride = start[2].stride = 0;
-    start[0].chained = 2;
+    start[0].chained = 1;
     for (j = 0; j < 3; j++) { /* at once; in place; in pieces, each to the same place */
         memcpy(a, start, sizeof a);
         out = at_end(1, n, SLACK);
@@ -651,74 +651,6 @@ static void chain_case(size_t n)
             if (j == 2) out = at_end(1, m, SLACK);
             CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
             CHECK(!memcmp(out, spare[1] + i, m), "%s: chain of %zu, %u: %zu from %zu", kernels->name, n, j, m, i);
-        }
-    }
-}
-
-/* a node whose first lists are nodes of two leaves each */
-static void twig_case(unsigned k, unsigned lists, unsigned twigs, size_t n)
-{
-    const size_t stride = (n + 7) / 8;
-    size_t counts[4], i, m;
-    uint8_t *planes, *out, *list[4] = { NULL, NULL, NULL, NULL };
-    bsn_node start[3], a[3];
-    unsigned j, way, leaves = (1u << k) - lists;
-    if (!kernels->chain || !(kernels->chain(NULL, 0, 0, NULL) & BSN_CHAIN_TWIGS)) return;
-    planes = random_planes(k, n, stride, 1);
-    list_sizes(counts, planes, stride, k, lists, n);
-    memset(start, 0, sizeof start);
-    start[0].planes = planes;
-    start[0].stride = stride;
-    start[0].count = n;
-    start[0].bits = (uint8_t)k;
-    start[0].lists = (uint8_t)lists;
-    for (j = 0; j < leaves; j++) start[0].leaf[j] = (uint8_t)test_random();
-    memcpy(a, start, sizeof a);
-    for (j = 0; j < lists; j++) {
-        if (j < twigs) {
-            const size_t bytes = (counts[j] + 7) / 8;
-            uint8_t *p = at_end(6 + j, bytes, 64);
-            fill(p, bytes, RANDOM);
-            if (counts[j] % 8) p[counts[j] / 8] = (uint8_t)(p[counts[j] / 8] & ((1u << counts[j] % 8) - 1));
-            fill(p + bytes, 64, RANDOM);
-            start[1 + j].planes = p;
-            start[1 + j].stride = bytes;
-            start[1 + j].count = counts[j];
-            start[1 + j].bits = 1;
-            start[1 + j].leaf[0] = (uint8_t)test_random();
-            start[1 + j].leaf[1] = (uint8_t)test_random();
-            a[1 + j] = start[1 + j];
-            scalar->node_merge(&a[1 + j], 0, counts[j], spare[2 + j]);
-            a[0].list[j] = spare[2 + j];
-        } else {
-            list[j] = at_end(2 + j, counts[j], SLACK);
-            fill(list[j], counts[j], RANDOM);
-            start[0].list[j] = a[0].list[j] = list[j];
-        }
-    }
-    scalar->node_merge(&a[0], 0, n, spare[1]);
-    memcpy(a, start, sizeof a);
-    memset(start[0].leaf, 0, sizeof start[0].leaf);
-    for (j = 0; j < leaves; j++) start[0].leaf[2 * j] = a[0].leaf[j];
-    for (j = 0; j < twigs; j++) {
-        memcpy(start[0].leaf + 2 * (leaves + j), a[1 + j].leaf, 2);
-        start[1 + j].stride = 0;
-        start[1 + j].merged = 1;
-    }
-    start[0].chained = (uint8_t)twigs;
-    for (way = 0; way < 3; way++) { /* at once; in place; in pieces, each to the same place */
-        memcpy(a, start, sizeof a);
-        out = at_end(1, n, SLACK);
-        if (way == 1) {
-            memcpy(out + n - counts[lists - 1], list[lists - 1], counts[lists - 1]);
-            a[0].list[lists - 1] = out + n - counts[lists - 1];
-        }
-        for (i = 0; i < n; i += m) {
-            m = way < 2 ? n : bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
-            if (way == 2) out = at_end(1, m, SLACK);
-            CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
-            CHECK(!memcmp(out, spare[1] + i, m), "%s: %u twigs of %u, %u, %u: %zu from %zu", kernels->name, twigs,
-                  k, lists, way, m, i);
         }
     }
 }
@@ -766,41 +698,6 @@ static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
         for (j = 0; j < lists; j++) {
             CHECK((size_t)(b.list[j] - list[j]) == counts[j], "%s: fork %u, %u of %zu: size of list %u", kernels->name, k, lists, n, j);
             CHECK(!memcmp(list[j], spare[2 + j], counts[j]), "%s: fork %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
-        }
-    }
-}
-
-/* a node whose first lists are nodes of two leaves: their planes are the highest bits of the codes in these lists */
-static void fork_twigs_case(unsigned k, unsigned lists, unsigned twigs, size_t n, unsigned kind)
-{
-    const size_t stride = (n + 7) / 8;
-    uint8_t *codes = at_end(1, n, SLACK), *planes = at_end(0, k * stride, 0), *list[4];
-    bsn_fork a, b;
-    size_t counts[4], i, m;
-    unsigned j, pieces;
-    if (!kernels->twigs_fork || !kernels->twigs_fork(NULL, NULL, 0, 0)) return;
-    fork_begin(&a, &b, counts, codes, planes, k, lists, n, kind);
-    for (pieces = 0; pieces < 2; pieces++) {
-        mark(planes, k * stride, 0);
-        b.twigs = (uint8_t)twigs;
-        b.used[0] = b.used[1] = 0;
-        for (j = 0; j < lists; j++) b.list[j] = list[j] = at_end(2 + j, j < twigs ? (counts[j] + 7) / 8 : counts[j], SLACK);
-        for (i = 0; i < n; i += m) {
-            m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
-            CHECK(kernels->twigs_fork(&b, codes + i, i, m), "%s: a fork with twigs", kernels->name);
-        }
-        CHECK(!memcmp(planes, spare[0], k * stride), "%s: planes of %u, %u of %zu", kernels->name, k, lists, n);
-        CHECK(marked(planes, k * stride, 0), "%s: twigs write too far", kernels->name);
-        for (j = 0; j < lists; j++) {
-            if (j < twigs) {
-                CHECK(b.used[j] == counts[j], "%s: fork %u, %u of %zu: bits of twig %u", kernels->name, k, lists, n, j);
-                memset(spare[1], 0, counts[j] / 8 + 1);
-                for (i = 0; i < counts[j]; i++) spare[1][i / 8] = (uint8_t)(spare[1][i / 8] | spare[2 + j][i] >> 7 << i % 8);
-                CHECK(!memcmp(list[j], spare[1], (counts[j] + 7) / 8), "%s: fork %u, %u: twig %u", kernels->name, k, lists, j);
-            } else {
-                CHECK((size_t)(b.list[j] - list[j]) == counts[j], "%s: twigs %u, %u: size of %u", kernels->name, k, lists, j);
-                CHECK(!memcmp(list[j], spare[2 + j], counts[j]), "%s: twigs %u, %u of %zu: list %u", kernels->name, k, lists, n, j);
-            }
         }
     }
 }
@@ -921,9 +818,8 @@ static void counts_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
 }
 
-/* the last step at once against its parts, the first lists being nodes of two leaves that are chained; `checked` says which planes
- * are hashed */
-static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned twigs, size_t n, unsigned checked)
+/* the last step at once against its parts; `checked` says which planes are hashed */
+static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n, unsigned checked)
 {
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
@@ -935,7 +831,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     uint8_t *planes = random_planes(k, n, stride, 1), *out = at_end(1, m * width, misplaced), *list[4];
     const uint8_t *read[8];
     uint64_t state[2][8][8];
-    bsn_node a, b[3], start[3];
+    bsn_node a, b, start;
     const bsn_ahead ahead = bsn_ahead_of(out, m * width, 3);
     bsn_finish t;
     uint8_t tail[64], room[2048];
@@ -954,32 +850,10 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         fill(list[j], counts[j], RANDOM);
         for (i = 0; i < counts[j]; i++) list[j][i] = (uint8_t)(list[j][i] >> (8 - e));
     }
-    memset(b, 0, sizeof b);
-    for (j = 0; j < twigs; j++) {
-        const size_t bytes = (counts[j] + 7) / 8;
-        uint8_t *p = at_end(11 + j, bytes, 64);
-        fill(p, bytes + 64, RANDOM);
-        b[1 + j].planes = p;
-        b[1 + j].bits = 1;
-        b[1 + j].leaf[0] = (uint8_t)test_below((size_t)1 << e);
-        b[1 + j].leaf[1] = (uint8_t)test_below((size_t)1 << e);
-        scalar->node_merge(&b[1 + j], 0, counts[j], list[j]);
-    }
     scalar->node_merge(&a, 0, first, spare[0]);
-    b[0] = a;
-    if (twigs) {
-        memset(b[0].leaf, 0, sizeof b[0].leaf);
-        for (j = 0; j < (1u << k) - lists; j++) b[0].leaf[2 * j] = a.leaf[j];
-        for (j = 0; j < twigs; j++) {
-            memcpy(b[0].leaf + 2 * ((1u << k) - lists + j), b[1 + j].leaf, 2);
-            b[1 + j].stride = (size_t)(a.list[j] - list[j]);
-            b[0].list[j] = NULL;
-        }
-        b[0].chained = (uint8_t)twigs;
-    }
-    memcpy(start, b, sizeof b);
+    b = start = a;
     memset(&t, 0, sizeof t);
-    t.node = b;
+    t.node = &b;
     t.field = f;
     t.varying = varying;
     t.value = value;
@@ -1019,7 +893,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
         part = 0;
     }
     if (!kernels->finish(&t, out + part * width, first + part, m - part)) {
-        CHECK(!memcmp(start, b, sizeof b), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
+        CHECK(!memcmp(&start, &b, sizeof b), "%s: does not finish node %u, %u, but did something", kernels->name, k, lists);
         return;
     }
     if (t.tail) bsn_lines_end(tail, out + m * width);
@@ -1032,11 +906,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, unsigned
     scalar->join(f, spare[0], read, m / 64);
     CHECK(!memcmp(out, spare[0], m * width), "%s: finish, width %u, e %u, node %u, %u, %zu of %zu", kernels->name, width, e, k, lists, m, n);
     CHECK(!memcmp(state[0], state[1], sizeof state[0][0] * width), "%s: finish hashes, width %u, e %u", kernels->name, width, e);
-    for (j = 0; j < lists; j++) {
-        if (j < twigs)
-            CHECK(b[1 + j].stride == (size_t)(a.list[j] - list[j]), "%s: finish, %u, %u: twig %u", kernels->name, k, lists, j);
-        else CHECK(b[0].list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
-    }
+    for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: finish, node %u, %u: cursor %u", kernels->name, k, lists, j);
 }
 
 static void finish(void)
@@ -1049,9 +919,7 @@ static void finish(void)
         for (j = 0; j < 18; j++) {
             for (r = 0; r < 24; r++) {
                 bsn_field_set(&f, dtypes[i], i == 1 ? 3 + r % 6 : bsn_symbol_bits(dtypes[i]), 0);
-                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 0, 1024 * (1 + r % 5), (unsigned)test_below(8));
-                if (kernels->chain && j < 6) /* as in fork_twigs_case */
-                    finish_case(&f, 2 + j / 3, j % 3 ? 3 : 2, j % 3 == 2 ? 2 : 1, 1024 * (1 + r % 5), (unsigned)test_below(8));
+                finish_case(&f, node_kinds[j][0], node_kinds[j][1], 1024 * (1 + r % 5), (unsigned)test_below(8));
             }
         }
     }
@@ -1155,8 +1023,6 @@ static void node_merge(void)
     for (i = 1; i < LENGTHS; i++)
         for (r = 0; r < 12; r++) {
             chain_case(length_at(i));
-            twig_case(2 + r % 2, 2, 1, length_at(i));
-            twig_case(2 + r % 2, 3, 1 + r / 2 % 2, length_at(i));
         }
 }
 
@@ -1221,11 +1087,6 @@ static void node_fork(void)
             for (kind = 0; kind < (length_at(i) > 4096 ? 2u : (unsigned)KINDS); kind++)
                 fork_node_case(node_kinds[j][0], node_kinds[j][1], length_at(i), kind);
         for (i = 0; i < 200; i++) fork_range_case(node_kinds[j][0], node_kinds[j][1]);
-    }
-    for (i = 1; i < LENGTHS; i++) {
-        for (kind = 0; kind < (length_at(i) > 4096 ? 2u : (unsigned)KINDS); kind++) {
-            for (j = 0; j < 6; j++) fork_twigs_case(2 + j / 3, j % 3 ? 3 : 2, j % 3 == 2 ? 2 : 1, length_at(i), kind);
-        }
     }
 }
 

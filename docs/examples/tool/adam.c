@@ -168,6 +168,7 @@ void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *ch
         else if (!c->role) c->why = "no moment of Adam by its name";
         else if (!tensor_has_octaves(t)) c->why = "its elements are not F16, BF16, F32 or F64";
         else if (t->elements < p->least) c->why = "fewer elements than --adam-min";
+        else if (p->clusters) c->clusters = p->clusters;
         else if (!cells) c->why = "so the policy says";
         else c->cells = cells;
     }
@@ -197,10 +198,10 @@ int adam_has_negative(bitsnap_dtype dtype, const uint8_t *elements, size_t bytes
 void adam_refuse(adam_choice *choices, const safetensors *model, size_t i)
 {
     adam_choice *v = &choices[i], *m = v->partner ? &choices[v->partner - model->tensors] : NULL;
-    v->cells = 0;
+    v->cells = v->clusters = 0;
     v->why = "it has negative elements, which no second moment has";
-    if (!m || !m->cells) return;
-    m->cells = 0;
+    if (!m || !(m->cells | m->clusters)) return;
+    m->cells = m->clusters = 0;
     m->why = "the second moment beside it has negative elements";
 }
 
@@ -258,12 +259,13 @@ static int parse_loss(const char *text, size_t size, unsigned *cells, fault *f)
 
 int adam_parse(adam_policy *p, const char *text, fault *f)
 {
-    static const char usage[] = "exact, resume, standard, small, stage, or such as m=0.5%,v=1%";
+    static const char usage[] = "exact, resume, standard, small, stage, clusters, or such as m=0.5%,v=1%";
     int given[2] = { 0, 0 };
     size_t i;
     p->name = text;
     p->m_cells = p->v_cells = 0;
     p->stage = 0;
+    p->clusters = 0;
     for (i = 0; i < sizeof presets / sizeof *presets; i++) {
         if (strcmp(text, presets[i].name)) continue;
         p->m_cells = presets[i].m;
@@ -275,6 +277,13 @@ int adam_parse(adam_policy *p, const char *text, fault *f)
         p->rate = 0.001; /* what optimizers have where nothing is said */
         if (text[5] && (parse_number(text + 6, text + strlen(text), &p->rate) || p->rate <= 0))
             return fault_set(f, "--adam stage wants a learning rate such as stage=0.0003, not '%s'", text + 6);
+        return 0;
+    }
+    if (!strncmp(text, "clusters", 8) && (!text[8] || text[8] == '=')) {
+        double n = 16; /* as the paper has it */
+        if (text[8] && (parse_number(text + 9, text + strlen(text), &n) || n < 2 || n > 256 || n > (unsigned)n))
+            return fault_set(f, "--adam clusters wants 2 to 256 of them, as in clusters=16, not '%s'", text + 9);
+        p->clusters = (unsigned)n;
         return 0;
     }
     while (*text) {

@@ -13,12 +13,13 @@ typedef enum adam_role { ADAM_NONE, ADAM_M, ADAM_V } adam_role;
 typedef struct adam_policy {
     const char *name;        /* as it was given; null: no --adam */
     unsigned m_cells, v_cells; /* LOG-n; 0: lossless */
+    unsigned clusters;       /* or both by so many clusters, 2 to 256, as in BitSnap, arXiv 2511.12376; 0: not */
     int stage;               /* the cells are still to be found */
     double rate;             /* of which learning rate, then */
     uint64_t least;          /* elements: smaller tensors stay exact */
 } adam_policy;
 
-/* "exact", "resume", "standard", "small", "stage", "stage=RATE", or "m=LOSS,v=LOSS" where LOSS is a relative error (0.5%,
+/* "exact", "resume", "standard", "small", "stage", "stage=RATE", "clusters", "clusters=N", or "m=LOSS,v=LOSS" where LOSS is a relative error (0.5%,
  * 0.005), cells (LOG-70, log70), or lossless. Returns 0, or 1 with a message. */
 int adam_parse(adam_policy *p, const char *text, fault *f);
 
@@ -28,7 +29,7 @@ typedef struct adam_choice {
     const char *pattern;     /* by which it is known */
     int by_file;             /* the pattern is in the file's name */
     const tensor *partner;   /* its v, or m, in the same file; null: none there */
-    unsigned cells;          /* 0: exact */
+    unsigned cells, clusters; /* both 0: exact */
     const char *why;         /* why it is exact */
 } adam_choice;
 

@@ -72,8 +72,9 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     frame.bytes = count * bitsnap_width(form->dtype);
     frame.count = count;
     frame.dtype = form->dtype;
-    frame.quantized = form->cells != 0;
+    frame.quantized = (form->cells | form->clusters) != 0;
     frame.cells = form->cells;
+    frame.clusters = form->clusters;
     frame.columns = form->columns;
     frame.certificate = j->writer.certificate;
     frame.size = j->writer.records.last;
@@ -249,7 +250,7 @@ static int check_moments(job *j)
     for (i = 0; i < model->count && !failed; i++) {
         const tensor *t = &model->tensors[i];
         uint64_t at;
-        if (j->choices[i].role != ADAM_V || !j->choices[i].cells) continue;
+        if (j->choices[i].role != ADAM_V || !(j->choices[i].cells | j->choices[i].clusters)) continue;
         failed = input_seek(&j->in, begin + t->begin, j->f);
         for (at = t->begin; at < t->end && !failed; at += got) {
             failed = input_read(&j->in, window, t->end - at < j->codec->window ? (size_t)(t->end - at) : j->codec->window, &got, j->f);
@@ -350,7 +351,7 @@ static void report_adam(const job *j, const char *path)
     (void)fputs(": ", stderr);
     if (s.tensors) lossy_print_line(stderr, &s, &names);
     else (void)fputs("nothing quantized, every element is exact", stderr);
-    if (s.tensors && !s.pairs) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
+    if (s.tensors && !s.pairs && !j->adam.clusters) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
     (void)putc('\n', stderr);
 }
 
@@ -379,6 +380,10 @@ static void report_plan(const job *j, const char *path)
             (void)snprintf(family, sizeof family, "LOG-%u", c->cells);
             (void)snprintf(bound, sizeof bound, "%.4f %%", 100 * bitsnap_log_bound(c->cells));
         }
+        if (c->clusters) {
+            (void)snprintf(family, sizeof family, "C-%u", c->clusters);
+            (void)snprintf(bound, sizeof bound, "none");
+        }
         (void)printf("%-2s  %-8s  %10s  %12llu  ", role_name(c), family, bound, (unsigned long long)t->elements);
         (void)print_text(stdout, t->name.at, t->name.size);
         if (c->pattern) (void)printf("  (%s in its %sname)", c->pattern, c->by_file ? "file's " : "");
@@ -405,6 +410,7 @@ static void report_plan_json(const job *j, const char *path)
         json_text(&out, m->tensors[i].name.at, m->tensors[i].name.size);
         json_member_string(&out, "role", c->role ? role_name(c) : "");
         json_member_whole(&out, "cells", c->cells);
+        if (c->clusters) json_member_whole(&out, "clusters", c->clusters);
         json_member_real(&out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
         if (c->pattern) json_member_string(&out, "pattern", c->pattern);
         if (c->why) json_member_string(&out, "why_exact", c->why);

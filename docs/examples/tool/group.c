@@ -32,7 +32,7 @@ static int is_too_much(const plan *p)
     uint64_t more = 0, bytes = 0;
     size_t i;
     for (i = 0; i < p->count; i++) {
-        if (p->pieces[i].form.cells) continue;
+        if (piece_stands_alone(&p->pieces[i])) continue;
         more += overhead(&p->pieces[i]);
         bytes += p->pieces[i].bytes;
     }
@@ -91,7 +91,7 @@ static size_t joint_length(const piece *x, size_t n, uint64_t small)
     const uint64_t begin = x[0].begin;
     size_t i;
     for (i = 0; i < n; i++) {
-        if (x[i].bytes >= small || x[i].form.cells || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
+        if (x[i].bytes >= small || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
         if (x[i].paired != x[0].paired) break;
         if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
     }
@@ -140,7 +140,7 @@ size_t group_length(const plan *p, size_t first)
     const size_t count = p->grouped ? p->count - first : 1;
     size_t i;
     for (i = 0; i < count; i++)
-        if (x[i].bytes >= SMALL || x[i].form.cells || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
+        if (x[i].bytes >= SMALL || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
     return i ? i : 1;
 }
 
@@ -227,7 +227,8 @@ static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *e
 
 int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fault *f)
 {
-    const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin), bound = bitsnap_bound(NULL, bytes, BITSNAP_I8);
+    const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin);
+    const size_t bound = bitsnap_bound(NULL, bytes, BITSNAP_I8) + 256 + bytes / CELL * 32; /* with columns, a base and a content id, too */
     const bitsnap_dtype dtypes[2] = { dtype_of(x, n), integers_of(x, n) };
     row rows[3];
     size_t i, best = 0, least = SIZE_MAX;

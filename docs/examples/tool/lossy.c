@@ -124,13 +124,16 @@ void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names)
     if (names->model) (void)fprintf(to, " of %zu", names->model->count);
     (void)fprintf(to, " tensors quantized, %.3f bits/element; relative errors",
                   s->elements ? 8 * (double)s->bytes / (double)s->elements : 0);
-    for (role = 0; role < 3; role++)
-        if (s->of_role[role])
+    for (role = 0; role < 3; role++) {
+        if (s->of_role[role] && s->bound[role] <= 0)
+            (void)fprintf(to, " %s%swithout a bound (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->largest[role]);
+        else if (s->of_role[role])
             (void)fprintf(to, " %s%sat most %.3f %% (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->bound[role],
                           100 * s->largest[role]);
+    }
     if (s->pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s->update);
-    (void)fprintf(to, s->within ? " all within bounds" : " NOT within bounds");
-    if (s->unbounded) (void)fprintf(to, ", but %zu have none", s->unbounded);
+    (void)fprintf(to, s->unbounded == s->tensors ? " none has a bound" : s->within ? " all within bounds" : " NOT within bounds");
+    if (s->unbounded && s->unbounded < s->tensors) (void)fprintf(to, ", but %zu have none", s->unbounded);
 }
 
 void lossy_print_table(const lossy *l, const lossy_names *names)
@@ -144,6 +147,7 @@ void lossy_print_table(const lossy *l, const lossy_names *names)
         const label a = label_of(l, x, names);
         char family[16] = "other";
         if (x->cells) (void)snprintf(family, sizeof family, "LOG-%u", x->cells);
+        else if (x->clusters) (void)snprintf(family, sizeof family, "C-%u", x->clusters);
         (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
                      (unsigned long long)x->columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
                      c->max_absolute, (unsigned long long)c->exact);
@@ -180,6 +184,7 @@ void lossy_json(const lossy *l, json *j, const lossy_names *names)
         else json_null(j);
         json_member_string(j, "role", role_names[a.role]);
         json_member_whole(j, "cells", x->cells);
+        if (x->clusters) json_member_whole(j, "clusters", x->clusters);
         json_member_whole(j, "columns", x->columns);
         json_member_real(j, "bound", c->bound);
         json_member_real(j, "max_rel_error", c->max_relative);

@@ -24,7 +24,7 @@ static uint64_t columns_of(const tensor *t)
 static int continues(const piece *a, const piece *b)
 {
     const bitsnap_dtype dtype = a->form.dtype;
-    if (dtype != b->form.dtype || a->paired != b->paired || a->form.cells || b->form.cells || a->form.columns || b->form.columns)
+    if (dtype != b->form.dtype || a->paired != b->paired || piece_stands_alone(a) || piece_stands_alone(b) || a->form.columns || b->form.columns)
         return 0;
     if (!b->paired) return 1;
     return a->range.dtype == b->range.dtype &&
@@ -32,7 +32,7 @@ static int continues(const piece *a, const piece *b)
 }
 
 /* The piece of one tensor. */
-static piece piece_of(const tensor *t, const tensor *old, int is_delta, unsigned cells, int level)
+static piece piece_of(const tensor *t, const tensor *old, int is_delta, const adam_choice *choice, int level)
 {
     piece x;
     memset(&x, 0, sizeof x);
@@ -44,10 +44,14 @@ static piece piece_of(const tensor *t, const tensor *old, int is_delta, unsigned
         x.range.dtype = tensor_codec(old);
         x.range.begin = old->begin;
     }
-    x.form.cells = cells;
+    if (choice) {
+        x.form.cells = choice->cells;
+        x.form.clusters = choice->clusters;
+        x.second = piece_stands_alone(&x) && choice->role == ADAM_V;
+    }
     if (!is_delta && tensor_has_octaves(t)) {
         const uint64_t columns = columns_of(t);
-        if (cells || (level == BITSNAP_BEST && columns >= COLUMNS_LEAST && t->elements >= MATRIX_LEAST)) x.form.columns = columns;
+        if (piece_stands_alone(&x) || (level == BITSNAP_BEST && columns >= COLUMNS_LEAST && t->elements >= MATRIX_LEAST)) x.form.columns = columns;
     }
     return x;
 }
@@ -63,9 +67,8 @@ int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_c
         piece x;
         if (t->begin == t->end) continue; /* ends no run */
         x = piece_of(t, with && with->list[i].kind == PAIR_FOUND ? with->list[i].other : NULL, with != NULL,
-                     choices ? choices[i].cells : 0, level);
-        x.second = x.form.cells && choices[i].role == ADAM_V;
-        if (x.form.cells) p->quantizes = 1;
+                     choices ? &choices[i] : NULL, level);
+        if (piece_stands_alone(&x)) p->quantizes = 1;
         if (p->count && continues(&p->pieces[p->count - 1], &x)) p->pieces[p->count - 1].bytes += x.bytes;
         else p->pieces[p->count++] = x;
     }

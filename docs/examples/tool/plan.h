@@ -16,6 +16,9 @@ typedef struct piece {
     file_range range;       /* which */
 } piece;
 
+/* What is quantized is a frame of its own. */
+static inline int piece_stands_alone(const piece *x) { return (x->form.cells | x->form.clusters) != 0; }
+
 typedef struct plan {
     piece *pieces;          /* in the order of the data, all of it */
     size_t count;

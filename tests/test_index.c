@@ -1,0 +1,172 @@
+/* The index of frames of many blocks: of two and three levels, found and checked piece by piece; frames in longer memory. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+
+static uint8_t workspace[BITSNAP_WORKSPACE];
+static uint8_t *elements, *frame, *out;
+static size_t count, size;
+static bitsnap_info info;
+
+static bitsnap fresh(unsigned flags)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    b.block_log2 = 6;
+    b.flags = flags;
+    return b;
+}
+
+/* A frame of so many blocks of 64 bytes, some of them CONST, from memory, and pushed in pieces. */
+static void make(size_t blocks)
+{
+    bitsnap b = fresh(BITSNAP_CONTENT_ID);
+    bitsnap_encoder s;
+    size_t room, i, at, part;
+    uint8_t *other, *index;
+    count = 64 * blocks - 7;
+    room = count + 32 * blocks + 1000;
+    elements = (uint8_t *)malloc(count);
+    out = (uint8_t *)malloc(count);
+    frame = (uint8_t *)malloc(2 * room);
+    other = frame + room;
+    index = (uint8_t *)malloc(4 * blocks);
+    for (i = 0; i < count; i++) elements[i] = (uint8_t)(i / 64 % 3 ? i / 64 % 251 : test_random());
+    CHECK(!bitsnap_encode(&b, frame, room, &size, elements, count, BITSNAP_I8), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_encoder_begin(&b, &s, other, 64, &at, count, BITSNAP_I8));
+    s.index = index;
+    s.index_capacity = 4 * blocks;
+    for (i = 0; i < count; i += part, at += b.error.status ? 0 : info.header_size) {
+        part = 64 * (1 + test_below(blocks));
+        if (part > count - i) part = count - i;
+        CHECK(!bitsnap_encoder_push(&b, &s, other + at, room - at, &info.header_size, elements + i, part), "%s", bitsnap_message(&b));
+    }
+    CHECK(!bitsnap_encoder_end(&b, &s, other + at, 112 + s.index_size + s.index_size / 32, &part), "%s", bitsnap_message(&b));
+    CHECK(at + part == size && !memcmp(frame, other, size), "pushed, it is another frame");
+    CHECK(!bitsnap_read_info(&info, frame, size) && info.frame_size == size && info.blocks == blocks);
+    CHECK(!bitsnap_decode(&b, out, count, BITSNAP_I8, frame, size) && !memcmp(out, elements, count), "%s", bitsnap_message(&b));
+    free(index);
+}
+
+static void forget(void)
+{
+    free(elements);
+    free(out);
+    free(frame);
+}
+
+/* A range; its rule, 0 if it is right. */
+static unsigned range(bitsnap *b, uint64_t first, size_t n)
+{
+    const bitsnap_status status = bitsnap_decode_range(b, out, first, n, BITSNAP_I8, frame, size);
+    CHECK(status || !memcmp(out, elements + first, n) || b->flags, "wrong elements at %llu", (unsigned long long)first);
+    return status ? b->error.rule : 0;
+}
+
+/* Every byte of the index behind the pages, and some or all of these, is damaged: who reads it finds it, others need not. */
+static void damage(size_t step)
+{
+    bitsnap b = fresh(0), heedless = fresh(BITSNAP_IGNORE_CHECKS);
+    bsn_index t;
+    bitsnap_encoder s;
+    size_t fixed = bsn_fixed_size(BSN_FLAG_CHECKS | BSN_FLAG_CONTENT), start, i, used, n, at;
+    bsn_index_shape(&t, info.blocks);
+    start = size - fixed - (size_t)t.size;
+    CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
+    CHECK(!bitsnap_decoder_pull(&b, &s, out, count, &n, frame + at, size - at, &used) && at + used == start, "%s", bitsnap_message(&b));
+    for (i = start; i < size; i += i - start < t.place[1] ? step : 1) {
+        const uint64_t in = i - start;
+        const uint8_t flip = (uint8_t)(1u << test_below(8));
+        unsigned level = 0, rule;
+        bitsnap_encoder end = s;
+        uint64_t first = 0; /* of the elements that need this byte */
+        while (level < t.top && in >= t.place[level + 1]) level++;
+        if (in < t.size) {
+            first = (in - t.place[level]) / bsn_entry_size(level);
+            for (n = level; n; n--) first *= BSN_FAN;
+            first *= 64;
+        }
+        frame[i] ^= flip;
+        CHECK(bitsnap_decoder_end(&b, &end, frame + start, size - start, &used) != BITSNAP_OK, "byte %lu of the footer", (unsigned long)in);
+        rule = range(&b, first, count - first < 70 ? 1 : 70);
+        CHECK(rule, "byte %lu of the footer: not noticed", (unsigned long)in);
+        if (in < t.size) CHECK(rule == BITSNAP_R_FOOTER_CHECK, "byte %lu of the footer: R%u", (unsigned long)in, rule);
+        if (level < t.top && in < t.size) { /* what lies elsewhere is found */
+            const uint64_t far = (first + count / 2) % count / 64 * 64;
+            rule = range(&b, far, 1);
+            CHECK(!rule || (level && far / 64 / 65536 == first / 64 / 65536), "byte %lu of the footer, R%u elsewhere", (unsigned long)in, rule);
+        }
+        (void)range(&heedless, first, count - first < 300 ? 1 : 300);
+        (void)range(&heedless, count - 1, 1);
+        end = s;
+        (void)bitsnap_decoder_end(&heedless, &end, frame + start, size - start, &used);
+        frame[i] ^= flip;
+    }
+    CHECK(!range(&b, 0, count), "%s", bitsnap_message(&b));
+    for (i = 0; i < 3000; i++) {
+        const uint64_t first = test_below(count);
+        CHECK(!range(&b, first, 1 + test_below(count - first < 40000 ? count - first : 40000)), "%s", bitsnap_message(&b));
+    }
+}
+
+static void two_levels(void)
+{
+    make(700);
+    damage(1);
+    forget();
+}
+
+static void three_levels(void)
+{
+    make(66000);
+    damage(97);
+    forget();
+}
+
+static void borders(void)
+{
+    static const size_t blocks[] = { 1, 2, 255, 256, 257, 511, 512, 513, 65535, 65536, 65537 };
+    unsigned i;
+    size_t k;
+    bitsnap b = fresh(0);
+    for (i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        make(blocks[i]);
+        for (k = 0; k < blocks[i]; k += 1 + blocks[i] / 300) CHECK(!range(&b, 64 * k, 1), "%s", bitsnap_message(&b));
+        CHECK(!range(&b, count - 1, 1));
+        forget();
+    }
+}
+
+/* Frames one behind the other, and before zeros: where each ends is told by its blocks. */
+static void longer_memory(void)
+{
+    static const size_t blocks[] = { 1, 2, 300, 66000 };
+    unsigned i;
+    size_t cut;
+    for (i = 0; i < 4; i++) {
+        bitsnap_info other;
+        make(blocks[i]);
+        CHECK(!bitsnap_read_info(&other, frame, size + 1000) && other.frame_size == size && other.content_id == info.content_id);
+        frame = (uint8_t *)realloc(frame, 2 * size + 1000);
+        memset(frame + size, 0, 1000);
+        CHECK(!bitsnap_read_info(&other, frame, size + 1000) && !memcmp(&other, &info, sizeof info));
+        memcpy(frame + size, frame, size);
+        CHECK(!bitsnap_read_info(&other, frame, 2 * size) && !memcmp(&other, &info, sizeof info));
+        for (cut = info.header_size; cut < size; cut += 1 + size / 500) {
+            CHECK(!bitsnap_read_info(&other, frame, cut) && other.frame_size == 0, "cut at %lu", (unsigned long)cut);
+        }
+        forget();
+    }
+}
+
+int main(void)
+{
+    test_program = "index";
+    RUN(borders);
+    RUN(longer_memory);
+    RUN(two_levels);
+    RUN(three_levels);
+    return test_failures != 0;
+}
