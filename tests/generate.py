@@ -2465,7 +2465,7 @@ def word_of_ones(rng):
 
 
 def cut_piece(rng):
-    return {"body": lambda body: body[:rng.choice((len(body) - 1, rng.randint(CHANGES_HEAD + 1, len(body) - 1)))]}
+    return {"body": lambda body: body[:rng.randint(min(CHANGES_HEAD + 1, len(body) - 1), len(body) - 1)]}
 
 
 def bad_base_info(change):
