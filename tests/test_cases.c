@@ -653,7 +653,7 @@ static void kinds_of_lists(const bitsnap_kernels *kernels)
     c = header_of(b, zeros, 64, BITSNAP_I8);
     for (kind = 0; kind < 256; kind++) {
         const unsigned form = kind & 15, escape = kind >> 4;
-        const int known = kind <= 2 || ((form == 3 || form == 4) && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xE0);
+        const int known = kind <= 2 || (form == 4 && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xC5);
         uint8_t block[64] = { 0 };
         bitsnap d;
         bitsnap_status status;
@@ -807,7 +807,7 @@ static void headers(void)
                 CHECK(header_rule(dtype, 16, 3, 9, one, 12) == (fits ? 0 : 42), "role %u, %u, %u", role, dtype, base_dtype);
             }
     memcpy(magic, bsn_magic, 4);
-    magic[4] = 1;
+    magic[4] = 0;
     CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == BITSNAP_R_VERSION, "%s", bitsnap_message(&b));
     CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
     magic[3]++;
@@ -971,7 +971,7 @@ static void cases(void)
         else good++;
     }
     if (f) fclose(f);
-    CHECK(good > 280 && bad > 390, "%u valid, %u invalid", good, bad);
+    CHECK(good > 270 && bad > 370, "%u valid, %u invalid", good, bad);
 }
 
 static uint8_t *ending(size_t size) { return (uint8_t *)guarded_alloc(size, 0).p + size; }
