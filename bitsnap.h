@@ -9364,10 +9364,11 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
     size_t i, j;
-    if (!s->to && !s->compare && !s->leaves) return; /* a run may be very long */
-    for (i = s->leaves ? 0 : s->from & ~(size_t)(BSN_CHUNK - 1); i < until; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+    if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
+    for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
+        const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
         if (!out) continue;
         if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
