@@ -496,7 +496,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const u
                                                    void *workspace, size_t workspace_size);
 BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
 
-/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace for block_log2 = 20), as the frame
+/* A list of n bytes, n <= 2^20 (with the workspace for n elements in one block), as the frame
  * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
  * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
  * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
@@ -9364,7 +9364,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
-    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2); /* a run may have more elements than a block */
     size_t i, j;
     if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
     for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
@@ -13594,7 +13594,8 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    s.block_log2 = BSN_LOG2_MAX;
+    s.count = n;
     return bsn_call_begin(call, b, &s, 0);
 }
 
