@@ -185,9 +185,9 @@ typedef enum bitsnap_status {
     R(48, CORRUPT, QUANTIZER, "columns or a quantizer that do not fit the frame") \
     R(49, CORRUPT, SCALES, "wrong scales of rows and columns") \
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
-    R(52, CORRUPT, SPARSE, "few changes of a cell that break their rules") \
+    R(52, CORRUPT, SPARSE, "changes of a SPARSE block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
-    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell") \
+    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
 
 enum bitsnap_rule {
@@ -237,13 +237,13 @@ typedef struct bitsnap_source {
 
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
  * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
- * a window of it, or comes from a source cell by cell: then the workspace has room for a cell of it for each worker. */
+ * a window of it, or comes from a source block by block: then the workspace has room for a block of it for each worker. */
 typedef struct bitsnap_base {
     const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
-    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All cells that a call codes must be inside
+    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All blocks that a call codes must be inside
                                (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
     bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
 } bitsnap_base;
@@ -336,7 +336,7 @@ typedef struct bitsnap_info {
     unsigned width;          /* bytes of an element */
     uint64_t count;          /* elements, at most 2^48 */
     uint64_t elements_size;  /* count * width */
-    uint64_t blocks;         /* cells of the block grid: count / 2^block_log2, rounded up */
+    uint64_t blocks;         /* count / 2^block_log2, rounded up */
     unsigned block_log2;
     unsigned version;        /* of the format */
     int checks;              /* 1 where the blocks carry checks */
@@ -354,7 +354,7 @@ typedef struct bitsnap_info {
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
-    /* cells of a delta, counted from the index, where the footer is there and good */
+    /* blocks of a delta, counted from the index, where the footer is there and good */
     uint64_t same;           /* equal to the base */
     uint64_t sparse;         /* equal but for a few elements, which stand one by one */
     uint64_t classed;        /* coded as differences to the base */
@@ -388,21 +388,21 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
  * `width` is the bytes of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
  *
  * count:     how many of the first n bits are set.
- * partition: the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
+ * split:     the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
  *            be null: not wanted. The capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
- * merge:     the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
+ * join:      the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
  *            source stands for elements of value 0. The counts say how many elements are there; too few:
  *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`, if it has no
  *            more elements than are taken: its last one on the list's last, as reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
-BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
-                                                  const void *list, size_t n, const void *mask,
-                                                  void *zeros, size_t zeros_capacity,
-                                                  void *ones, size_t ones_capacity);
-BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
-                                              void *list, size_t n, const void *mask,
-                                              const void *zeros, size_t zeros_count,
-                                              const void *ones, size_t ones_count);
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
+                                              const void *list, size_t n, const void *mask,
+                                              void *zeros, size_t zeros_capacity,
+                                              void *ones, size_t ones_capacity);
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
+                                             void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count,
+                                             const void *ones, size_t ones_count);
 
 /* The codec of BitSnap (arXiv 2511.12376), alone: what changed against a base, as a mask with a bit for each
  * element and the list of the changed ones. Elements are compared as words: -0 differs from +0, a NaN equals
@@ -413,7 +413,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, un
  * encode: writes all ceil(n / 8) bytes of the mask (bits behind the last element are 0), the changed elements
  *         in order to `values`, and their number to `count`, which must not be null. `values` may be null: not
  *         wanted. BITSNAP_E_CAPACITY: `values_capacity` (elements) is below *count, which is what is needed;
- *         the mask is complete, what `values` holds is of no use; bitsnap_mask_partition with this mask
+ *         the mask is complete, what `values` holds is of no use; bitsnap_mask_split with this mask
  *         completes the work without a second comparison. `elements` and `base` may overlap or be equal.
  * decode: base, mask and values -> elements, out of place.
  * apply:  the same in place, where `elements` holds the base: all or nothing, and idempotent, as values are
@@ -632,7 +632,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  * Push block: the next block is one that bitsnap_block_encode has made, `size` bytes, which the caller stores where the frame goes.
  *   It is decoded, so that what becomes part of the frame is good. The workspace has room for the elements of a block, too, where
  *   there is a content id and block_log2 is below 16. Not with BITSNAP_IGNORE_CHECKS.
- * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the blocks of
  *   the call, of which pull decodes as many as it holds.
  * Decoder: begin reads the header; pull decodes as many whole blocks as both the source given and the
  *   destination hold, until position == count; end reads and checks the footer. `used` tells how many
@@ -704,7 +704,8 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * the caller's memory, which may be moved; all that the functions need is in it, but the source's data or context.
  *
  * open:   reads the header, the last bytes of the source, which is the frame, and the root of its index. `info`, if not null, becomes
- *         what bitsnap_read_info tells, without the counts of cells; its workspace_size and worker_size are what decoding from this source needs.
+ *         what bitsnap_read_info tells, without the counts of blocks; its workspace_size and worker_size are what decoding from this
+ *         source needs.
  *         With a callback the header is read to the workspace.
  * find:   where the block of an element is. Reads at most a node for each level of the index (6 KiB; frames of 2^24 blocks have two
  *         beside the root) and a page (1 KiB). Those read last are kept, so that neighbours cost nothing. No workspace.
@@ -739,8 +740,8 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
                                                 const bitsnap_extent *extent, const void *block);
 
 #ifndef BITSNAP_NO_ENCODE
-/* One block alone, for bitsnap_push_block: the elements first .. first + count - 1 are a cell of the frame, which begins at a multiple
- * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_push_begin has written; b has the same options as
+/* One block alone, for bitsnap_encoder_push_block: the elements first .. first + count - 1 are a block of the frame, which begins at a multiple
+ * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_encoder_begin has written; b has the same options as
  * there. So blocks can be encoded in any order, on any machine. `capacity`: the elements' size and 28 are enough. */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
@@ -761,36 +762,36 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
- * blocks and hashes of cells are looked at even with BITSNAP_IGNORE_CHECKS. Cells that are the result already are left as they
+ * blocks and hashes of blocks are looked at even with BITSNAP_IGNORE_CHECKS. Blocks that are the result already are left as they
  * are: applying twice changes nothing. Neither base nor result, nor on the way from one to the other as below: BITSNAP_E_BASE,
- * and error.element is the first of the cell. b->base is not used.
+ * and error.element is the first of the block. b->base is not used.
  * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
  * not change meanwhile.
  *
  * Where the process is killed while it stores, in memory that outlives it (shared, or a mapped file), the same call completes
- * the tensor, whatever the number of workers was or is; the hashes of the cells prove it:
- *   - without a journal in all cells but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
- *     cells and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
+ * the tensor, whatever the number of workers was or is; the hashes of the blocks prove it:
+ *   - without a journal in all blocks but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
+ *     blocks and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
  *     elements of 2 bytes, 4 times that for elements twice as wide (and as much before a wrong base is refused). Others bear a
  *     mark, and are stored again;
  *   - with a journal in all: b->journal of bitsnap_journal_size() bytes or more (less: BITSNAP_E_ARGUMENT), in such memory, too, where
- *     each worker copies a cell of several classes before it overwrites it. Its content is never trusted but where it has the hash
- *     of the cell's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
- *     next call, before others use it; a cell that is found in it is put back in the first pass.
+ *     each worker copies a block of several classes before it overwrites it. Its content is never trusted but where it has the hash
+ *     of the block's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
+ *     next call, before others use it; a block that is found in it is put back in the first pass.
  * This is so where the compiler is gcc, clang or MSVC and elements are aligned to 8 bytes, on machines of 32 bits for elements of
  * up to 4. It is about processes, not about power: what a machine that fails has written of a mapped file, and in which order, is
  * the kernel's affair. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
-/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
+/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a block for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 #endif
 
 #if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
- * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
+ * (error.element: the block). Both frames must have the same block size, whether b->base is given or not (else
  * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
  * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
  * `first` is no delta). `capacity`: info.bound of `first` is enough. All checks of both are looked at, but for hashes of elements that
@@ -9363,10 +9364,11 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
     size_t i, j;
-    if (!s->to && !s->compare && !s->leaves) return; /* a run may be very long */
-    for (i = s->leaves ? 0 : s->from & ~(size_t)(BSN_CHUNK - 1); i < until; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+    if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
+    for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
+        const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
         if (!out) continue;
         if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
@@ -13208,10 +13210,10 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
     return m;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
-                                                  const void *list, size_t n, const void *mask,
-                                                  void *zeros, size_t zeros_capacity,
-                                                  void *ones, size_t ones_capacity)
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
+                                              const void *list, size_t n, const void *mask,
+                                              void *zeros, size_t zeros_capacity,
+                                              void *ones, size_t ones_capacity)
 {
     uint8_t part[BSN_MASK_PART / 8], *to[2];
     size_t set, some, i, m;
@@ -13235,10 +13237,10 @@ BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
-                                              void *list, size_t n, const void *mask,
-                                              const void *zeros, size_t zeros_count,
-                                              const void *ones, size_t ones_count)
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
+                                             void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count,
+                                             const void *ones, size_t ones_count)
 {
     const uint8_t *from[2];
     uint8_t part[BSN_MASK_PART / 8];

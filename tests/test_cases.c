@@ -185,7 +185,7 @@ static void callers_mistakes(const frame_case *c)
     WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
     b.level = BITSNAP_BEST;
     CHECK(bitsnap_test(&b, frame, c->size) == BITSNAP_OK, "%s", c->name);
-    b.flags = 32;
+    b.flags = BSN_FLAGS_KNOWN + 1;
     WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
     if (c->info.has_base && count) {
         b.base.data = NULL;
@@ -404,7 +404,7 @@ static void invalid(const frame_case *c)
         CHECK(c->rule != 41 || rule == 41, "%s: R%u", c->name, rule);
         b = fresh(c, 0);
         rule = bitsnap_decode_range(&b, to, 0, c->info.count, c->info.dtype, frame, c->size) ? b.error.rule : 0;
-        CHECK(rule || c->rule == 7 || c->rule == 11 || c->rule == 12 || c->rule == 39 || c->rule == 51, "%s", c->name);
+        CHECK(rule || c->rule == 7 || c->rule == 11 || c->rule == 12 || c->rule == 39, "%s", c->name);
         rule = read_blocks(c);
         CHECK(!rule || rule == c->rule || rejected(c, status, &b), "%s: R%u in a block", c->name, rule);
         CHECK(rule || c->rule < 15 || (c->rule >= 34 && c->rule != 46 && c->rule != 47 && c->rule != 52), "%s is read", c->name);
@@ -653,7 +653,7 @@ static void kinds_of_lists(const bitsnap_kernels *kernels)
     c = header_of(b, zeros, 64, BITSNAP_I8);
     for (kind = 0; kind < 256; kind++) {
         const unsigned form = kind & 15, escape = kind >> 4;
-        const int known = kind <= 2 || ((form == 3 || form == 4) && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xE0);
+        const int known = kind <= 2 || (form == 4 && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xC5);
         uint8_t block[64] = { 0 };
         bitsnap d;
         bitsnap_status status;
@@ -760,6 +760,7 @@ static unsigned header_rule(unsigned dtype, unsigned log2, unsigned flags, uint6
     memset(&b, 0, sizeof b);
     memset(header, 0, sizeof header);
     memcpy(p, bsn_magic, 4);
+    p[4] = BSN_VERSION;
     p[5] = (uint8_t)dtype;
     p[6] = (uint8_t)log2;
     p[7] = (uint8_t)(flags | (size ? 128 : 0));
@@ -806,7 +807,7 @@ static void headers(void)
                 CHECK(header_rule(dtype, 16, 3, 9, one, 12) == (fits ? 0 : 42), "role %u, %u, %u", role, dtype, base_dtype);
             }
     memcpy(magic, bsn_magic, 4);
-    magic[4] = 1;
+    magic[4] = 0;
     CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == BITSNAP_R_VERSION, "%s", bitsnap_message(&b));
     CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
     magic[3]++;
@@ -826,6 +827,7 @@ static void header_that_ends(const bitsnap_kernels *kernels)
     b.flags = BITSNAP_IGNORE_CHECKS;
     memset(g.p, 0, BSN_HEADER_SIZE);
     memcpy(g.p, bsn_magic, 4);
+    g.p[4] = BSN_VERSION;
     g.p[5] = BITSNAP_I8;
     g.p[6] = 6;
     g.p[9] = 1;
@@ -969,7 +971,7 @@ static void cases(void)
         else good++;
     }
     if (f) fclose(f);
-    CHECK(good > 280 && bad > 390, "%u valid, %u invalid", good, bad);
+    CHECK(good > 270 && bad > 370, "%u valid, %u invalid", good, bad);
 }
 
 static uint8_t *ending(size_t size) { return (uint8_t *)guarded_alloc(size, 0).p + size; }

@@ -225,7 +225,7 @@ static void nothing(void)
         CHECK(bitsnap_hash(NULL, 0) == bitsnap_hash(to, 0));
         CHECK(bitsnap_content_id(NULL, 0, BITSNAP_F32) == bitsnap_content_id(to, 0, BITSNAP_F32));
         CHECK(bitsnap_mask_count(k, NULL, 0) == 0);
-        CHECK(!bitsnap_mask_partition(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0) && !bitsnap_mask_merge(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0));
+        CHECK(!bitsnap_mask_split(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0) && !bitsnap_mask_join(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0));
         CHECK(!bitsnap_mask_encode(k, 4, NULL, NULL, 0, NULL, NULL, 0, &n) && n == 0);
         CHECK(!bitsnap_mask_decode(k, 4, NULL, NULL, 0, NULL, NULL, 0) && !bitsnap_mask_apply(k, 4, NULL, 0, NULL, NULL, 0));
         CHECK(!bitsnap_mask_to_indices(k, NULL, 0, 4, NULL, 0, &n) && !bitsnap_mask_from_indices(NULL, 0, 4, NULL, 0));

@@ -381,9 +381,9 @@ static void masks_once(void)
         switch (test_below(9)) {
         case 0:
             what = "mask_partition";
-            (void)bitsnap_mask_partition(k, width, list, n, m, more, n - ones, to_end(ones * width), ones);
+            (void)bitsnap_mask_split(k, width, list, n, m, more, n - ones, to_end(ones * width), ones);
             break;
-        case 1: what = "mask_merge"; (void)bitsnap_mask_merge(k, width, to, n, m, others, n - ones, some, ones); break;
+        case 1: what = "mask_merge"; (void)bitsnap_mask_join(k, width, to, n, m, others, n - ones, some, ones); break;
         case 2: what = "mask_decode"; (void)bitsnap_mask_decode(k, width, to, share(3, list, n * width), n, m, some, ones); break;
         case 3: what = "mask_apply"; (void)bitsnap_mask_apply(k, width, to, n, m, some, ones); break;
         case 4: what = "mask_to_indices"; (void)bitsnap_mask_to_indices(k, m, n, 4, to_end(4 * ones), ones, &count); break;
