@@ -7997,7 +7997,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
         bsn_element_store(sample + 8 * i, x, 8);
         negative += x >> most;
         small += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
-        if (i == 63 && (negative == 0 || negative == 64 || small < 4)) return 0;
+        if (i == 63 && (negative == 0 || negative == 64 || small < 16)) return 0;
     }
     memset(alike, 0, sizeof alike);
     for (i = 0; i < 512; i += 128) {
