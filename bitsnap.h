@@ -5148,6 +5148,7 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
                        (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
     }
 #elif BSN_BIG_ENDIAN
+    (void)lack;
     for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
 #else
     BSN_UNROLL
