@@ -5148,6 +5148,7 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
                        (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
     }
 #elif BSN_BIG_ENDIAN
+    (void)lack;
     for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
 #else
     BSN_UNROLL
@@ -7997,7 +7998,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
         bsn_element_store(sample + 8 * i, x, 8);
         negative += x >> most;
         small += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
-        if (i == 63 && (negative == 0 || negative == 64 || small < 4)) return 0;
+        if (i == 63 && (negative == 0 || negative == 64 || small < 16)) return 0;
     }
     memset(alike, 0, sizeof alike);
     for (i = 0; i < 512; i += 128) {
@@ -10359,7 +10360,7 @@ typedef struct bsn_nodes {
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
-static uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
+BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
     bsn_pieces h;
     uint8_t check[8];
@@ -11521,7 +11522,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *enc
 #endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
-static bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
+BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
@@ -11577,7 +11578,7 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
     bsn_coder end;
