@@ -185,9 +185,9 @@ typedef enum bitsnap_status {
     R(48, CORRUPT, QUANTIZER, "columns or a quantizer that do not fit the frame") \
     R(49, CORRUPT, SCALES, "wrong scales of rows and columns") \
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
-    R(52, CORRUPT, SPARSE, "few changes of a cell that break their rules") \
+    R(52, CORRUPT, SPARSE, "changes of a SPARSE block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
-    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the cell") \
+    R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
 
 enum bitsnap_rule {
@@ -203,7 +203,7 @@ typedef struct bitsnap_error {
     unsigned rule;        /* the reject condition, BITSNAP_R_.. */
     uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
-    uint64_t needed;      /* BITSNAP_E_WORKSPACE, BITSNAP_E_CAPACITY: bytes that are enough */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: bytes that are enough; _TRUNCATED, by pieces: bytes to give at least */
     const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
                              out, or null; static memory */
 } bitsnap_error;
@@ -237,13 +237,13 @@ typedef struct bitsnap_source {
 
 /* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
  * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
- * a window of it, or comes from a source cell by cell: then the workspace has room for a cell of it for each worker. */
+ * a window of it, or comes from a source block by block: then the workspace has room for a block of it for each worker. */
 typedef struct bitsnap_base {
     const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
     uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
-    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All cells that a call codes must be inside
+    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All blocks that a call codes must be inside
                                (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
     bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
 } bitsnap_base;
@@ -336,7 +336,7 @@ typedef struct bitsnap_info {
     unsigned width;          /* bytes of an element */
     uint64_t count;          /* elements, at most 2^48 */
     uint64_t elements_size;  /* count * width */
-    uint64_t blocks;         /* cells of the block grid: count / 2^block_log2, rounded up */
+    uint64_t blocks;         /* count / 2^block_log2, rounded up */
     unsigned block_log2;
     unsigned version;        /* of the format */
     int checks;              /* 1 where the blocks carry checks */
@@ -354,7 +354,7 @@ typedef struct bitsnap_info {
     uint64_t columns;        /* of a frame made with columns, else 0 */
     unsigned cells, clusters; /* of a frame quantized so, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
-    /* cells of a delta, counted from the index, where the footer is there and good */
+    /* blocks of a delta, counted from the index, where the footer is there and good */
     uint64_t same;           /* equal to the base */
     uint64_t sparse;         /* equal but for a few elements, which stand one by one */
     uint64_t classed;        /* coded as differences to the base */
@@ -388,21 +388,21 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
  * `width` is the bytes of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
  *
  * count:     how many of the first n bits are set.
- * partition: the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
+ * split:     the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
  *            be null: not wanted. The capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
- * merge:     the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
+ * join:      the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
  *            source stands for elements of value 0. The counts say how many elements are there; too few:
  *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`, if it has no
  *            more elements than are taken: its last one on the list's last, as reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
-BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
-                                                  const void *list, size_t n, const void *mask,
-                                                  void *zeros, size_t zeros_capacity,
-                                                  void *ones, size_t ones_capacity);
-BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
-                                              void *list, size_t n, const void *mask,
-                                              const void *zeros, size_t zeros_count,
-                                              const void *ones, size_t ones_count);
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
+                                              const void *list, size_t n, const void *mask,
+                                              void *zeros, size_t zeros_capacity,
+                                              void *ones, size_t ones_capacity);
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
+                                             void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count,
+                                             const void *ones, size_t ones_count);
 
 /* The codec of BitSnap (arXiv 2511.12376), alone: what changed against a base, as a mask with a bit for each
  * element and the list of the changed ones. Elements are compared as words: -0 differs from +0, a NaN equals
@@ -413,7 +413,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, un
  * encode: writes all ceil(n / 8) bytes of the mask (bits behind the last element are 0), the changed elements
  *         in order to `values`, and their number to `count`, which must not be null. `values` may be null: not
  *         wanted. BITSNAP_E_CAPACITY: `values_capacity` (elements) is below *count, which is what is needed;
- *         the mask is complete, what `values` holds is of no use; bitsnap_mask_partition with this mask
+ *         the mask is complete, what `values` holds is of no use; bitsnap_mask_split with this mask
  *         completes the work without a second comparison. `elements` and `base` may overlap or be equal.
  * decode: base, mask and values -> elements, out of place.
  * apply:  the same in place, where `elements` holds the base: all or nothing, and idempotent, as values are
@@ -603,6 +603,7 @@ typedef struct bitsnap_block {
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 
+#ifndef BITSNAP_NO_ENCODE
 /* What a buffer would take as a frame: a guess, from a sample. */
 typedef struct bitsnap_guess {
     bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
@@ -616,79 +617,62 @@ typedef struct bitsnap_guess {
  * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
 BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
 #endif
+#endif
 
 /* ================================================================================= STREAM */
 
-/* Frames piece by piece, with the same bytes as in one piece. Plain data that the caller owns.
+/* Frames piece by piece, with the same bytes as in one piece. The caller owns the struct; it may be moved between calls.
  *
- * Push: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
+ * Encoder: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
  *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block) is collected in s->index, which the caller sets after begin, and may move and enlarge between calls. The
- *   capacities of begin and end: 64, and 112 + s->index_size + s->index_size / 32; of push: n * width and 12 bytes a block, with
+ *   (4 bytes a block) is collected in index, which the caller sets after begin, and may move and enlarge between calls. The
+ *   capacities of begin and end: 64, and 112 + index_size + index_size / 32; of push: n * width and 12 bytes a block, with
  *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
  *   called again.
  * Push block: the next block is one that bitsnap_block_encode has made, `size` bytes, which the caller stores where the frame goes.
  *   It is decoded, so that what becomes part of the frame is good. The workspace has room for the elements of a block, too, where
  *   there is a content id and block_log2 is below 16. Not with BITSNAP_IGNORE_CHECKS.
- * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the cells of
+ * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the blocks of
  *   the call, of which pull decodes as many as it holds.
- * Pull: begin reads the header; pull decodes as many whole blocks as both the source given and the
- *   destination hold, until s->position == s->count; end reads and checks the footer. `used` tells how many
+ * Decoder: begin reads the header; pull decodes as many whole blocks as both the source given and the
+ *   destination hold, until position == count; end reads and checks the footer. `used` tells how many
  *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
- *   anything, nothing has happened; give at least s->need bytes. After every error the stream is as it was, n and `used` are 0, and
+ *   anything, nothing has happened; give at least error.needed bytes. After every error the decoder is as it was, n and `used` are 0, and
  *   elements are unspecified. `elements` may be null: then everything is checked, of frames with blocks of less than 65536
  *   elements all but the content id, and runs of one element take no time.
  * A struct that was never begun is BITSNAP_E_ARGUMENT; one that is not as these functions left it gives an error or wrong bytes,
  * but nothing outside of the buffers is touched. */
-typedef struct bitsnap_pieces { /* private: a hash of pieces */
-    uint64_t state[8], total, got;
-    uint8_t recent[240];
-} bitsnap_pieces;
-
-typedef struct bitsnap_stream {
-    bitsnap_dtype dtype;
+typedef struct bitsnap_encoder {
+    bitsnap_dtype dtype;       /* of the frame, as begin has written or read its header; only read */
     unsigned width, block_log2;
-    unsigned flags;       /* of the frame's header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
-    unsigned role;        /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
-    unsigned cells, clusters; /* 0 lossless, else how it is quantized */
-    uint64_t columns;     /* 0: not known */
-    uint64_t count;       /* elements of the frame */
-    uint64_t position;    /* elements done */
-    uint64_t stored;      /* bytes of the frame done */
-    size_t need;          /* pull: bytes that the next call wants at least */
-    void *index;          /* push: the caller's memory for the index */
+    unsigned flags;            /* of the header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
+    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
+    unsigned cells, clusters;
+    uint64_t columns;
+    uint64_t count;            /* elements of the frame */
+    uint64_t position, stored; /* elements and bytes of the frame that are done */
+    void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
-    struct {              /* private */
-        uint64_t header_check, run, index_hash;
-        size_t header_size;
-        bitsnap_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        bitsnap_pieces chain;       /* of the checks of all blocks */
-        uint64_t base_id;
-        unsigned base_dtype;
-        uint64_t result_id; /* where it is known, though the elements are not */
-        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
-        const void *log;
-        int check_base, has_result_id;
-        uint8_t certificate[44]; /* of the blocks done */
-    } state;
-} bitsnap_stream;
+    uint64_t opaque[160];
+} bitsnap_encoder;
+
+typedef bitsnap_encoder bitsnap_decoder;
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination,
-                                              size_t capacity, size_t *size, uint64_t count,
-                                              bitsnap_dtype dtype);
-BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                        size_t *size, const void *elements, size_t n);
-BITSNAP_API bitsnap_status bitsnap_push_block(bitsnap *b, bitsnap_stream *s, const void *block, size_t size);
-BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination,
-                                            size_t capacity, size_t *size);
+BITSNAP_API bitsnap_status bitsnap_encoder_begin(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                 size_t *size, uint64_t count, bitsnap_dtype dtype);
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n);
+BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size);
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size);
 #endif
-BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source,
-                                              size_t source_size, size_t *used);
-BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity,
-                                        size_t *n, const void *source, size_t source_size, size_t *used);
-BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source,
-                                            size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                                 size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used);
+BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                               size_t *used);
 
 /* ================================================================================= ENTRY */
 
@@ -720,7 +704,8 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * the caller's memory, which may be moved; all that the functions need is in it, but the source's data or context.
  *
  * open:   reads the header, the last bytes of the source, which is the frame, and the root of its index. `info`, if not null, becomes
- *         what bitsnap_read_info tells, without the counts of cells; its workspace_size and worker_size are what decoding from this source needs.
+ *         what bitsnap_read_info tells, without the counts of blocks; its workspace_size and worker_size are what decoding from this
+ *         source needs.
  *         With a callback the header is read to the workspace.
  * find:   where the block of an element is. Reads at most a node for each level of the index (6 KiB; frames of 2^24 blocks have two
  *         beside the root) and a page (1 KiB). Those read last are kept, so that neighbours cost nothing. No workspace.
@@ -755,8 +740,8 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
                                                 const bitsnap_extent *extent, const void *block);
 
 #ifndef BITSNAP_NO_ENCODE
-/* One block alone, for bitsnap_push_block: the elements first .. first + count - 1 are a cell of the frame, which begins at a multiple
- * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_push_begin has written; b has the same options as
+/* One block alone, for bitsnap_encoder_push_block: the elements first .. first + count - 1 are a block of the frame, which begins at a multiple
+ * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_encoder_begin has written; b has the same options as
  * there. So blocks can be encoded in any order, on any machine. `capacity`: the elements' size and 28 are enough. */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
@@ -777,36 +762,36 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 /* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
  * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
  * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
- * blocks and hashes of cells are looked at even with BITSNAP_IGNORE_CHECKS. Cells that are the result already are left as they
+ * blocks and hashes of blocks are looked at even with BITSNAP_IGNORE_CHECKS. Blocks that are the result already are left as they
  * are: applying twice changes nothing. Neither base nor result, nor on the way from one to the other as below: BITSNAP_E_BASE,
- * and error.element is the first of the cell. b->base is not used.
+ * and error.element is the first of the block. b->base is not used.
  * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
  * not change meanwhile.
  *
  * Where the process is killed while it stores, in memory that outlives it (shared, or a mapped file), the same call completes
- * the tensor, whatever the number of workers was or is; the hashes of the cells prove it:
- *   - without a journal in all cells but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
- *     cells and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
+ * the tensor, whatever the number of workers was or is; the hashes of the blocks prove it:
+ *   - without a journal in all blocks but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
+ *     blocks and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
  *     elements of 2 bytes, 4 times that for elements twice as wide (and as much before a wrong base is refused). Others bear a
  *     mark, and are stored again;
  *   - with a journal in all: b->journal of bitsnap_journal_size() bytes or more (less: BITSNAP_E_ARGUMENT), in such memory, too, where
- *     each worker copies a cell of several classes before it overwrites it. Its content is never trusted but where it has the hash
- *     of the cell's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
- *     next call, before others use it; a cell that is found in it is put back in the first pass.
+ *     each worker copies a block of several classes before it overwrites it. Its content is never trusted but where it has the hash
+ *     of the block's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
+ *     next call, before others use it; a block that is found in it is put back in the first pass.
  * This is so where the compiler is gcc, clang or MSVC and elements are aligned to 8 bytes, on machines of 32 bits for elements of
  * up to 4. It is about processes, not about power: what a machine that fails has written of a mapped file, and in which order, is
  * the kernel's affair. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
-/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a cell for each. 0 without info. */
+/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a block for each. 0 without info. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 #endif
 
 #if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
 /* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
  * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
- * (error.element: the cell). Both frames must have the same block size, whether b->base is given or not (else
+ * (error.element: the block). Both frames must have the same block size, whether b->base is given or not (else
  * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
  * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
  * `first` is no delta). `capacity`: info.bound of `first` is enough. All checks of both are looked at, but for hashes of elements that
@@ -1837,8 +1822,14 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
  * With longer pieces, or where the program asks, it takes longer. */
 #define BSN_PAGE 4096u
 
+/* A hash of pieces. */
+typedef struct bsn_pieces {
+    uint64_t state[8], total, got;
+    uint8_t recent[240];
+} bsn_pieces;
+
 /* The same for bytes that come in pieces of any size and do not stay. */
-static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
+static void bsn_pieces_begin(bsn_pieces *h, uint64_t total)
 {
     bsn_hasher start;
     bsn_hash_begin(&start, 0);
@@ -1848,7 +1839,7 @@ static void bsn_pieces_begin(bitsnap_pieces *h, uint64_t total)
 }
 
 /* `recent` holds the stripe before and, from 64 on, the one that fills up; up to 240 bytes it holds all. */
-static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, const void *data, size_t n)
+static void bsn_pieces_add(const bitsnap_kernels *kernels, bsn_pieces *h, const void *data, size_t n)
 {
     const uint8_t *p = (const uint8_t *)data;
     const uint64_t stripes = (h->total - 1) / 64; /* as every byte but the last 1 .. 64 is in one */
@@ -1878,7 +1869,7 @@ static void bsn_pieces_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, co
     }
 }
 
-static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
+static uint64_t bsn_pieces_end(const bsn_pieces *h)
 {
     bsn_hasher end;
     if (h->total <= 240) return bsn_hash_short(h->recent, (size_t)h->total);
@@ -1888,7 +1879,7 @@ static uint64_t bsn_pieces_end(const bitsnap_pieces *h)
 
 /* The same for words of 8 bytes, of which nobody knows yet how many there will be. `recent` is as above, but that the stripe that
  * fills up is hashed only when another word comes: it may be the last. */
-static void bsn_series_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, uint64_t word)
+static void bsn_series_add(const bitsnap_kernels *kernels, bsn_pieces *h, uint64_t word)
 {
     const size_t fill = (size_t)(h->got % 64);
     if (h->got <= 232) {
@@ -1906,7 +1897,7 @@ static void bsn_series_add(const bitsnap_kernels *kernels, bitsnap_pieces *h, ui
     h->got += 8;
 }
 
-static uint64_t bsn_series_end(const bitsnap_pieces *h)
+static uint64_t bsn_series_end(const bsn_pieces *h)
 {
     bsn_hasher end;
     if (h->got <= 240) return bsn_hash_short(h->recent, (size_t)h->got);
@@ -5157,6 +5148,7 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
                        (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
     }
 #elif BSN_BIG_ENDIAN
+    (void)lack;
     for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
 #else
     BSN_UNROLL
@@ -7495,7 +7487,7 @@ typedef struct bsn_context {
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
-    bitsnap_pieces pieces, result;
+    bsn_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
     unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
     uint8_t first[8];
@@ -7562,7 +7554,7 @@ typedef struct bsn_leaves {
 #define BSN_LEAVES(n) (((size_t)(n) + BSN_LEAF - 1) / BSN_LEAF)
 
 /* Elements of a leaf, into its hash, as little-endian bytes. */
-static void bsn_leaf_feed(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
+static void bsn_leaf_feed(const bitsnap_kernels *kernels, bsn_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
 {
     uint8_t swapped[512];
     size_t i;
@@ -7578,7 +7570,7 @@ static void bsn_leaf_feed(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, 
 }
 
 /* Elements i .. i + m - 1 of the n of a cell, which come in order and end where a leaf ends or before. */
-static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+static void bsn_leaves_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                            size_t i, size_t m, size_t n, unsigned width)
 {
     const size_t begin = i & ~(size_t)(BSN_LEAF - 1), end = bsn_min(n, begin + BSN_LEAF);
@@ -7588,7 +7580,7 @@ static void bsn_leaves_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf,
 }
 
 /* All n at once. */
-static void bsn_leaves_take(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
+static void bsn_leaves_take(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_leaves *leaves, const uint8_t *elements,
                             size_t n, unsigned width)
 {
     size_t i;
@@ -7985,31 +7977,41 @@ BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned 
     }
 }
 
-/* Element i of 256 of n: four neighbours each, from places without a period. n >= 256 */
-BSN_INLINE uint64_t bsn_sampled(const uint8_t *elements, size_t n, unsigned width, uint32_t i)
-{
-    const uint32_t part = i / 4, step = (uint32_t)n / 64;
-    return bsn_element_load(elements + (size_t)(part * step + (part * 0x9E3779B1u >> 8) % (step - 3) + i % 4) * width, width);
-}
+/* 1 in each byte that is 0 */
+BSN_INLINE uint64_t bsn_zero_bytes(uint64_t x) { return ~(((x & BSN_ONES * 0x7F) + BSN_ONES * 0x7F) | x) >> 7 & BSN_ONES; }
 
 /* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
- * the sign is. Counted is in which planes elements of a sample agree: the seldomer, the more bits of entropy a plane has. */
-static int bsn_zigzags(const bsn_context *c, const uint8_t *elements, size_t n)
+ * the sign is. Counted is in which planes elements of a sample agree, four neighbours each from places without a period: the
+ * seldomer, the more bits of entropy a plane has. */
+static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
     const unsigned width = c->width, most = 8 * width - 1;
-    uint64_t bits[2] = { 0, 0 };
-    uint32_t alike[16], i, negative = 0;
+    const uint32_t step = (uint32_t)n / 64;
+    uint8_t *sample = w->elements;
+    uint64_t negative = 0, bits[2] = { 0, 0 };
+    uint32_t alike[16], small = 0, i, j;
     unsigned k;
     if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
-    for (i = 0; i < 256; i++) negative += (uint32_t)(bsn_sampled(elements, n, width, i) >> most);
-    if (negative == 0 || negative == 256) return 0;
+    for (i = 0; i < 256; i++) { /* a quarter tells where there is nothing to gain: most often */
+        const uint32_t part = i & 63, place = part * step + (uint32_t)((uint64_t)(part * 0x9E3779B1u) * (step - 3) >> 32) + i / 64;
+        const uint64_t x = bsn_element_load(elements + (size_t)place * width, width);
+        bsn_element_store(sample + 8 * i, x, 8);
+        negative += x >> most;
+        small += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
+        if (i == 63 && (negative == 0 || negative == 64 || small < 16)) return 0;
+    }
     memset(alike, 0, sizeof alike);
-    for (i = 0; i < 512; i++) {
-        const uint64_t a = bsn_sampled(elements, n, width, i & 255), b = bsn_sampled(elements, n, width, (i + (i < 256 ? 44 : 116)) & 255);
-        const uint64_t x = a ^ b, z = bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most);
+    for (i = 0; i < 512; i += 128) {
+        const uint32_t apart = i < 256 ? 44 : 116;
+        uint64_t x = 0, z = 0;
+        for (j = i; j < i + 128; j++) {
+            const uint64_t a = bsn_element_load(sample + 8 * (j & 255), 8), b = bsn_element_load(sample + 8 * ((j + apart) & 255), 8);
+            x += bsn_zero_bytes(a ^ b);
+            z += bsn_zero_bytes(bsn_zigzag_of(a, most) ^ bsn_zigzag_of(b, most));
+        }
         for (k = 0; k < width; k++) {
-            alike[k] += !(x >> 8 * k & 255);
-            alike[8 + k] += !(z >> 8 * k & 255);
+            alike[k] += (uint32_t)(x >> 8 * k & 255);
+            alike[8 + k] += (uint32_t)(z >> 8 * k & 255);
         }
     }
     for (k = 0; k < 16; k++) bits[k / 8] += bsn_log2_fixed(alike[k] + 32);
@@ -8052,7 +8054,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
-    const int zigzag = bsn_zigzags(c, elements, n);
+    const int zigzag = bsn_zigzags(w, c, elements, n);
     uint32_t *h = w->lists.count;
     uint8_t *plane[8];
     bsn_field field;
@@ -8916,7 +8918,7 @@ static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *re
         *form = BSN_FORM_SPLIT;
         return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
     }
-    *form = bsn_zigzags(c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+    *form = bsn_zigzags(w, c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
     return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
 }
 
@@ -9363,10 +9365,11 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
     size_t i, j;
-    if (!s->to && !s->compare && !s->leaves) return; /* a run may be very long */
-    for (i = s->leaves ? 0 : s->from & ~(size_t)(BSN_CHUNK - 1); i < until; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+    if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
+    for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
+        const size_t m = bsn_min(chunk, d->n - i);
         uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
         if (!out) continue;
         if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
@@ -10105,6 +10108,14 @@ static bitsnap_status bsn_pass(bitsnap *b, const bitsnap_error *error, uint64_t 
     return error->status;
 }
 
+/* The source ends too early: `needed` bytes would do. */
+static bitsnap_status bsn_truncated(bitsnap *b, uint64_t offset, uint64_t element, uint64_t needed)
+{
+    (void)bsn_reject(b, BITSNAP_R_TRUNCATED, offset, element);
+    b->error.needed = needed;
+    return BITSNAP_E_TRUNCATED;
+}
+
 /* Memory of the caller's is too small. */
 static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
 {
@@ -10277,6 +10288,32 @@ BSN_INLINE unsigned bsn_index_node(const bsn_index *t, unsigned level, uint64_t 
     return (unsigned)(t->entries[level] - *first < BSN_FAN ? t->entries[level] - *first : BSN_FAN);
 }
 
+/* What is known of a frame that is coded piece by piece: a bitsnap_encoder from within. */
+typedef struct bsn_coder {
+    bitsnap_dtype dtype;
+    unsigned width, block_log2;
+    unsigned flags, role, cells, clusters;
+    uint64_t columns, count, position, stored;
+    void *index;
+    size_t index_capacity, index_size;
+    struct {
+        uint64_t header_check, run, index_hash;
+        size_t header_size;
+        bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
+        bsn_pieces chain;       /* of the checks of all blocks */
+        uint64_t base_id;
+        unsigned base_dtype;
+        uint64_t result_id; /* where it is known, though the elements are not */
+        uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
+        const void *log;
+        int check_base, has_result_id;
+        uint8_t certificate[44]; /* of the blocks done */
+    } state;
+    size_t need;          /* decoder: bytes that the next call wants at least */
+} bsn_coder;
+BSN_ASSERT(encoder,
+           sizeof(bsn_coder) <= sizeof(bitsnap_encoder) && offsetof(bsn_coder, state) == offsetof(bitsnap_encoder, opaque));
+
 /* What a footer says, and of the header what it takes to read one. */
 typedef struct bsn_footer {
     uint64_t cells, header_check;
@@ -10323,9 +10360,9 @@ typedef struct bsn_nodes {
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
-static uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
+BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
-    bitsnap_pieces h;
+    bsn_pieces h;
     uint8_t check[8];
     bsn_store64(check, header_check);
     bsn_pieces_begin(&h, (uint64_t)size + 8);
@@ -10589,12 +10626,12 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
 }
 
 /* The content id of elements that come in order, in pieces. */
-static void bsn_content_begin(bitsnap_pieces *root, uint64_t count)
+static void bsn_content_begin(bsn_pieces *root, uint64_t count)
 {
     bsn_pieces_begin(root, 8 * bsn_cells(count, 16) + 16);
 }
 
-static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *root, uint64_t leaf)
+static void bsn_content_leaf(const bitsnap_kernels *kernels, bsn_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
     if (root->total < 24 || root->got > root->total - 24) return; /* more than there are: the caller's struct is none of ours */
@@ -10602,7 +10639,7 @@ static void bsn_content_leaf(const bitsnap_kernels *kernels, bitsnap_pieces *roo
     bsn_pieces_add(kernels, root, hash, 8);
 }
 
-static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root,
+static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root,
                             const uint8_t *elements, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
     while (n) {
@@ -10621,7 +10658,7 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bitsnap_pieces *leaf
 }
 
 /* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for BSN_CHUNK elements. */
-static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces *leaf, bitsnap_pieces *root, uint8_t *chunk,
+static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root, uint8_t *chunk,
                                  const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
     uint64_t hash = 0, m;
@@ -10646,13 +10683,13 @@ static void bsn_content_constant(const bitsnap_kernels *kernels, bitsnap_pieces 
 }
 
 /* The leaves of a cell of n elements. */
-static void bsn_content_cell(const bitsnap_kernels *kernels, bitsnap_pieces *root, const bsn_leaves *leaves, size_t n)
+static void bsn_content_cell(const bitsnap_kernels *kernels, bsn_pieces *root, const bsn_leaves *leaves, size_t n)
 {
     size_t i;
     for (i = 0; i < BSN_LEAVES(n); i++) bsn_content_leaf(kernels, root, leaves->hash[i]);
 }
 
-static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bitsnap_pieces *root, unsigned dtype, uint64_t count)
+static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bsn_pieces *root, unsigned dtype, uint64_t count)
 {
     uint8_t last[16];
     bsn_store64(last, dtype);
@@ -10669,7 +10706,7 @@ BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size)
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
     const bitsnap_kernels *kernels = bsn_kernels_best();
-    bitsnap_pieces leaf, root;
+    bsn_pieces leaf, root;
     if (!bsn_is_dtype((unsigned)dtype)) return 0;
     bsn_content_begin(&root, count);
     bsn_content_add(kernels, &leaf, &root, (const uint8_t *)elements, 0, count, count, bsn_dtypes[dtype].width);
@@ -10893,7 +10930,7 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
 
 static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
 
-static int bsn_is_large(const bitsnap_stream *s) { return s->role || s->cells || s->clusters || s->columns; }
+static int bsn_is_large(const bsn_coder *s) { return s->role || s->cells || s->clusters || s->columns; }
 
 /* A worker's scratch ends with its chunks. */
 static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
@@ -10903,7 +10940,7 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
     for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
 }
 
-static size_t bsn_needed(const bitsnap *b, const bitsnap_stream *s, int coding)
+static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 {
     const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
     const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
@@ -10911,7 +10948,7 @@ static size_t bsn_needed(const bitsnap *b, const bitsnap_stream *s, int coding)
 }
 
 /* more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding, size_t more)
+static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
@@ -10969,14 +11006,14 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bitsnap_st
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bitsnap_stream *s, int coding)
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding)
 {
     return bsn_call_more(call, b, s, coding, 0);
 }
 
 /* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
-static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
+static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 {
     bsn_log *log = call->log;
     if (!BSN_WITH_QUANTIZE || !log) return;
@@ -10990,7 +11027,7 @@ static void bsn_call_log(bsn_call *call, bitsnap_stream *s, int keep)
 }
 
 /* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
-static int bsn_stream_fits(const bitsnap_stream *s)
+static int bsn_stream_fits(const bsn_coder *s)
 {
     const unsigned dtype = (unsigned)s->dtype, octaves = s->cells || s->clusters || s->columns;
     return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
@@ -11002,7 +11039,7 @@ static int bsn_stream_fits(const bitsnap_stream *s)
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
-static bitsnap_status bsn_check_base(bitsnap *b, const bitsnap_stream *s)
+static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
 {
     const bitsnap_base *base = &b->base;
     if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
@@ -11030,10 +11067,10 @@ static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint6
 }
 
 /* The content id of a base that comes from a source. */
-BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bitsnap_stream *s)
+BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
 {
     const unsigned width = bsn_dtypes[b->base.dtype].width;
-    bitsnap_pieces leaf, root;
+    bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
     bitsnap_status status = bsn_call_begin(&call, b, s, 1);
@@ -11118,7 +11155,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_size)
+static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
 {
     s->stored = s->state.header_size = header_size;
     bsn_content_begin(&s->state.root, s->count);
@@ -11127,7 +11164,7 @@ static void bsn_stream_begin(const bitsnap *b, bitsnap_stream *s, size_t header_
 }
 
 /* What it takes to write or read the footer. */
-static void bsn_stream_footer(bsn_footer *f, const bitsnap_stream *s)
+static void bsn_stream_footer(bsn_footer *f, const bsn_coder *s)
 {
     memset(f, 0, sizeof *f);
     f->cells = bsn_cells(s->count, s->block_log2);
@@ -11139,13 +11176,13 @@ static void bsn_stream_footer(bsn_footer *f, const bitsnap_stream *s)
 }
 
 /* Bytes of the header of what the stream says. */
-static size_t bsn_header_size(const bitsnap_stream *s)
+static size_t bsn_header_size(const bsn_coder *s)
 {
     return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? 2u + BSN_BASE_SIZE : 0u) +
            (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
-static void bsn_write_header(const bitsnap *b, bitsnap_stream *s, uint8_t *p)
+static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
     uint8_t *at = p + 18;
@@ -11195,7 +11232,7 @@ static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
 
 #ifndef BITSNAP_NO_ENCODE
 /* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
-static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     memset(s, 0, sizeof *s);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
@@ -11225,7 +11262,7 @@ static const char *bsn_plan(bitsnap_stream *s, const bitsnap *b, uint64_t count,
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
     if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
@@ -11235,20 +11272,20 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&none, 0, sizeof none);
     if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
     return bsn_bound(count, s.width, s.block_log2, s.flags, s.role, bsn_header_size(&s));
 }
 
-BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                               size_t *size, uint64_t count, bitsnap_dtype dtype)
 {
     size_t header;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "stream" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    status = bsn_wrong(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
     if (status) return status;
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
@@ -11266,6 +11303,17 @@ BITSNAP_API bitsnap_status bitsnap_push_begin(bitsnap *b, bitsnap_stream *s, voi
     bsn_write_header(b, s, (uint8_t *)destination);
     *size = header;
     return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_begin(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                 size_t *size, uint64_t count, bitsnap_dtype dtype)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    memset(&s, 0, sizeof s); /* where it fails nothing has begun */
+    status = bsn_encoder_begin(b, encoder ? &s : NULL, destination, capacity, size, count, dtype);
+    if (encoder) memcpy(encoder, &s, sizeof s);
+    return status;
 }
 #endif
 
@@ -11326,7 +11374,7 @@ static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
 }
 
 /* What a quantized block certifies is added to what is known of the frame. */
-static void bsn_note_certificate(bitsnap_stream *s, const uint8_t *body)
+static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
 {
     bsn_certificate all, some;
     if (!bsn_certificate_load(&some, body)) return;
@@ -11336,7 +11384,7 @@ static void bsn_note_certificate(bitsnap_stream *s, const uint8_t *body)
 }
 
 /* A block is done: what the stream knows of it. */
-static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uint8_t *block, uint32_t head)
+static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
     if (s->index) {
@@ -11352,7 +11400,7 @@ static bitsnap_status bsn_push_note(bsn_call *call, bitsnap_stream *s, const uin
 }
 
 /* Without s->index none is collected. On an error the stream has done a part of the elements. */
-static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity, size_t *size,
+static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity, size_t *size,
                                const void *elements, size_t n)
 {
     const uint8_t *from = (const uint8_t *)elements;
@@ -11437,25 +11485,31 @@ static bitsnap_status bsn_push(bitsnap *b, bitsnap_stream *s, void *destination,
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
-                                        size_t *size, const void *elements, size_t n)
+static bitsnap_status bsn_encoder_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+                                       size_t *size, const void *elements, size_t n)
 {
-    bitsnap_stream before;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !size ? "size" : n > s->count - s->position ? "n"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "encoder" : !size ? "size" : n > s->count - s->position ? "n"
                           : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
-    if (status) return status;
-    before = *s;
-    status = bsn_push(b, s, destination, capacity, size, elements, n);
-    if (status) *s = before; /* what was added to the index is overwritten */
+    return status ? status : bsn_push(b, s, destination, capacity, size, elements, n);
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_push(b, encoder ? &s : NULL, destination, capacity, size, elements, n);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
     return status;
 }
 #endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
-static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *to, size_t capacity, size_t *size,
+BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
@@ -11505,20 +11559,20 @@ static bitsnap_status bsn_write_footer(bitsnap *b, bitsnap_stream *s, uint8_t *t
     return BITSNAP_OK;
 }
 
-static int bsn_stream_has_footer(const bitsnap_stream *s)
+static int bsn_stream_has_footer(const bsn_coder *s)
 {
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void *destination, size_t capacity,
+static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
-    bitsnap_stream end;
+    bsn_coder end;
     bitsnap_status status;
     if (size) *size = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !size ? "size" : NULL);
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "encoder" : !size ? "size" : NULL);
     if (status || !bsn_stream_has_footer(s)) return status;
     status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
     if (status) return status;
@@ -11527,12 +11581,23 @@ BITSNAP_API bitsnap_status bitsnap_push_end(bitsnap *b, bitsnap_stream *s, void 
     if (!status) s->stored = end.stored;
     return status;
 }
+
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_end(b, encoder ? &s : NULL, destination, capacity, size);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
 #endif
 
 /* ---- pull ---- */
 
 /* The frame of a header, before its first block. */
-static void bsn_stream_of(bitsnap_stream *s, const bsn_header *h)
+static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
 {
     memset(s, 0, sizeof *s);
     s->dtype = (bitsnap_dtype)h->dtype;
@@ -11549,27 +11614,35 @@ static void bsn_stream_of(bitsnap_stream *s, const bsn_header *h)
     s->state.header_check = h->check;
 }
 
-BITSNAP_API bitsnap_status bitsnap_pull_begin(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
                                               size_t *used)
 {
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "stream" : !used ? "used" : !source && source_size ? "source" : NULL);
+    status = bsn_wrong(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
     if (status) return status;
     memset(s, 0, sizeof *s);
-    s->need = BSN_HEADER_SIZE;
-    if (!source_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
+    if (!source_size) return bsn_truncated(b, 0, 0, BSN_HEADER_SIZE);
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
-    if (status) {
-        if (status == BITSNAP_E_TRUNCATED && source_size >= BSN_HEADER_SIZE) s->need = h.size;
-        return status;
-    }
+    if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.size;
+    if (status) return status;
     bsn_stream_of(s, &h);
     bsn_stream_begin(b, s, h.size);
     *used = h.size;
     return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                                 size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    memset(&s, 0, sizeof s); /* where it fails nothing has begun */
+    status = bsn_decoder_begin(b, decoder ? &s : NULL, source, source_size, used);
+    if (decoder) memcpy(decoder, &s, sizeof s);
+    return status;
 }
 
 static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
@@ -11625,7 +11698,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
 }
 
 /* Looks at a block's head at p, `size` bytes being there. Elements first .. count - 1 are still to come. */
-static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s, const uint8_t *p, size_t size,
+static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, const uint8_t *p, size_t size,
                                   uint64_t first, uint64_t offset, bsn_look *look)
 {
     unsigned rule;
@@ -11639,21 +11712,19 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bitsnap_stream *s,
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_push_block(bitsnap *b, bitsnap_stream *s, const void *block, size_t size)
+static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const void *block, size_t size)
 {
     const uint8_t *p = (const uint8_t *)block;
     const bitsnap_kernels *kernels;
-    bitsnap_stream before;
     bitsnap_status status;
     bsn_call call;
     bsn_job *job;
     bsn_look look;
     int named, small;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "stream" : !block ? "block" : !s->index ? "index"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "decoder" : !block ? "block" : !s->index ? "index"
                           : b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
-    before = *s;
     named = !s->role && (s->flags & BSN_FLAG_CONTENT);
     small = named && s->block_log2 < BSN_LOG2_LEAF;
     status = bsn_call_more(&call, b, s, 0, small ? (size_t)s->width << s->block_log2 : 0);
@@ -11688,15 +11759,23 @@ BITSNAP_API bitsnap_status bitsnap_push_block(bitsnap *b, bitsnap_stream *s, con
                              job->n, s->count, s->width);
     }
     s->position += job->n;
-    status = bsn_push_note(&call, s, p, look.head);
-    if (status) *s = before;
+    return bsn_push_note(&call, s, p, look.head);
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (encoder) memcpy(&s, encoder, sizeof s);
+    status = bsn_encoder_push_block(b, encoder ? &s : NULL, block, size);
+    if (encoder && !status) memcpy(encoder, &s, sizeof s);
     return status;
 }
 #endif
 
 /* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
  * number of elements are whole enough: s->state.run of the block's are done. */
-static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t *to, const uint8_t *compare,
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare,
                                       uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
                                       size_t *used)
 {
@@ -11795,18 +11874,17 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bitsnap_stream *s, uint8_t
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *elements, size_t capacity, size_t *n,
+static bitsnap_status bsn_decoder_pull(bitsnap *b, bsn_coder *s, void *elements, size_t capacity, size_t *n,
                                         const void *source, size_t source_size, size_t *used)
 {
     bsn_call call;
     const bitsnap_base *base = b ? &b->base : NULL;
-    bitsnap_stream before;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "stream" : !n ? "n" : !used ? "used"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (!status) status = bsn_call_begin(&call, b, s, 0);
     if (!status) status = bsn_check_base(b, s);
@@ -11816,22 +11894,31 @@ BITSNAP_API bitsnap_status bitsnap_pull(bitsnap *b, bitsnap_stream *s, void *ele
     if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
         capacity > base->held - (s->position - base->first))
         capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
-    before = *s;
     call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     if (status) {
-        *s = before;
         *used = 0;
         return status;
     }
     *n = (size_t)done;
     if (done || s->position == s->count) return BITSNAP_OK;
     if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
-    return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->position);
+    return bsn_truncated(b, s->stored + source_size, s->position, s->need);
+}
+
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (decoder) memcpy(&s, decoder, sizeof s);
+    status = bsn_decoder_pull(b, decoder ? &s : NULL, elements, capacity, n, source, source_size, used);
+    if (decoder && !status) memcpy(decoder, &s, sizeof s);
+    return status;
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
-BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const void *source, size_t source_size,
+static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
                                             size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
@@ -11843,16 +11930,14 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     bitsnap_status status;
     if (used) *used = 0;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "stream" : !used ? "used"
+    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
-    s->need = 0;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_stream_footer(&f, s);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
     whole = f.index.size + bsn_fixed_size(s->flags);
-    s->need = (size_t)whole;
-    if (source_size < whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, s->stored + source_size, s->count);
+    if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->count, whole);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
         return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->count);
     bsn_input_of(&x, p, s->stored + whole);
@@ -11867,7 +11952,7 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
         return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->count);
     if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
-        bitsnap_pieces root = s->state.root;
+        bsn_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
             bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
@@ -11877,6 +11962,17 @@ BITSNAP_API bitsnap_status bitsnap_pull_end(bitsnap *b, bitsnap_stream *s, const
     return BITSNAP_OK;
 }
 
+BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
+                                               size_t *used)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (decoder) memcpy(&s, decoder, sizeof s);
+    status = bsn_decoder_end(b, decoder ? &s : NULL, source, source_size, used);
+    if (decoder && !status) memcpy(decoder, &s, sizeof s);
+    return status;
+}
+
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
@@ -11884,10 +11980,10 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
                                           const void *elements, uint64_t count, bitsnap_dtype dtype)
 {
     uint8_t *to = (uint8_t *)destination;
-    bitsnap_stream s;
+    bsn_coder s;
     bitsnap_status status;
     size_t header = 0, blocks = 0, footer = 0, room;
-    status = bitsnap_push_begin(b, &s, destination, capacity, size, count, dtype);
+    status = bsn_encoder_begin(b, &s, destination, capacity, size, count, dtype);
     if (!status) {
         header = *size;
         room = capacity - header;
@@ -11913,7 +12009,7 @@ static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned wid
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
 /* A header that is read again may have been changed meanwhile: are sizes and places what they were? */
-static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
+static int bsn_is_like(const bsn_coder *s, const bsn_header *h)
 {
     return (unsigned)s->dtype == h->dtype && s->count == h->count && s->block_log2 == h->block_log2 && s->role == h->role &&
            s->state.base_dtype == h->base_dtype;
@@ -11921,7 +12017,7 @@ static int bsn_is_like(const bitsnap_stream *s, const bsn_header *h)
 
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
  * not have it on the stack. `like`, if not null: its header, as it was read before. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_header *like, uint8_t *elements,
+static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements,
                                        const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
                                        const uint8_t *source, size_t source_size)
 {
@@ -11931,7 +12027,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bitsnap_pull_begin(b, s, source, source_size, &at);
+    status = bsn_decoder_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
@@ -11961,7 +12057,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
     if (status) return status;
     at += used;
     if (s->position < s->count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
-    status = bitsnap_pull_end(b, s, source + at, source_size - at, &used);
+    status = bsn_decoder_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
     if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
@@ -11972,14 +12068,14 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bitsnap_stream *s, const bsn_
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
             source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
 }
 
@@ -11996,7 +12092,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
 {
     const bsn_header *h = &o->header;
     const uint64_t end = first + count;
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_call call;
     bsn_cursor at;
     bsn_look look;
@@ -12145,7 +12241,7 @@ BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index
 }
 
 /* The frame of an info, or 0 where there is none such. */
-static int bsn_stream_of_info(bitsnap_stream *s, const bitsnap_info *info)
+static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
 {
     memset(s, 0, sizeof *s);
     if (!info || !bsn_is_dtype((unsigned)info->dtype)) return 0;
@@ -12167,7 +12263,7 @@ static int bsn_stream_of_info(bitsnap_stream *s, const bitsnap_info *info)
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_call call;
     bsn_job *job;
     bsn_look look;
@@ -12206,7 +12302,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
                                                 const void *elements, uint64_t first, size_t count)
 {
     uint64_t cell;
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_call call;
     bsn_job *job;
     bitsnap_status status;
@@ -12249,7 +12345,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
                                          const void *source, size_t source_size)
 {
     unsigned pass;
-    bitsnap_stream s;
+    bsn_coder s;
     bitsnap_base base, live;
     bitsnap_status status = BITSNAP_OK;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
@@ -12274,7 +12370,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
             (const uint8_t *)source, source_size);
 }
@@ -12284,7 +12380,7 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 
 /* A delta, walked cell by cell. */
 typedef struct bsn_walk {
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_context context;
     const uint8_t *frame, *at, *end; /* at: the current block */
     bsn_look look;
@@ -12301,7 +12397,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bsn_call call;
     size_t used;
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
-    if (!status) status = bitsnap_pull_begin(b, &x->s, frame, size, &used);
+    if (!status) status = bsn_decoder_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
     if (status) return status;
@@ -12348,7 +12444,7 @@ static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
 /* The frame in the making, and memory for the elements of two cells. */
 typedef struct bsn_making {
     bsn_call call;
-    bitsnap_stream s;
+    bsn_coder s;
     uint8_t *to, *end, *cell[2];
 } bsn_making;
 
@@ -12823,7 +12919,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 {
     const uint8_t *p = (const uint8_t *)source;
     bitsnap_status status;
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_decoding d;
     bsn_call call;
     bsn_look look;
@@ -12868,6 +12964,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
 }
 
+#ifndef BITSNAP_NO_ENCODE
 /* ---- what a frame would take ---- */
 
 #define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
@@ -12982,8 +13079,9 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
         for (phase = 0; phase < phases; phase++) {
             const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
             const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
-            const uint64_t whole = (coded < bytes ? coded : bytes) + (count > 65536 ? 80 : 24) +
-                                   (coded && coded < bytes ? 36 : 16) * bsn_cells(count, 16);
+            const uint64_t most = bitsnap_bound(NULL, count, (bitsnap_dtype)dtype);
+            uint64_t whole = coded + (count > 65536 ? 80 : 24) + (coded ? 36 : 16) * bsn_cells(count, 16);
+            if (whole > most) whole = most;
             if (!phase) guess->sizes[dtype] = whole;
             if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
             best.phase = phase;
@@ -13001,6 +13099,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
     return BITSNAP_OK;
 }
 
+#endif /* BITSNAP_NO_ENCODE */
 #endif /* BITSNAP_NO_EXTRAS */
 
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
@@ -13112,10 +13211,10 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
     return m;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels, unsigned width,
-                                                  const void *list, size_t n, const void *mask,
-                                                  void *zeros, size_t zeros_capacity,
-                                                  void *ones, size_t ones_capacity)
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
+                                              const void *list, size_t n, const void *mask,
+                                              void *zeros, size_t zeros_capacity,
+                                              void *ones, size_t ones_capacity)
 {
     uint8_t part[BSN_MASK_PART / 8], *to[2];
     size_t set, some, i, m;
@@ -13139,10 +13238,10 @@ BITSNAP_API bitsnap_status bitsnap_mask_partition(const bitsnap_kernels *kernels
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_merge(const bitsnap_kernels *kernels, unsigned width,
-                                              void *list, size_t n, const void *mask,
-                                              const void *zeros, size_t zeros_count,
-                                              const void *ones, size_t ones_count)
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
+                                             void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count,
+                                             const void *ones, size_t ones_count)
 {
     const uint8_t *from[2];
     uint8_t part[BSN_MASK_PART / 8];
@@ -13478,7 +13577,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8
 /* A call for a list of n bytes that stands alone. */
 static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
 {
-    bitsnap_stream s;
+    bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
     s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;

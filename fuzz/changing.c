@@ -52,13 +52,13 @@ static uint8_t *share(unsigned i, const uint8_t *bytes, size_t size)
 
 static void pull(bitsnap *b, uint8_t *to, uint64_t count, unsigned width, const uint8_t *frame, size_t size)
 {
-    bitsnap_stream s;
+    bitsnap_decoder s;
     size_t at, used, n;
     uint64_t done;
-    if (bitsnap_pull_begin(b, &s, frame, size, &at) || s.count > count || s.width > width) return;
+    if (bitsnap_decoder_begin(b, &s, frame, size, &at) || s.count > count || s.width > width) return;
     for (done = 0; s.position < s.count; done += n, at += used)
-        if (bitsnap_pull(b, &s, to + done * s.width, (size_t)(count - done), &n, frame + at, size - at, &used)) return;
-    (void)bitsnap_pull_end(b, &s, frame + at, size - at, &used);
+        if (bitsnap_decoder_pull(b, &s, to + done * s.width, (size_t)(count - done), &n, frame + at, size - at, &used)) return;
+    (void)bitsnap_decoder_end(b, &s, frame + at, size - at, &used);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -12,21 +12,21 @@ static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const u
     static fuzz_outcome begun, pulled, ended;
     const unsigned taken = fuzz_taken;
     bitsnap b = *like;
-    bitsnap_stream s;
+    bitsnap_decoder s;
     bitsnap_status status;
     size_t at, used, n;
     uint8_t *piece;
     uint64_t total = 0;
-    if (fuzz_agree(&b, bitsnap_pull_begin(&b, &s, frame, size, &at), &begun, table)) return;
+    if (fuzz_agree(&b, bitsnap_decoder_begin(&b, &s, frame, size, &at), &begun, table)) return;
     piece = fuzz_room(((size_t)1 << s.block_log2) * s.width);
     for (status = BITSNAP_OK; !status && s.position < s.count && total * s.width <= MOST; total += n, at += used) {
-        status = bitsnap_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
+        status = bitsnap_decoder_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
         if (!status && expected) REQUIRE(!memcmp(piece, expected + total * s.width, n * s.width));
         if (status) REQUIRE(!n && !used);
     }
     (void)fuzz_agree(&b, status, &pulled, table);
     if (!status && s.position == s.count) {
-        status = fuzz_agree(&b, bitsnap_pull_end(&b, &s, frame + at, size - at, &used), &ended, table);
+        status = fuzz_agree(&b, bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), &ended, table);
         if (expected) REQUIRE(!status && at + used == size);
     }
     if (expected) REQUIRE(!status);
@@ -51,6 +51,64 @@ static void behind(const bitsnap *like, const uint8_t *frame, size_t size, size_
         REQUIRE(!memcmp(out, expected + from * info->width, (size_t)some * info->width));
     }
     fuzz_drop(taken);
+}
+
+typedef struct reads {
+    const uint8_t *frame;
+    unsigned left; /* then reading fails */
+} reads;
+
+static int fuzz_read(void *context, uint64_t offset, void *to, size_t size)
+{
+    reads *r = (reads *)context;
+    if (!r->left) return 1;
+    r->left--;
+    memcpy(to, r->frame + offset, size); /* outside of it: a sanitizer, or a page that is not there, says so */
+    return 0;
+}
+
+/* An opened index, in memory and by callback: the same as a range; its block alone: the same elements. */
+static void indexed(const bitsnap *like, const uint8_t *frame, size_t size, uint64_t from, uint64_t some, unsigned width,
+                    bitsnap_status expected, unsigned rule, const uint8_t *range)
+{
+    static bitsnap_index index;
+    const unsigned taken = fuzz_taken;
+    unsigned way;
+    for (way = 0; way < 3; way++) {
+        bitsnap b = *like;
+        reads r = { frame, way < 2 ? ~0u : 4 + (unsigned)size % 3 };
+        uint8_t *to;
+        bitsnap_source source;
+        bitsnap_info info;
+        bitsnap_extent x;
+        bitsnap_status status;
+        uint64_t n;
+        memset(&source, 0, sizeof source);
+        source.size = size;
+        source.read = fuzz_read;
+        source.context = &r;
+        if (!way) source.data = frame;
+        memset(&index, 0, sizeof index);
+        status = bitsnap_index_open(&b, &index, &info, &source);
+        if (!status) {
+            to = fuzz_room((size_t)some * width);
+            b.workspace = fuzz_room(info.workspace_size);
+            b.workspace_size = info.workspace_size;
+            status = bitsnap_index_decode(&b, &index, to, from, some);
+            REQUIRE((status == expected && b.error.rule == rule) || (way == 2 && b.error.rule == BITSNAP_R_SOURCE));
+            if (!status) REQUIRE(!memcmp(to, range, (size_t)some * width));
+            if (!bitsnap_index_find(&b, &index, from, &x)) {
+                REQUIRE(x.offset < size && x.size <= size - x.offset && x.first <= from && from - x.first < x.count);
+                n = some < x.count - (from - x.first) ? some : x.count - (from - x.first);
+                if (!bitsnap_block_decode(&b, to, from, n, &info, &x, fuzz_copy(frame + x.offset, (size_t)x.size)))
+                    REQUIRE(status || !memcmp(to, range, (size_t)n * width));
+                else REQUIRE(status);
+            } else REQUIRE(status || b.error.rule == BITSNAP_R_SOURCE);
+        } else if (way < 2 || b.error.rule != BITSNAP_R_SOURCE) {
+            REQUIRE(status == expected && b.error.rule == rule);
+        }
+        fuzz_drop(taken);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -102,6 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (range) {
             const bitsnap_status r = fuzz_agree(&b, bitsnap_decode_range(&b, range, from, some, dtype, frame, size), &ranged, t);
             if (!status) REQUIRE(!r && !memcmp(range, to + from * width, (size_t)some * width));
+            if (!t) indexed(&b, frame, size, from, some, width, r, b.error.rule, range);
         }
         if (!status && !t && !(data[0] & 1)) {
             bitsnap_info info;

@@ -136,7 +136,7 @@ FUZZ_UNUSED static void fuzz_never(void *context, bitsnap_task task, void *argum
 /* Workspace for blocks of this size, coded with a base or quantized, by so many workers; two can merge. */
 FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned workers)
 {
-    static const bitsnap_base base = { "", 0, BITSNAP_F64, 0, 0, 0, { NULL, NULL } };
+    static const bitsnap_base base = { "", 0, BITSNAP_F64, 0, 0, 0, { NULL, NULL, NULL, 0 } };
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.block_log2 = block_log2 < 16 ? 16 : block_log2;

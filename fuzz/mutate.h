@@ -9,8 +9,8 @@
 
 #include "fuzz.h"
 
-enum { FUZZ_CONST = 1, FUZZ_SPLIT = 2, FUZZ_SAME = 4, FUZZ_QUANTIZED = 7, FUZZ_SPARSE = 8 }; /* forms of blocks */
-enum { FUZZ_BLOCKS = 512, FUZZ_CERTIFICATE = 44 };
+enum { FUZZ_CONST = 1, FUZZ_SPLIT = 2 }; /* forms of blocks */
+enum { FUZZ_BLOCKS = 512, FUZZ_PAGE = 256, FUZZ_ENTRY = 24, FUZZ_CERTIFICATE = 44, FUZZ_TAIL = 28 };
 #define FUZZ_DECODED (1u << 20) /* bytes of elements that are worth decoding to hash them */
 
 static uint64_t fuzz_load(const uint8_t *p, unsigned width)
@@ -69,13 +69,11 @@ static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
         if (size - at < 4) break;
         b->at = at;
         b->form = p[at];
-        b->body = at + 4 + (f->flags & 1 ? 8 : 0) + (f->base && b->form != FUZZ_SAME && b->form != FUZZ_SPARSE ? 16 : 0);
+        b->body = at + 4 + (f->flags & 1 ? 8 : 0) + (f->base ? 16 : 0);
         if (b->body > size) break;
-        b->size = (size_t)fuzz_load(p + at + 1, 3);
+        b->size = b->form == FUZZ_CONST ? f->width : (size_t)fuzz_load(p + at + 1, 3);
         if (b->size > size - b->body) b->size = size - b->body;
-        b->cells = b->form == FUZZ_SAME ? b->size / 8
-                   : b->form == FUZZ_CONST && b->size >= f->width + 4u ? fuzz_load(p + b->body + f->width, 4)
-                   : b->form == FUZZ_SPARSE && b->size >= 4 ? fuzz_load(p + b->body, 4) : 1;
+        b->cells = b->form == FUZZ_CONST ? fuzz_load(p + at + 1, 3) : 1;
         if (!b->cells) b->cells = 1;
         if (b->cells > fuzz_cells(f, f->count - first)) b->cells = fuzz_cells(f, f->count - first);
         b->first = first;
@@ -86,25 +84,22 @@ static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
     f->footer = at;
 }
 
-/* Bytes that the footer takes: the index begins behind *before of them. */
-static size_t fuzz_footer_size(const fuzz_frame *f, size_t *before)
+/* Bytes that the footer takes: *index of them the index. */
+static size_t fuzz_footer_size(const fuzz_frame *f, size_t *index)
 {
-    size_t index = 0;
-    unsigned i;
-    *before = 0;
+    *index = 0;
     if (!(f->flags & 6) && (!f->count || fuzz_cells(f, f->count) == 1)) return 0;
-    for (i = 0; i < f->blocks; i++) index += f->block[i].form == FUZZ_CONST || f->block[i].form == FUZZ_SPARSE ? 8 : 4;
-    *before = (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + (f->flags & 1 ? 8 : 0);
-    return *before + index + 28;
+    *index = 4 * f->blocks + (f->blocks > FUZZ_PAGE ? FUZZ_ENTRY * ((f->blocks - 1) / FUZZ_PAGE + 1) : 0);
+    return *index + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + (f->flags & 1 ? 8 : 0) + FUZZ_TAIL;
 }
 
 /* A frame, and where it ends if its footer is as long as the blocks say; 0 where there is no header. */
 static int fuzz_read_frame(fuzz_frame *f, const uint8_t *p, size_t size)
 {
-    size_t before;
+    size_t index;
     if (!fuzz_read_header(f, p, size)) return 0;
     fuzz_read_blocks(f, p, size);
-    f->end = f->footer + fuzz_footer_size(f, &before);
+    f->end = f->footer + fuzz_footer_size(f, &index);
     if (f->end > size) f->end = size;
     return 1;
 }
@@ -115,11 +110,11 @@ static int fuzz_read_frame(fuzz_frame *f, const uint8_t *p, size_t size)
  * Returns its size, at most `room`; 0 where nothing can be made of it. */
 static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
 {
-    size_t footer, before, at;
+    size_t footer, index;
     unsigned i;
     if (size < 24) return 0;
     fuzz_store(p, 0x504E53B5u, 4);
-    p[4] = 0;
+    p[4] = 1;
     p[7] &= 0x87;
     if (p[7] & 4) p[7] &= 0x85; /* quantized: no content id */
     if (!fuzz_read_header(f, p, size)) return 0;
@@ -131,24 +126,27 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
     fuzz_read_blocks(f, p, size);
     if (f->blocks && f->block[f->blocks - 1].first + f->block[f->blocks - 1].n < f->count) /* more were announced */
         fuzz_store(p + 8, f->count = f->block[f->blocks - 1].first + f->block[f->blocks - 1].n, 8);
-    for (i = 0; i < f->blocks; i++) fuzz_store(p + f->block[i].at + 1, f->block[i].size, 3);
-    footer = fuzz_footer_size(f, &before);
+    for (i = 0; i < f->blocks; i++)
+        fuzz_store(p + f->block[i].at + 1, f->block[i].form == FUZZ_CONST ? f->block[i].cells : f->block[i].size, 3);
+    footer = fuzz_footer_size(f, &index);
     if (footer > room || f->footer > room - footer) return 0;
     f->end = f->footer + footer;
     if (!footer) return f->end;
     if (size < f->end) memset(p + size, 0, f->end - size);
-    for (i = 0, at = f->footer + before; i < f->blocks; i++) {
-        const fuzz_block *b = &f->block[i];
-        memcpy(p + at, p + b->at, 4);
-        at += 4;
-        if (b->form != FUZZ_CONST && b->form != FUZZ_SPARSE) continue;
-        fuzz_store(p + at, b->cells, 4);
-        at += 4;
-    }
-    fuzz_store(p + at, footer - before - 28, 8);
-    fuzz_store(p + at + 8, f->end, 8);
-    fuzz_store(p + at + 24, 0xB5534E50u, 4);
+    for (i = 0; i < f->blocks; i++) memcpy(p + f->footer + 4 * i, p + f->block[i].at, 4);
+    fuzz_store(p + f->end - FUZZ_TAIL, f->blocks, 8);
+    fuzz_store(p + f->end - FUZZ_TAIL + 8, f->end, 8);
+    fuzz_store(p + f->end - 4, 0xB5534E50u, 4);
     return f->end;
+}
+
+/* The hash of a page, or of the footer from its root on: at most two entries, or a page, and what is behind them. */
+static uint64_t fuzz_part_hash(const uint8_t *p, const fuzz_frame *f, const uint8_t *part, size_t size)
+{
+    uint8_t both[8 + 4 * FUZZ_PAGE + 16 + FUZZ_CERTIFICATE + FUZZ_TAIL];
+    memcpy(both, p + f->header - 8, 8);
+    memcpy(both + 8, part, size);
+    return bitsnap_hash(both, size + 8);
 }
 
 static uint64_t fuzz_cell_hash(const uint8_t *elements, uint64_t n, unsigned width)
@@ -160,40 +158,13 @@ static uint64_t fuzz_cell_hash(const uint8_t *elements, uint64_t n, unsigned wid
     return bitsnap_hash(leaves, 8 * m);
 }
 
-/* The hashes of one cell: the base's and behind it, if the block has it, that of the elements. */
-static void fuzz_repair_hashes(uint8_t *p, const fuzz_frame *f, uint64_t first, const bitsnap_base *base, const uint8_t *elements, int both)
-{
-    const uint64_t n = f->count - first < (uint64_t)1 << f->log2 ? f->count - first : (uint64_t)1 << f->log2;
-    const unsigned width = bitsnap_width(base->dtype);
-    fuzz_store(p, fuzz_cell_hash((const uint8_t *)base->data + first * width, n, width), 8);
-    if (both && elements) fuzz_store(p + 8, fuzz_cell_hash(elements + first * f->width, n, f->width), 8);
-}
-
-/* Those of all cells of a block. */
+/* The hashes of a block's cell. */
 static void fuzz_repair_block(uint8_t *p, const fuzz_frame *f, const fuzz_block *b, const bitsnap_base *base, const uint8_t *elements)
 {
-    uint8_t *at = p + b->body, *end = at + b->size;
-    uint64_t cell;
-    if (b->form != FUZZ_SAME && b->form != FUZZ_SPARSE) {
-        fuzz_repair_hashes(at - 16, f, b->first, base, elements, 1);
-        return;
-    }
-    if (b->form == FUZZ_SPARSE) at += 4;
-    for (cell = 0; cell < b->cells; cell++) {
-        const uint64_t first = b->first + (cell << f->log2);
-        if (end - at < (b->form == FUZZ_SAME ? 8 : 22)) break;
-        fuzz_repair_hashes(at, f, first, base, elements, b->form == FUZZ_SPARSE);
-        if (b->form == FUZZ_SAME) {
-            at += 8;
-        } else { /* the piece ends where 5.14 says */
-            const uint64_t n = f->count - first < (uint64_t)1 << f->log2 ? f->count - first : (uint64_t)1 << f->log2;
-            const uint64_t m = fuzz_load(at + 16, 2), k = at[18] & 31, bits = at[19] & 127, escapes = at[19] & 128 ? fuzz_load(at + 20, 2) : 0;
-            const uint64_t all = m * k + m + ((n - 1) >> k) + m * bits + escapes * 8 * f->width;
-            at += at[19] & 128 ? 22 : 20;
-            if (all / 8 + 1 > (uint64_t)(end - at)) break;
-            at += (all + 7) / 8;
-        }
-    }
+    const unsigned width = bitsnap_width(base->dtype);
+    uint8_t *at = p + b->body - 16;
+    fuzz_store(at, fuzz_cell_hash((const uint8_t *)base->data + b->first * width, b->n, width), 8);
+    if (elements) fuzz_store(at + 8, fuzz_cell_hash(elements + b->first * f->width, b->n, f->width), 8);
 }
 
 /* The record of 5.5; 0: descriptor and planes cannot be told apart. */
@@ -233,42 +204,19 @@ static int fuzz_block_check(uint8_t *p, const fuzz_frame *f, const fuzz_block *b
     return 1;
 }
 
-/* Adds the certificate of a block to that of the frame (5.12): sums of squares are rounded up. */
-static void fuzz_add_certificate(uint8_t *sum, const uint8_t *p)
-{
-    const uint64_t relative = fuzz_load(sum + 16, 8) + fuzz_load(p + 16, 8);
-    uint64_t bits = fuzz_load(sum + 24, 8), more = fuzz_load(p + 24, 8);
-    volatile double a, b, both, error;
-    double x;
-    memcpy(&x, &bits, 8), a = x;
-    memcpy(&x, &more, 8), b = x;
-    both = a + b;
-    error = both - a;
-    error = (a - (both - error)) + (b - error); /* what rounding took away */
-    x = both, memcpy(&bits, &x, 8);
-    if (error > 0) bits++;
-    if (both > 0 && bits < (uint64_t)1 << 52) bits = (uint64_t)1 << 52;
-    fuzz_store(sum, fuzz_load(sum, 8) + fuzz_load(p, 8), 8);
-    fuzz_store(sum + 8, fuzz_load(sum + 8, 8) + fuzz_load(p + 8, 8), 8);
-    fuzz_store(sum + 16, relative < fuzz_load(p + 16, 8) ? UINT64_MAX : relative, 8);
-    fuzz_store(sum + 24, bits, 8);
-    if (fuzz_load(sum + 32, 8) < fuzz_load(p + 32, 8)) memcpy(sum + 32, p + 32, 8);
-    if (fuzz_load(sum + 40, 4) < fuzz_load(p + 40, 4)) memcpy(sum + 40, p + 40, 4);
-}
-
 /* All hashes and checks of a frame that fuzz_settle has passed. `base` may be null; it has the frame's count. Returns what the
  * frame decodes to, in memory of fuzz_room, or null where that is refused or too large. */
 static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
 {
-    uint8_t *elements = NULL, *footer = p + f->footer, *chain;
-    uint8_t pair[16];
+    static uint8_t checks[8 + 8 * FUZZ_BLOCKS];
+    uint8_t *elements = NULL, *footer = p + f->footer, *ids, *root = footer;
+    size_t index;
     unsigned i;
     if (!f->base) base = NULL;
     if (base) fuzz_store(p + f->base + 4, bitsnap_content_id(base->data, base->count, base->dtype), 8);
     fuzz_store(p + f->header - 8, bitsnap_hash(p, f->header - 8), 8);
-    if (f->flags & 4) memset(footer, 0, FUZZ_CERTIFICATE);
-    for (i = 0; i < f->blocks && f->flags & 4; i++)
-        if (f->block[i].form == FUZZ_QUANTIZED && f->block[i].size >= FUZZ_CERTIFICATE) fuzz_add_certificate(footer, p + f->block[i].body);
+    (void)fuzz_footer_size(f, &index);
+    ids = footer + index;
     if (f->count * f->width <= FUZZ_DECODED && (base || (f->flags & 2 && !f->base))) {
         bitsnap b;
         unsigned taken;
@@ -279,19 +227,25 @@ static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
         if (base) b.base = *base;
         if (bitsnap_decode(&b, elements, f->count, (bitsnap_dtype)p[5], p, f->end)) elements = NULL;
         fuzz_drop(taken);
-        if (elements && f->flags & 2) fuzz_store(footer, bitsnap_content_id(elements, f->count, (bitsnap_dtype)p[5]), 8);
+        if (elements && f->flags & 2) fuzz_store(ids, bitsnap_content_id(elements, f->count, (bitsnap_dtype)p[5]), 8);
     }
     for (i = 0; i < f->blocks && base; i++) fuzz_repair_block(p, f, &f->block[i], base, elements);
-    memcpy(pair, p + f->header - 8, 8);
+    memcpy(checks, p + f->header - 8, 8);
     for (i = 0; i < f->blocks && f->flags & 1; i++) {
         (void)fuzz_block_check(p, f, &f->block[i]);
-        memcpy(pair + 8, p + f->block[i].at + 4, 8);
-        fuzz_store(pair, bitsnap_hash(pair, 16), 8);
+        memcpy(checks + 8 + 8 * i, p + f->block[i].at + 4, 8);
     }
     if (f->end == f->footer) return elements;
-    chain = footer + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0);
-    if (f->flags & 1) memcpy(chain, pair, 8);
-    fuzz_store(p + f->end - 12, bitsnap_hash(footer, f->end - 12 - f->footer), 8);
+    if (f->flags & 1) fuzz_store(p + f->end - FUZZ_TAIL - 8, bitsnap_hash(checks, 8 + 8 * (size_t)f->blocks), 8);
+    for (i = 0; f->blocks > FUZZ_PAGE && i < f->blocks; i += FUZZ_PAGE) {
+        const unsigned n = f->blocks - i < FUZZ_PAGE ? f->blocks - i : FUZZ_PAGE;
+        uint8_t *entry = footer + 4 * f->blocks + i / FUZZ_PAGE * FUZZ_ENTRY;
+        root = footer + 4 * f->blocks;
+        fuzz_store(entry, f->block[i].first >> f->log2, 8);
+        fuzz_store(entry + 8, f->block[i].at, 8);
+        fuzz_store(entry + 16, fuzz_part_hash(p, f, footer + 4 * i, 4 * n), 8);
+    }
+    fuzz_store(p + f->end - 12, fuzz_part_hash(p, f, root, (size_t)(p + f->end - 12 - root)), 8);
     return elements;
 }
 
@@ -321,6 +275,7 @@ static size_t fuzz_mutate_frame(uint8_t *data, size_t size, size_t room, size_t 
     if (!fuzz_read_frame(&f, data + at, end - at) || !f.blocks || seed % 8 == 0)
         return fuzz_mutate_part(data, size, room, at, seed % 16 && end - at > 24 ? 24 : end - at);
     b = &f.block[seed / 8 % f.blocks];
+    if (b->form == FUZZ_CONST) return fuzz_mutate_part(data, size, room, at + b->at, 4); /* its body is one element */
     now = fuzz_mutate_part(data, size, room, at + b->body, b->size);
     body = b->size + now - size;
     fuzz_store(data + at + b->at + 1, body, 3);

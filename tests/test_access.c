@@ -67,7 +67,7 @@ static void frame_of(bitsnap b, size_t n, bitsnap_dtype dtype)
 {
     const unsigned width = bitsnap_width(dtype);
     bitsnap d = codec();
-    bitsnap_stream s;
+    bitsnap_encoder s;
     bitsnap_info info, header;
     bitsnap_extent x;
     bitsnap_source source;
@@ -119,7 +119,7 @@ static void frame_of(bitsnap b, size_t n, bitsnap_dtype dtype)
     }
     d.workspace_size = workspace_size;
     /* the frame again, from blocks that were made alone, the last one first */
-    CHECK(!bitsnap_push_begin(&b, &s, other, ROOM, &at, n, dtype) && !bitsnap_read_info(&header, other, at));
+    CHECK(!bitsnap_encoder_begin(&b, &s, other, ROOM, &at, n, dtype) && !bitsnap_read_info(&header, other, at));
     CHECK(!bitsnap_index_open(&d, &index_, &info, &source));
     for (first = n; first > 0;) {
         const uint64_t cell = UINT64_C(1) << info.block_log2;
@@ -137,15 +137,15 @@ static void frame_of(bitsnap b, size_t n, bitsnap_dtype dtype)
         CHECK(!bitsnap_index_find(&d, &index_, position, &x));
         if (test_below(8) == 0) {
             other[place + test_below((size_t)x.size)] ^= 8;
-            if (info.checks) CHECK(bitsnap_push_block(&b, &s, other + place, (size_t)x.size) && s.position == position);
+            if (info.checks) CHECK(bitsnap_encoder_push_block(&b, &s, other + place, (size_t)x.size) && s.position == position);
             memcpy(other + place, frame + place, (size_t)x.size);
         }
-        if (info.checks) CHECK(bitsnap_push_block(&b, &s, other + place, (size_t)x.size - 1) && s.position == position);
+        if (info.checks) CHECK(bitsnap_encoder_push_block(&b, &s, other + place, (size_t)x.size - 1) && s.position == position);
         if (s.position != position) break;
-        CHECK(!bitsnap_push_block(&b, &s, other + place, (size_t)x.size), "%s %s", bitsnap_message(&b), b.error.argument);
+        CHECK(!bitsnap_encoder_push_block(&b, &s, other + place, (size_t)x.size), "%s %s", bitsnap_message(&b), b.error.argument);
         if (s.position == position) break;
     }
-    CHECK(!bitsnap_push_end(&b, &s, other + place, ROOM - (size_t)place, &at), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_encoder_end(&b, &s, other + place, ROOM - (size_t)place, &at), "%s", bitsnap_message(&b));
     CHECK(place + at == size && !memcmp(frame, other, size), "%zu, not %zu", (size_t)place + at, size);
 }
 
@@ -360,7 +360,7 @@ static void wrong(void)
     bitsnap_source source;
     bitsnap_info info;
     bitsnap_extent x, y;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t size, at;
     file f;
     data_fill(elements, n, BITSNAP_BF16, DATA_WEIGHTS);
@@ -404,13 +404,13 @@ static void wrong(void)
     WRONG(bitsnap_block_encode(&b, other, 1000, &at, &info, elements, 256, 255), "count");
     WRONG(bitsnap_block_encode(&b, other, 1000, &at, &info, elements, 768, 256), "count");
     CHECK(bitsnap_block_encode(&b, other, 20, &at, &info, elements + 512, 256, 256) == BITSNAP_E_CAPACITY && !at);
-    CHECK(!bitsnap_push_begin(&b, &s, other, ROOM, &at, n, BITSNAP_BF16));
-    WRONG(bitsnap_push_block(&b, &s, frame + x.offset, (size_t)x.size), "index");
+    CHECK(!bitsnap_encoder_begin(&b, &s, other, ROOM, &at, n, BITSNAP_BF16));
+    WRONG(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size), "index");
     s.index = heads;
     s.index_capacity = sizeof heads;
-    CHECK(bitsnap_push_block(&b, &s, frame + x.offset, (size_t)x.size) == BITSNAP_E_CHECK && !s.position, "not the next block");
+    CHECK(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size) == BITSNAP_E_CHECK && !s.position, "not the next block");
     b.flags = BITSNAP_IGNORE_CHECKS;
-    WRONG(bitsnap_push_block(&b, &s, frame + x.offset, (size_t)x.size), "flags");
+    WRONG(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size), "flags");
 #undef WRONG
 }
 
@@ -452,7 +452,7 @@ static void reach(unsigned log2)
     const uint64_t count = UINT64_C(1) << 34, blocks = count >> log2;
     const size_t cell = (size_t)1 << log2;
     bitsnap b = codec();
-    bitsnap_stream s;
+    bitsnap_encoder s;
     bitsnap_source source;
     bitsnap_extent x;
     uint64_t row[ROWS], i, most = 0;
@@ -460,7 +460,7 @@ static void reach(unsigned log2)
     double best = 1e9;
     memset(&big, 0, sizeof big);
     b.block_log2 = log2;
-    CHECK(!bitsnap_push_begin(&b, &s, big.header, sizeof big.header, &size, count, BITSNAP_BF16));
+    CHECK(!bitsnap_encoder_begin(&b, &s, big.header, sizeof big.header, &size, count, BITSNAP_BF16));
     CHECK(!bitsnap_read_info(&big.info, big.header, size));
     for (k = 0; k < KINDS; k++) {
         kinds[k] = (uint8_t *)malloc(2 * cell);
@@ -480,7 +480,7 @@ static void reach(unsigned log2)
     s.stored += big.period * (blocks / KINDS);
     big.start = s.stored;
     big.index = (uint8_t *)malloc(s.index_size + s.index_size / 32 + 8192);
-    CHECK(!bitsnap_push_end(&b, &s, big.index, s.index_size + s.index_size / 32 + 8192, &size), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_encoder_end(&b, &s, big.index, s.index_size + s.index_size / 32 + 8192, &size), "%s", bitsnap_message(&b));
     big.size = big.start + size;
     free(s.index);
     memset(&source, 0, sizeof source);

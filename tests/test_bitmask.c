@@ -18,39 +18,39 @@ static void definition(const bitsnap_kernels *k, unsigned width, size_t n, int d
     zeros = guarded_alloc((n - set) * width, front);
     ones = guarded_alloc(set * width, front);
     back = guarded_alloc(n * width, front);
-    CHECK(bitsnap_mask_partition(k, width, list.p, n, mask.p, zeros.p, n - set, ones.p, set) == BITSNAP_OK);
+    CHECK(bitsnap_mask_split(k, width, list.p, n, mask.p, zeros.p, n - set, ones.p, set) == BITSNAP_OK);
     for (i = 0; i < n; i++) {
         const uint8_t *want = mask.p[i / 8] >> (i % 8) & 1 ? ones.p + width * o++ : zeros.p + width * z++;
         CHECK(!memcmp(want, list.p + i * width, width), "partition: element %zu of %zu, width %u", i, n, width);
     }
-    CHECK(bitsnap_mask_merge(k, width, back.p, n, mask.p, zeros.p, n - set, ones.p, set) == BITSNAP_OK);
+    CHECK(bitsnap_mask_join(k, width, back.p, n, mask.p, zeros.p, n - set, ones.p, set) == BITSNAP_OK);
     CHECK(!n || !memcmp(back.p, list.p, n * width), "merge of %zu, width %u", n, width);
     /* one side only */
     if (n) {
         memset(ones.p, 0, set * width);
-        CHECK(bitsnap_mask_partition(k, width, list.p, n, mask.p, NULL, 0, ones.p, set) == BITSNAP_OK);
-        CHECK(bitsnap_mask_merge(k, width, back.p, n, mask.p, NULL, 0, ones.p, set) == BITSNAP_OK);
+        CHECK(bitsnap_mask_split(k, width, list.p, n, mask.p, NULL, 0, ones.p, set) == BITSNAP_OK);
+        CHECK(bitsnap_mask_join(k, width, back.p, n, mask.p, NULL, 0, ones.p, set) == BITSNAP_OK);
         for (i = 0; i < n; i++) {
             static const uint8_t nothing[8] = { 0 };
             CHECK(!memcmp(back.p + i * width, mask.p[i / 8] >> (i % 8) & 1 ? list.p + i * width : nothing, width), "ones alone");
         }
-        CHECK(bitsnap_mask_partition(k, width, list.p, n, mask.p, zeros.p, n - set, NULL, 0) == BITSNAP_OK);
+        CHECK(bitsnap_mask_split(k, width, list.p, n, mask.p, zeros.p, n - set, NULL, 0) == BITSNAP_OK);
         /* in place, the ones at the end of the list */
         memcpy(back.p + (n - set) * width, ones.p, set * width);
-        CHECK(bitsnap_mask_merge(k, width, back.p, n, mask.p, zeros.p, n - set, back.p + (n - set) * width, set) == BITSNAP_OK);
+        CHECK(bitsnap_mask_join(k, width, back.p, n, mask.p, zeros.p, n - set, back.p + (n - set) * width, set) == BITSNAP_OK);
         CHECK(!memcmp(back.p, list.p, n * width), "ones in place: %zu, width %u", n, width);
         memcpy(back.p + set * width, zeros.p, (n - set) * width);
-        CHECK(bitsnap_mask_merge(k, width, back.p, n, mask.p, back.p + set * width, n - set, ones.p, set) == BITSNAP_OK);
+        CHECK(bitsnap_mask_join(k, width, back.p, n, mask.p, back.p + set * width, n - set, ones.p, set) == BITSNAP_OK);
         CHECK(!memcmp(back.p, list.p, n * width), "zeros in place");
     }
     /* too small: nothing happens */
     if (set) {
         memset(ones.p, 0x5A, set * width);
-        CHECK(bitsnap_mask_partition(k, width, list.p, n, mask.p, zeros.p, n - set, ones.p, set - 1) == BITSNAP_E_CAPACITY);
+        CHECK(bitsnap_mask_split(k, width, list.p, n, mask.p, zeros.p, n - set, ones.p, set - 1) == BITSNAP_E_CAPACITY);
         for (i = 0; i < set * width; i++) CHECK(ones.p[i] == 0x5A);
-        CHECK(bitsnap_mask_merge(k, width, back.p, n, mask.p, zeros.p, n - set, ones.p, set - 1) == BITSNAP_E_ARGUMENT);
+        CHECK(bitsnap_mask_join(k, width, back.p, n, mask.p, zeros.p, n - set, ones.p, set - 1) == BITSNAP_E_ARGUMENT);
     }
-    if (set < n) CHECK(bitsnap_mask_partition(k, width, list.p, n, mask.p, zeros.p, n - set - 1, ones.p, set) == BITSNAP_E_CAPACITY);
+    if (set < n) CHECK(bitsnap_mask_split(k, width, list.p, n, mask.p, zeros.p, n - set - 1, ones.p, set) == BITSNAP_E_CAPACITY);
     guarded_free(list);
     guarded_free(mask);
     guarded_free(zeros);
@@ -76,9 +76,9 @@ static void every_mask_of_a_byte(void)
     for (m = 0; m < 256; m++) {
         uint8_t list[8], zeros[8], ones[8], back[8], mask = (uint8_t)m;
         for (i = 0; i < 8; i++) list[i] = (uint8_t)(i + 1);
-        CHECK(bitsnap_mask_partition(NULL, 1, list, 8, &mask, zeros, 8, ones, 8) == BITSNAP_OK);
+        CHECK(bitsnap_mask_split(NULL, 1, list, 8, &mask, zeros, 8, ones, 8) == BITSNAP_OK);
         memset(back, 0, 8);
-        CHECK(bitsnap_mask_merge(NULL, 1, back, 8, &mask, zeros, 8, ones, 8) == BITSNAP_OK);
+        CHECK(bitsnap_mask_join(NULL, 1, back, 8, &mask, zeros, 8, ones, 8) == BITSNAP_OK);
         CHECK(!memcmp(back, list, 8), "mask %u", m);
         CHECK(bsn_expand8(bsn_compress8(bsn_load64(list), m), m) == (bsn_load64(list) & bsn_spread[m]), "mask %u", m);
     }
@@ -87,12 +87,12 @@ static void every_mask_of_a_byte(void)
 static void wrong_arguments(void)
 {
     uint8_t x[8] = { 0 };
-    CHECK(bitsnap_mask_partition(NULL, 3, x, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_mask_partition(NULL, 1, NULL, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_mask_merge(NULL, 0, x, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_mask_merge(NULL, 1, x, 1, NULL, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_mask_partition(NULL, 1, NULL, 0, NULL, NULL, 0, NULL, 0) == BITSNAP_OK);
-    CHECK(bitsnap_mask_merge(NULL, 1, NULL, 0, NULL, NULL, 0, NULL, 0) == BITSNAP_OK);
+    CHECK(bitsnap_mask_split(NULL, 3, x, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_mask_split(NULL, 1, NULL, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_mask_join(NULL, 0, x, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_mask_join(NULL, 1, x, 1, NULL, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_mask_split(NULL, 1, NULL, 0, NULL, NULL, 0, NULL, 0) == BITSNAP_OK);
+    CHECK(bitsnap_mask_join(NULL, 1, NULL, 0, NULL, NULL, 0, NULL, 0) == BITSNAP_OK);
     CHECK(bitsnap_mask_count(NULL, NULL, 0) == 0);
 }
 

@@ -66,15 +66,15 @@ static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b
 static bitsnap_status pull_block(const frame_case *c, bitsnap *b, const uint8_t *block, size_t size)
 {
     const size_t room = bsn_min((size_t)c->info.count, (size_t)1 << c->info.block_log2);
-    bitsnap_stream s;
+    bitsnap_encoder s;
     bitsnap_block read;
     bitsnap_status status;
     size_t used, n;
     *b = fresh(c, BITSNAP_IGNORE_CHECKS);
-    status = bitsnap_pull_begin(b, &s, frames - c->size, c->size, &used);
+    status = bitsnap_decoder_begin(b, &s, frames - c->size, c->size, &used);
     CHECK(!status, "%s", c->name);
     (void)bitsnap_read_block(b, &read, &c->info, 0, put(others, block, size), size); /* reads nothing else */
-    return status ? status : bitsnap_pull(b, &s, results - room * c->info.width, room, &n, others - size, size, &used);
+    return status ? status : bitsnap_decoder_pull(b, &s, results - room * c->info.width, room, &n, others - size, size, &used);
 }
 
 /* The first block of a valid frame, shorter and a byte longer: neither is a block. */
@@ -104,11 +104,11 @@ static void pull(const frame_case *c, const uint8_t *elements, size_t room)
 {
     const unsigned width = c->info.width;
     bitsnap b = fresh(c, 0);
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t at = 0, used = 0, n = 0, give = 24;
     bitsnap_status status;
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, c->frame, 23), 23, &used) == BITSNAP_E_TRUNCATED && used == 0 && s.need == 24, "%s", c->name);
-    while ((status = bitsnap_pull_begin(&b, &s, put(others, c->frame, give), give, &used)) == BITSNAP_E_TRUNCATED && s.need > give) give = s.need;
+    CHECK(bitsnap_decoder_begin(&b, &s, put(others, c->frame, 23), 23, &used) == BITSNAP_E_TRUNCATED && used == 0 && b.error.needed == 24, "%s", c->name);
+    while ((status = bitsnap_decoder_begin(&b, &s, put(others, c->frame, give), give, &used)) == BITSNAP_E_TRUNCATED && b.error.needed > give) give = b.error.needed;
     CHECK(!status && used == c->info.header_size && give == used, "%s: %s", c->name, bitsnap_message(&b));
     at = used;
     give = 0;
@@ -116,16 +116,16 @@ static void pull(const frame_case *c, const uint8_t *elements, size_t room)
         const size_t left = (size_t)(s.count - s.position), capacity = room < left ? room : left;
         const uint64_t before = s.position;
         uint8_t *to = results - capacity * width;
-        status = bitsnap_pull(&b, &s, to, capacity, &n, put(others, c->frame + at, give), give, &used);
+        status = bitsnap_decoder_pull(&b, &s, to, capacity, &n, put(others, c->frame + at, give), give, &used);
         CHECK(s.position == before + n && n <= capacity && (!status || (!n && !used)), "%s", c->name);
-        if (status == BITSNAP_E_TRUNCATED && s.need > give && at + s.need <= c->size) give = s.need, status = BITSNAP_OK;
+        if (status == BITSNAP_E_TRUNCATED && b.error.needed > give && at + b.error.needed <= c->size) give = b.error.needed, status = BITSNAP_OK;
         else give = 0, at += used;
         CHECK(!n || !memcmp(to, elements + before * width, n * width), "%s at %llu", c->name, (unsigned long long)before);
     }
     give = 0;
-    while (!status && (status = bitsnap_pull_end(&b, &s, put(others, c->frame + at, give), give, &used)) == BITSNAP_E_TRUNCATED &&
-           s.need > give && at + s.need <= c->size)
-        give = s.need, status = BITSNAP_OK;
+    while (!status && (status = bitsnap_decoder_end(&b, &s, put(others, c->frame + at, give), give, &used)) == BITSNAP_E_TRUNCATED &&
+           b.error.needed > give && at + b.error.needed <= c->size)
+        give = b.error.needed, status = BITSNAP_OK;
     CHECK(!status && at + used == c->size && s.stored == c->size, "%s: %s", c->name, bitsnap_message(&b));
 }
 
@@ -171,7 +171,7 @@ static void callers_mistakes(const frame_case *c)
     const uint8_t *frame = frames - c->size;
     uint8_t *to = results - bytes_of(c);
     size_t used, n;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     bitsnap_block block;
     bitsnap_info info;
     bitsnap b = fresh(c, 0);
@@ -185,7 +185,7 @@ static void callers_mistakes(const frame_case *c)
     WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
     b.level = BITSNAP_BEST;
     CHECK(bitsnap_test(&b, frame, c->size) == BITSNAP_OK, "%s", c->name);
-    b.flags = 32;
+    b.flags = BSN_FLAGS_KNOWN + 1;
     WRONG(bitsnap_test(&b, frame, c->size), BITSNAP_E_ARGUMENT);
     if (c->info.has_base && count) {
         b.base.data = NULL;
@@ -218,22 +218,22 @@ static void callers_mistakes(const frame_case *c)
     WRONG(bitsnap_apply(&b, to, count, (bitsnap_dtype)12, frame, c->size), BITSNAP_E_ARGUMENT);
     if (!c->info.has_base) WRONG(bitsnap_apply(&b, to, count, dtype, frame, c->size), BITSNAP_E_ARGUMENT);
     CHECK(bitsnap_read_info(NULL, frame, c->size) == BITSNAP_E_ARGUMENT && bitsnap_read_info(&info, NULL, 1) == BITSNAP_E_ARGUMENT && bitsnap_read_info(&info, NULL, 0) == BITSNAP_E_TRUNCATED);
-    CHECK(bitsnap_pull_begin(NULL, &s, frame, c->size, &used) == BITSNAP_E_ARGUMENT && bitsnap_pull(NULL, &s, to, 0, &n, frame, 0, &used) == BITSNAP_E_ARGUMENT &&
-          bitsnap_pull_end(NULL, &s, frame, 0, &used) == BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull_begin(&b, NULL, frame, c->size, &used), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull_begin(&b, &s, frame, c->size, NULL), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull_begin(&b, &s, NULL, 1, &used), BITSNAP_E_ARGUMENT);
-    CHECK(!bitsnap_pull_begin(&b, &s, frame, c->size, &used), "%s", c->name);
-    WRONG(bitsnap_pull(&b, NULL, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull(&b, &s, to, 0, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame, 0, NULL), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull(&b, &s, to, 0, &n, NULL, 1, &used), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull_end(&b, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
-    WRONG(bitsnap_pull_end(&b, &s, frame, 0, NULL), BITSNAP_E_ARGUMENT);
-    if (count) WRONG(bitsnap_pull_end(&b, &s, frame, 0, &used), BITSNAP_E_ARGUMENT);
-    if (count && c->info.header_size + 12 < c->size) WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame + c->info.header_size, c->size - c->info.header_size, &used), BITSNAP_E_CAPACITY);
+    CHECK(bitsnap_decoder_begin(NULL, &s, frame, c->size, &used) == BITSNAP_E_ARGUMENT && bitsnap_decoder_pull(NULL, &s, to, 0, &n, frame, 0, &used) == BITSNAP_E_ARGUMENT &&
+          bitsnap_decoder_end(NULL, &s, frame, 0, &used) == BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_begin(&b, NULL, frame, c->size, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_begin(&b, &s, frame, c->size, NULL), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_begin(&b, &s, NULL, 1, &used), BITSNAP_E_ARGUMENT);
+    CHECK(!bitsnap_decoder_begin(&b, &s, frame, c->size, &used), "%s", c->name);
+    WRONG(bitsnap_decoder_pull(&b, NULL, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_pull(&b, &s, to, 0, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_pull(&b, &s, to, 0, &n, frame, 0, NULL), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_pull(&b, &s, to, 0, &n, NULL, 1, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_end(&b, NULL, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_end(&b, &s, frame, 0, NULL), BITSNAP_E_ARGUMENT);
+    if (count) WRONG(bitsnap_decoder_end(&b, &s, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    if (count && c->info.header_size + 12 < c->size) WRONG(bitsnap_decoder_pull(&b, &s, to, 0, &n, frame + c->info.header_size, c->size - c->info.header_size, &used), BITSNAP_E_CAPACITY);
     s.width = 0;
-    WRONG(bitsnap_pull(&b, &s, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
+    WRONG(bitsnap_decoder_pull(&b, &s, to, 0, &n, frame, 0, &used), BITSNAP_E_ARGUMENT);
     if (!count) return;
     for (n = 0; n < 16; n++) {
         info = c->info;
@@ -404,7 +404,7 @@ static void invalid(const frame_case *c)
         CHECK(c->rule != 41 || rule == 41, "%s: R%u", c->name, rule);
         b = fresh(c, 0);
         rule = bitsnap_decode_range(&b, to, 0, c->info.count, c->info.dtype, frame, c->size) ? b.error.rule : 0;
-        CHECK(rule || c->rule == 7 || c->rule == 11 || c->rule == 12 || c->rule == 39 || c->rule == 51, "%s", c->name);
+        CHECK(rule || c->rule == 7 || c->rule == 11 || c->rule == 12 || c->rule == 39, "%s", c->name);
         rule = read_blocks(c);
         CHECK(!rule || rule == c->rule || rejected(c, status, &b), "%s: R%u in a block", c->name, rule);
         CHECK(rule || c->rule < 15 || (c->rule >= 34 && c->rule != 46 && c->rule != 47 && c->rule != 52), "%s is read", c->name);
@@ -653,7 +653,7 @@ static void kinds_of_lists(const bitsnap_kernels *kernels)
     c = header_of(b, zeros, 64, BITSNAP_I8);
     for (kind = 0; kind < 256; kind++) {
         const unsigned form = kind & 15, escape = kind >> 4;
-        const int known = kind <= 2 || ((form == 3 || form == 4) && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xE0);
+        const int known = kind <= 2 || (form == 4 && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xC5);
         uint8_t block[64] = { 0 };
         bitsnap d;
         bitsnap_status status;
@@ -755,11 +755,12 @@ static unsigned header_rule(unsigned dtype, unsigned log2, unsigned flags, uint6
 {
     uint8_t header[128], *p = header;
     bitsnap b;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t used;
     memset(&b, 0, sizeof b);
     memset(header, 0, sizeof header);
     memcpy(p, bsn_magic, 4);
+    p[4] = BSN_VERSION;
     p[5] = (uint8_t)dtype;
     p[6] = (uint8_t)log2;
     p[7] = (uint8_t)(flags | (size ? 128 : 0));
@@ -772,7 +773,7 @@ static unsigned header_rule(unsigned dtype, unsigned log2, unsigned flags, uint6
     }
     bsn_store64(p, bitsnap_hash(header, (size_t)(p - header)));
     p += 8;
-    (void)bitsnap_pull_begin(&b, &s, put(others, header, (size_t)(p - header)), (size_t)(p - header), &used);
+    (void)bitsnap_decoder_begin(&b, &s, put(others, header, (size_t)(p - header)), (size_t)(p - header), &used);
     return b.error.rule;
 }
 
@@ -783,7 +784,7 @@ static void headers(void)
     static const uint8_t both[17] = { 0x81, 10, 1, 9, 1, 2, 3, 4, 5, 6, 7, 8, 0x82, 3, 1, 8, 0 };
     uint8_t magic[5];
     bitsnap b;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t used;
     unsigned dtype, base_dtype, role;
     memset(&b, 0, sizeof b);
@@ -806,11 +807,11 @@ static void headers(void)
                 CHECK(header_rule(dtype, 16, 3, 9, one, 12) == (fits ? 0 : 42), "role %u, %u, %u", role, dtype, base_dtype);
             }
     memcpy(magic, bsn_magic, 4);
-    magic[4] = 1;
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == BITSNAP_R_VERSION, "%s", bitsnap_message(&b));
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
+    magic[4] = 0;
+    CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 5), 5, &used) == BITSNAP_E_UNSUPPORTED && b.error.rule == BITSNAP_R_VERSION, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_TRUNCATED && b.error.rule == BITSNAP_R_TRUNCATED, "%s", bitsnap_message(&b));
     magic[3]++;
-    CHECK(bitsnap_pull_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == BITSNAP_R_MAGIC, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == BITSNAP_R_MAGIC, "%s", bitsnap_message(&b));
 }
 
 /* A header alone, whose last bytes are the end magic: no footer stands before its beginning. */
@@ -826,6 +827,7 @@ static void header_that_ends(const bitsnap_kernels *kernels)
     b.flags = BITSNAP_IGNORE_CHECKS;
     memset(g.p, 0, BSN_HEADER_SIZE);
     memcpy(g.p, bsn_magic, 4);
+    g.p[4] = BSN_VERSION;
     g.p[5] = BITSNAP_I8;
     g.p[6] = 6;
     g.p[9] = 1;
@@ -969,7 +971,7 @@ static void cases(void)
         else good++;
     }
     if (f) fclose(f);
-    CHECK(good > 280 && bad > 390, "%u valid, %u invalid", good, bad);
+    CHECK(good > 270 && bad > 370, "%u valid, %u invalid", good, bad);
 }
 
 static uint8_t *ending(size_t size) { return (uint8_t *)guarded_alloc(size, 0).p + size; }

@@ -525,7 +525,7 @@ static void pieces(void)
     b.block_log2 = 16;
     whole = encode(&b, frame, result, n, BITSNAP_BF16);
     for (workers = 1; workers <= 8; workers++) {
-        bitsnap_stream s;
+        bitsnap_encoder s;
         b.run = run;
         b.run_context = &workers;
         b.workers = workers;
@@ -534,26 +534,26 @@ static void pieces(void)
         CHECK(encode(&b, other, result, n, BITSNAP_BF16) == whole && !memcmp(frame, other, whole), "%u workers", workers);
         memset(back, 0, 2 * n);
         CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, whole) == BITSNAP_OK && !memcmp(back, result, 2 * n));
-        CHECK(bitsnap_push_begin(&b, &s, other, sizeof other, &at, n, BITSNAP_BF16) == BITSNAP_OK);
+        CHECK(bitsnap_encoder_begin(&b, &s, other, sizeof other, &at, n, BITSNAP_BF16) == BITSNAP_OK);
         s.index = index;
         s.index_capacity = sizeof index;
         for (i = 0; i < n; i += workers * cell) {
             const size_t m = bsn_min(workers * cell, n - i);
-            CHECK(bitsnap_push(&b, &s, other + at, 2 * m + 36 * workers + 640, &size, result + 2 * i, m) == BITSNAP_OK);
+            CHECK(bitsnap_encoder_push(&b, &s, other + at, 2 * m + 36 * workers + 640, &size, result + 2 * i, m) == BITSNAP_OK);
             at += size;
         }
-        CHECK(bitsnap_push_end(&b, &s, other + at, 64 + s.index_size, &size) == BITSNAP_OK);
+        CHECK(bitsnap_encoder_end(&b, &s, other + at, 64 + s.index_size, &size) == BITSNAP_OK);
         CHECK(at + size == whole && !memcmp(frame, other, whole), "pieces of %u cells", workers);
-        CHECK(bitsnap_pull_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
+        CHECK(bitsnap_decoder_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
         memset(back, 0, 2 * n);
         for (i = 0; i < n; i += size) {
             size_t used;
-            CHECK(bitsnap_pull(&b, &s, back + 2 * i, bsn_min(workers * cell, n - i), &size, frame + at, whole - at, &used) == BITSNAP_OK,
+            CHECK(bitsnap_decoder_pull(&b, &s, back + 2 * i, bsn_min(workers * cell, n - i), &size, frame + at, whole - at, &used) == BITSNAP_OK,
                   "%s", bitsnap_message(&b));
             if (!size) break;
             at += used;
         }
-        CHECK(bitsnap_pull_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
+        CHECK(bitsnap_decoder_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
         CHECK(!memcmp(back, result, 2 * n));
         free(b.workspace);
     }
@@ -587,7 +587,7 @@ static void sparse(void)
         size_t whole, size, next, made, at, i;
         uint8_t index[256];
         bitsnap b = with_base(base, n, dtype);
-        bitsnap_stream s;
+        bitsnap_encoder s;
         bitsnap_info info;
         data_fill(base, n, dtype, DATA_WEIGHTS);
         few(result, base, n, width);
@@ -620,23 +620,23 @@ static void sparse(void)
         b.workers = workers;
         b.workspace_size = test_workspace_delta(16, workers);
         b.workspace = malloc(b.workspace_size);
-        CHECK(bitsnap_push_begin(&b, &s, other, sizeof other, &at, n, dtype) == BITSNAP_OK);
+        CHECK(bitsnap_encoder_begin(&b, &s, other, sizeof other, &at, n, dtype) == BITSNAP_OK);
         s.index = index;
         s.index_capacity = sizeof index;
         for (i = 0; i < n; i += next) { /* piece by piece */
             next = bsn_min((1 + test_below(4)) << 16, n - i);
-            CHECK(bitsnap_push(&b, &s, other + at, width * next + 36 * ((next >> 16) + 1) + 640, &size, result + i * width, next) == BITSNAP_OK);
+            CHECK(bitsnap_encoder_push(&b, &s, other + at, width * next + 36 * ((next >> 16) + 1) + 640, &size, result + i * width, next) == BITSNAP_OK);
             at += size;
         }
-        CHECK(bitsnap_push_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK && at + size == whole && !memcmp(frame, other, whole));
-        CHECK(bitsnap_pull_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
+        CHECK(bitsnap_encoder_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK && at + size == whole && !memcmp(frame, other, whole));
+        CHECK(bitsnap_decoder_begin(&b, &s, frame, whole, &at) == BITSNAP_OK);
         for (i = 0; i < n; i += size) {
-            CHECK(bitsnap_pull(&b, &s, back + i * width, bsn_min((1 + test_below(3)) << 16, n - i), &size, frame + at, whole - at, &made) ==
+            CHECK(bitsnap_decoder_pull(&b, &s, back + i * width, bsn_min((1 + test_below(3)) << 16, n - i), &size, frame + at, whole - at, &made) ==
                   BITSNAP_OK, "%s", bitsnap_message(&b));
             if (!size) break;
             at += made;
         }
-        CHECK(bitsnap_pull_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
+        CHECK(bitsnap_decoder_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
         free(b.workspace);
         b = with_base(base, n, dtype);
         few(third, result, n, width); /* and on to a third state, and all the way back */

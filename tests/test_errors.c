@@ -60,7 +60,7 @@ static outcome call(unsigned which, unsigned workers, unsigned order, size_t n, 
 {
     bitsnap b = fresh();
     bitsnap_status status = BITSNAP_OK;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     outcome x;
     size_t at;
     memset(&x, 0, sizeof x);
@@ -74,9 +74,9 @@ static outcome call(unsigned which, unsigned workers, unsigned order, size_t n, 
     case VERIFY: status = bitsnap_verify(&b, elements, n, dtype, frame, size); break;
     case RANGE: status = bitsnap_decode_range(&b, back, n / 9, n / 2, dtype, frame, size); break;
     case PULL:
-        status = bitsnap_pull_begin(&b, &s, frame, size, &at);
+        status = bitsnap_decoder_begin(&b, &s, frame, size, &at);
         x.n = x.used = 1;
-        if (!status) status = bitsnap_pull(&b, &s, back, n, &x.n, frame + at, size - at, &x.used);
+        if (!status) status = bitsnap_decoder_pull(&b, &s, back, n, &x.n, frame + at, size - at, &x.used);
         if (status && s.width) CHECK(x.n == !s.count && x.used == !s.count && s.position == 0, "%u", (unsigned)x.n);
         break;
     case APPLY:
@@ -157,23 +157,23 @@ static void streams(void)
 {
     static const uint8_t some[64] = { 0 };
     bitsnap b = fresh();
-    bitsnap_stream s, begun[3];
+    bitsnap_encoder s, begun[3];
     unsigned round, kind;
     size_t made, used, n, at, i;
     guarded to = guarded_alloc(4096, 0), room = guarded_alloc(512, 0);
     memset(&s, 0, sizeof s);
-    CHECK(bitsnap_push(&b, &s, to.p, 64, &made, some, 0) == BITSNAP_E_ARGUMENT && made == 0);
-    CHECK(bitsnap_push_end(&b, &s, to.p, 64, &made) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_pull(&b, &s, to.p, 1, &n, some, 64, &used) == BITSNAP_E_ARGUMENT && n == 0 && used == 0);
-    CHECK(bitsnap_pull_end(&b, &s, some, 64, &used) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_encoder_push(&b, &s, to.p, 64, &made, some, 0) == BITSNAP_E_ARGUMENT && made == 0);
+    CHECK(bitsnap_encoder_end(&b, &s, to.p, 64, &made) == BITSNAP_E_ARGUMENT);
+    CHECK(bitsnap_decoder_pull(&b, &s, to.p, 1, &n, some, 64, &used) == BITSNAP_E_ARGUMENT && n == 0 && used == 0);
+    CHECK(bitsnap_decoder_end(&b, &s, some, 64, &used) == BITSNAP_E_ARGUMENT);
     for (round = 0; round < 3000; round++) {
         test_fill(&s, sizeof s);
         s.index = NULL;
         if (round & 1) s.dtype = (bitsnap_dtype)(1 + round % 11), s.width = bitsnap_width(s.dtype), s.block_log2 %= 32, s.count = s.position = 0;
-        (void)bitsnap_push(&b, &s, to.p, 4096, &made, some, 0);
-        (void)bitsnap_push_end(&b, &s, to.p, 4096, &made);
-        (void)bitsnap_pull(&b, &s, room.p, 64, &n, some, 64, &used);
-        (void)bitsnap_pull_end(&b, &s, some, 64, &used);
+        (void)bitsnap_encoder_push(&b, &s, to.p, 4096, &made, some, 0);
+        (void)bitsnap_encoder_end(&b, &s, to.p, 4096, &made);
+        (void)bitsnap_decoder_pull(&b, &s, room.p, 64, &n, some, 64, &used);
+        (void)bitsnap_decoder_end(&b, &s, some, 64, &used);
     }
     for (kind = 0; kind < 3; kind++) { /* begun, half-way; then a byte is another, but for those that say what is the caller's */
         uint8_t index[64];
@@ -184,24 +184,24 @@ static void streams(void)
         b.flags = kind == 1 ? 0 : BITSNAP_CONTENT_ID;
         b.quantizer.cells = kind == 1 ? 16 : 0;
         CHECK(!bitsnap_encode(&b, frame, 4096, &size, elements, 128, BITSNAP_F32));
-        CHECK(!bitsnap_push_begin(&b, &begun[0], to.p, 4096, &made, 128, BITSNAP_F32));
+        CHECK(!bitsnap_encoder_begin(&b, &begun[0], to.p, 4096, &made, 128, BITSNAP_F32));
         begun[0].index = index, begun[0].index_capacity = sizeof index;
-        CHECK(!bitsnap_push(&b, &begun[0], to.p, 4096, &made, elements, half));
-        CHECK(!bitsnap_pull_begin(&b, &begun[1], frame, size, &at) &&
-              !bitsnap_pull(&b, &begun[1], room.p, half, &n, frame + at, size - at, &used) && n == half);
+        CHECK(!bitsnap_encoder_push(&b, &begun[0], to.p, 4096, &made, elements, half));
+        CHECK(!bitsnap_decoder_begin(&b, &begun[1], frame, size, &at) &&
+              !bitsnap_decoder_pull(&b, &begun[1], room.p, half, &n, frame + at, size - at, &used) && n == half);
         at += used;
         for (round = 0; round < 8 * sizeof s; round += 1 + kind) {
             const size_t place = round / 8;
-            const unsigned outside = place >= offsetof(bitsnap_stream, index) && place < offsetof(bitsnap_stream, index_capacity) + sizeof s.index_capacity;
+            const unsigned outside = place >= offsetof(bitsnap_encoder, index) && place < offsetof(bitsnap_encoder, index_capacity) + sizeof s.index_capacity;
             for (i = 0; i < 2 && !outside; i++) {
                 s = begun[i];
                 ((uint8_t *)&s)[place] ^= (uint8_t)(1u << round % 8);
                 if (i == 0) {
-                    if (s.width == 4) (void)bitsnap_push(&b, &s, to.p, 4096, &made, elements, half);
-                    (void)bitsnap_push_end(&b, &s, to.p, 4096, &made);
+                    if (s.width == 4) (void)bitsnap_encoder_push(&b, &s, to.p, 4096, &made, elements, half);
+                    (void)bitsnap_encoder_end(&b, &s, to.p, 4096, &made);
                 } else {
-                    (void)bitsnap_pull(&b, &s, room.p, 512 / (s.width && s.width <= 8 ? s.width : 8), &n, frame + at, size - at, &used);
-                    (void)bitsnap_pull_end(&b, &s, frame + at, size - at, &used);
+                    (void)bitsnap_decoder_pull(&b, &s, room.p, 512 / (s.width && s.width <= 8 ? s.width : 8), &n, frame + at, size - at, &used);
+                    (void)bitsnap_decoder_end(&b, &s, frame + at, size - at, &used);
                 }
             }
         }
@@ -218,14 +218,14 @@ static void nothing(void)
         const bitsnap_kernels *k = bitsnap_kernels_get(t);
         bitsnap b = fresh();
         bitsnap_info info;
-        bitsnap_stream s;
+        bitsnap_encoder s;
         size_t made, used, n, at;
         uint8_t to[128];
         b.kernels = k;
         CHECK(bitsnap_hash(NULL, 0) == bitsnap_hash(to, 0));
         CHECK(bitsnap_content_id(NULL, 0, BITSNAP_F32) == bitsnap_content_id(to, 0, BITSNAP_F32));
         CHECK(bitsnap_mask_count(k, NULL, 0) == 0);
-        CHECK(!bitsnap_mask_partition(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0) && !bitsnap_mask_merge(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0));
+        CHECK(!bitsnap_mask_split(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0) && !bitsnap_mask_join(k, 2, NULL, 0, NULL, NULL, 0, NULL, 0));
         CHECK(!bitsnap_mask_encode(k, 4, NULL, NULL, 0, NULL, NULL, 0, &n) && n == 0);
         CHECK(!bitsnap_mask_decode(k, 4, NULL, NULL, 0, NULL, NULL, 0) && !bitsnap_mask_apply(k, 4, NULL, 0, NULL, NULL, 0));
         CHECK(!bitsnap_mask_to_indices(k, NULL, 0, 4, NULL, 0, &n) && !bitsnap_mask_from_indices(NULL, 0, 4, NULL, 0));
@@ -240,11 +240,11 @@ static void nothing(void)
         CHECK(!bitsnap_encode(&b, to, sizeof to, &made, NULL, 0, BITSNAP_F32));
         CHECK(!bitsnap_decode(&b, NULL, 0, BITSNAP_F32, to, made) && !bitsnap_verify(&b, NULL, 0, BITSNAP_F32, to, made));
         CHECK(!bitsnap_decode_range(&b, NULL, 0, 0, BITSNAP_F32, to, made));
-        CHECK(!bitsnap_push_begin(&b, &s, to, sizeof to, &made, 0, BITSNAP_F32) && !bitsnap_push(&b, &s, NULL, 0, &n, NULL, 0) &&
-              !bitsnap_push_end(&b, &s, NULL, 0, &n));
-        CHECK(!bitsnap_pull_begin(&b, &s, to, made, &at) && !bitsnap_pull(&b, &s, NULL, 0, &n, NULL, 0, &used) &&
-              !bitsnap_pull_end(&b, &s, NULL, 0, &used) && used == 0);
-        for (n = 0; n < made; n++) CHECK(bitsnap_pull_begin(&b, &s, n ? to : NULL, n, &used) == BITSNAP_E_TRUNCATED);
+        CHECK(!bitsnap_encoder_begin(&b, &s, to, sizeof to, &made, 0, BITSNAP_F32) && !bitsnap_encoder_push(&b, &s, NULL, 0, &n, NULL, 0) &&
+              !bitsnap_encoder_end(&b, &s, NULL, 0, &n));
+        CHECK(!bitsnap_decoder_begin(&b, &s, to, made, &at) && !bitsnap_decoder_pull(&b, &s, NULL, 0, &n, NULL, 0, &used) &&
+              !bitsnap_decoder_end(&b, &s, NULL, 0, &used) && used == 0);
+        for (n = 0; n < made; n++) CHECK(bitsnap_decoder_begin(&b, &s, n ? to : NULL, n, &used) == BITSNAP_E_TRUNCATED);
     }
 }
 
@@ -253,13 +253,13 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
 {
     static const uint8_t element[8] = { 0xC9, 0x3F, 1, 2, 3, 4, 5, 6 };
     bitsnap b = fresh();
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_call call;
     bsn_record record;
     size_t at, end;
     uint8_t index[4], *p;
     b.flags = BITSNAP_CONTENT_ID;
-    CHECK(!bitsnap_push_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1));
+    CHECK(!bsn_encoder_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1));
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.width);
@@ -270,7 +270,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
-    CHECK(!bitsnap_push_end(&b, &s, p + 12 + s.width, 128, &end));
+    CHECK(!bsn_encoder_end(&b, &s, p + 12 + s.width, 128, &end));
     return at + 12 + s.width + end;
 }
 
@@ -283,32 +283,32 @@ static void claims(void)
         for (i = 0; i < 7; i++) {
             static const bitsnap_dtype dtypes[] = { BITSNAP_I8, BITSNAP_BF16, BITSNAP_F64 };
             bitsnap b = fresh();
-            bitsnap_stream s;
+            bitsnap_encoder s;
             bitsnap_info info;
             size_t at, n, used;
             if (counts[i] > SIZE_MAX) continue;
             size = constant(frame, counts[i], dtypes[d]);
             CHECK(size < 150 && !bitsnap_test(&b, frame, size), "%s", bitsnap_message(&b));
-            CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at) && !bitsnap_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used) &&
+            CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at) && !bitsnap_decoder_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used) &&
                   n == counts[i], "%s", bitsnap_message(&b));
             at += used;
-            CHECK(!bitsnap_pull_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
+            CHECK(!bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             CHECK(!bitsnap_read_info(&info, frame, size));
             if (counts[i] <= 300000) {
                 CHECK(!bitsnap_decode(&b, back, counts[i], dtypes[d], frame, size), "%s", bitsnap_message(&b));
                 CHECK(bitsnap_content_id(back, counts[i], dtypes[d]) == info.content_id);
-                CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at)); /* in parts that are no leaves */
+                CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at)); /* in parts that are no leaves */
                 while (s.position < s.count)
-                    if (bitsnap_pull(&b, &s, test_random() & 1 ? NULL : back, 1 + test_below(100000), &n, frame + at, size - at, &used)) break;
+                    if (bitsnap_decoder_pull(&b, &s, test_random() & 1 ? NULL : back, 1 + test_below(100000), &n, frame + at, size - at, &used)) break;
                     else at += used;
-                CHECK(s.position == s.count && !bitsnap_pull_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
+                CHECK(s.position == s.count && !bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             }
             at = size - BSN_TAIL_SIZE - 8 - 8; /* another content id, with a footer that is whole */
             frame[at] ^= 1;
             bsn_store64(frame + size - 12, bsn_bound_hash(bitsnap_kernels_get(0), bsn_load64(frame + info.header_size - 8), frame + at - 4, size - 8 - at));
-            CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at) && !bitsnap_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
+            CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at) && !bitsnap_decoder_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
             at += used;
-            CHECK(bitsnap_pull_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID);
+            CHECK(bitsnap_decoder_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID);
         }
 }
 
@@ -323,15 +323,15 @@ static void tables(void)
     b.quantizer.cells = 300;
     CHECK(!bitsnap_encode(&b, frame, 8 * MOST, &size, elements, n, BITSNAP_F32) && !bitsnap_decode(&b, elements, n, BITSNAP_F32, frame, size));
     for (round = 0; round < 4; round++) {
-        bitsnap_stream s;
+        bitsnap_encoder s;
         size_t at, used, some;
         memset(back, 0, 4 * n);
-        CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at));
+        CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
         while (s.position < n) {
             if (round == 1) test_fill(workspace, 400000);
             if (round == 2) workspace[test_below(400000)] ^= 4;
             if (round == 3) b.workspace = workspace + test_below(3);
-            if (bitsnap_pull(&b, &s, back + 4 * s.position, 64, &some, frame + at, size - at, &used)) break;
+            if (bitsnap_decoder_pull(&b, &s, back + 4 * s.position, 64, &some, frame + at, size - at, &used)) break;
             at += used;
         }
         CHECK(s.position == n && !memcmp(back, elements, 4 * n), "%s", bitsnap_message(&b));

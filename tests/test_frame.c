@@ -206,16 +206,16 @@ static void push_again(void)
     enum { N = 200000 };
     static uint8_t frame[2 * N + 1000], pushed[2 * N + 1000], elements[2 * N], index[64];
     bitsnap b = fresh();
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t whole, at = 0, part, room, failed = 0;
     b.flags = BITSNAP_CONTENT_ID;
     data_fill(elements, N, BITSNAP_BF16, DATA_WEIGHTS);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &whole, elements, N, BITSNAP_BF16) == BITSNAP_OK);
-    CHECK(bitsnap_push_begin(&b, &s, pushed, sizeof pushed, &at, N, BITSNAP_BF16) == BITSNAP_OK);
-    CHECK(bitsnap_push(&b, &s, pushed + at, sizeof pushed - at, &part, elements, N) == BITSNAP_E_ARGUMENT, "no index");
+    CHECK(bitsnap_encoder_begin(&b, &s, pushed, sizeof pushed, &at, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bitsnap_encoder_push(&b, &s, pushed + at, sizeof pushed - at, &part, elements, N) == BITSNAP_E_ARGUMENT, "no index");
     s.index = index;
     for (room = 0; room < sizeof pushed - at; room += 50000) {
-        const bitsnap_status status = bitsnap_push(&b, &s, pushed + at, room, &part, elements, N);
+        const bitsnap_status status = bitsnap_encoder_push(&b, &s, pushed + at, room, &part, elements, N);
         if (!status) break;
         CHECK(status == BITSNAP_E_CAPACITY && part == 0 && s.position == 0 && s.stored == at && s.index_size == 0, "%d with %zu bytes", status, room);
         failed++;
@@ -223,8 +223,8 @@ static void push_again(void)
     }
     CHECK(failed > 4 && s.position == N, "%zu have failed", failed);
     at += part;
-    for (failed = 0; failed < 100; failed++) CHECK(bitsnap_push_end(&b, &s, pushed + at, 20, &part) == BITSNAP_E_CAPACITY);
-    CHECK(bitsnap_push_end(&b, &s, pushed + at, sizeof pushed - at, &part) == BITSNAP_OK);
+    for (failed = 0; failed < 100; failed++) CHECK(bitsnap_encoder_end(&b, &s, pushed + at, 20, &part) == BITSNAP_E_CAPACITY);
+    CHECK(bitsnap_encoder_end(&b, &s, pushed + at, sizeof pushed - at, &part) == BITSNAP_OK);
     CHECK(at + part == whole && !memcmp(frame, pushed, whole));
 }
 
@@ -406,7 +406,7 @@ static void streams(void)
         uint8_t *from = (uint8_t *)malloc(n * w + 1), *whole = (uint8_t *)malloc(cap), *pieces = (uint8_t *)malloc(cap), *out = (uint8_t *)malloc(n * w + 1);
         uint8_t index[8 * 64];
         bitsnap b = fresh();
-        bitsnap_stream s;
+        bitsnap_encoder s;
         size_t size, at, part, used, i, shown, got;
         bitsnap_status status;
         b.block_log2 = log2;
@@ -415,17 +415,17 @@ static void streams(void)
         data_fill(from, n, dtype, (int)test_below(DATA_SHAPES));
         CHECK(bitsnap_encode(&b, whole, cap, &size, from, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
         /* push */
-        CHECK(bitsnap_push_begin(&b, &s, pieces, cap, &at, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
+        CHECK(bitsnap_encoder_begin(&b, &s, pieces, cap, &at, n, (bitsnap_dtype)dtype) == BITSNAP_OK);
         s.index = index;
         s.index_capacity = sizeof index;
         for (i = 0; i < n; i += got) {
             got = block * (1 + test_below(4));
             if (got > n - i) got = n - i;
-            CHECK(bitsnap_push(&b, &s, pieces + at, cap - at, &part, from + i * w, got) == BITSNAP_OK);
+            CHECK(bitsnap_encoder_push(&b, &s, pieces + at, cap - at, &part, from + i * w, got) == BITSNAP_OK);
             at += part;
         }
-        if (n > block) CHECK(bitsnap_push(&b, &s, pieces + at, cap - at, &part, from, 1) == BITSNAP_E_ARGUMENT, "more than announced");
-        CHECK(bitsnap_push_end(&b, &s, pieces + at, cap - at, &part) == BITSNAP_OK);
+        if (n > block) CHECK(bitsnap_encoder_push(&b, &s, pieces + at, cap - at, &part, from, 1) == BITSNAP_E_ARGUMENT, "more than announced");
+        CHECK(bitsnap_encoder_end(&b, &s, pieces + at, cap - at, &part) == BITSNAP_OK);
         at += part;
         CHECK(at == size && !memcmp(whole, pieces, size), "pushed bytes differ");
         CHECK(s.stored == size && s.position == n);
@@ -434,17 +434,17 @@ static void streams(void)
         do {
             shown = at + (shown > at ? shown - at + 1 + test_below(40) : test_below(30));
             if (shown > size) shown = size;
-            status = bitsnap_pull_begin(&b, &s, whole + at, shown - at, &used);
+            status = bitsnap_decoder_begin(&b, &s, whole + at, shown - at, &used);
         } while (status == BITSNAP_E_TRUNCATED && shown < size);
         CHECK(status == BITSNAP_OK && s.count == n && (unsigned)s.dtype == dtype);
         at += used;
         for (i = 0; i < n;) {
             size_t room = block * (1 + test_below(3));
             if (room > n - i) room = n - i;
-            status = bitsnap_pull(&b, &s, out + i * w, room, &got, whole + at, shown - at, &used);
+            status = bitsnap_decoder_pull(&b, &s, out + i * w, room, &got, whole + at, shown - at, &used);
             if (status == BITSNAP_E_TRUNCATED) {
-                CHECK(got == 0 && used == 0 && s.need > shown - at, "need %zu of %zu", s.need, shown - at);
-                shown = at + s.need < size ? at + s.need + test_below(50) : size;
+                CHECK(got == 0 && used == 0 && b.error.needed > shown - at, "need %zu of %zu", b.error.needed, shown - at);
+                shown = at + b.error.needed < size ? at + b.error.needed + test_below(50) : size;
                 if (shown > size) shown = size;
                 continue;
             }
@@ -453,7 +453,7 @@ static void streams(void)
             i += got;
             at += used;
         }
-        while ((status = bitsnap_pull_end(&b, &s, whole + at, shown - at, &used)) == BITSNAP_E_TRUNCATED && shown < size) shown = at + s.need;
+        while ((status = bitsnap_decoder_end(&b, &s, whole + at, shown - at, &used)) == BITSNAP_E_TRUNCATED && shown < size) shown = at + b.error.needed;
         CHECK(status == BITSNAP_OK && at + used == size, "end: %s", bitsnap_message(&b));
         CHECK(!n || !memcmp(out, from, n * w), "pulled elements differ");
         free(from);
@@ -642,12 +642,12 @@ static void bomb(void)
     const uint64_t count = UINT64_C(1) << 48;
     bitsnap b = fresh();
     bitsnap_info info;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     uint8_t out[4096];
     size_t at, got, used, i;
     clock_t start = clock();
     b.flags = BITSNAP_NO_CHECKS;
-    CHECK(bitsnap_push_begin(&b, &s, frame, sizeof frame, &at, count, BITSNAP_F32) == BITSNAP_OK);
+    CHECK(bitsnap_encoder_begin(&b, &s, frame, sizeof frame, &at, count, BITSNAP_F32) == BITSNAP_OK);
     for (i = 0; i < BLOCKS; i++, at += 8) {
         bsn_store32(heads + 4 * i, BSN_FORM_CONST | (i < BLOCKS - 1 ? LONGEST : 256u) << 8);
         memcpy(frame + at, heads + 4 * i, 4);
@@ -657,7 +657,7 @@ static void bomb(void)
     s.index_size = s.index_capacity = sizeof heads;
     s.position = count;
     s.stored = at;
-    CHECK(bitsnap_push_end(&b, &s, frame + at, sizeof frame - at, &got) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_encoder_end(&b, &s, frame + at, sizeof frame - at, &got) == BITSNAP_OK, "%s", bitsnap_message(&b));
     at += got;
     CHECK(bitsnap_read_info(&info, frame, at) == BITSNAP_OK && info.count == count && info.frame_size == at);
     if (sizeof count > sizeof at) { /* such machines do not count so far */
@@ -670,11 +670,11 @@ static void bomb(void)
     CHECK(bitsnap_decode_range(&b, out, count - 1000, 1000, BITSNAP_F32, frame, at) == BITSNAP_OK);
     for (i = 0; i < 1000; i++) CHECK(bsn_element_load(out + 4 * i, 4) == 0x3F800000);
     /* a pull delivers a run in pieces */
-    CHECK(bitsnap_pull_begin(&b, &s, frame, at, &used) == BITSNAP_OK);
+    CHECK(bitsnap_decoder_begin(&b, &s, frame, at, &used) == BITSNAP_OK);
     for (i = 0; i < 100; i++) {
         size_t taken;
         memset(out, 0, sizeof out);
-        CHECK(bitsnap_pull(&b, &s, out, 1000, &got, frame + used, at - used, &taken) == BITSNAP_OK && got == 1000 && taken == 0);
+        CHECK(bitsnap_decoder_pull(&b, &s, out, 1000, &got, frame + used, at - used, &taken) == BITSNAP_OK && got == 1000 && taken == 0);
         CHECK(bsn_element_load(out + 4 * 999, 4) == 0x3F800000 && s.position == 1000 * (i + 1));
     }
     CHECK((clock() - start) / CLOCKS_PER_SEC < 5, "too slow");
@@ -686,15 +686,15 @@ static void check_pushed(const uint8_t *frame, size_t frame_size, const uint8_t 
     const size_t block = (size_t)1 << BSN_LOG2_DEFAULT;
     uint8_t *out = (uint8_t *)malloc(frame_size), *index = (uint8_t *)malloc(4 * (n / block + 1));
     bitsnap b = fresh();
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t at, part, i;
-    CHECK(bitsnap_push_begin(&b, &s, out, frame_size, &at, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_encoder_begin(&b, &s, out, frame_size, &at, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
     s.index = index;
     s.index_capacity = 4 * (n / block + 1);
     for (i = 0; i < n; i += block, at += part)
-        CHECK(bitsnap_push(&b, &s, out + at, frame_size - at, &part, elements + i * bitsnap_width(dtype), bsn_min(block, n - i)) == BITSNAP_OK,
+        CHECK(bitsnap_encoder_push(&b, &s, out + at, frame_size - at, &part, elements + i * bitsnap_width(dtype), bsn_min(block, n - i)) == BITSNAP_OK,
               "%s", bitsnap_message(&b));
-    CHECK(bitsnap_push_end(&b, &s, out + at, frame_size - at, &part) == BITSNAP_OK, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_encoder_end(&b, &s, out + at, frame_size - at, &part) == BITSNAP_OK, "%s", bitsnap_message(&b));
     CHECK(at + part == frame_size && !memcmp(out, frame, frame_size), "other bytes, a block at a time");
     free(index);
     free(out);
@@ -745,16 +745,16 @@ static void large(void)
 static size_t push_with_id(bitsnap *b, uint8_t *frame, size_t capacity, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t id)
 {
     uint8_t *index = (uint8_t *)malloc(4 * (n / 64 + 1));
-    bitsnap_stream s;
+    bsn_coder s;
     size_t at, part;
-    CHECK(bitsnap_push_begin(b, &s, frame, capacity, &at, n, dtype) == BITSNAP_OK);
+    CHECK(bsn_encoder_begin(b, &s, frame, capacity, &at, n, dtype) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = 4 * (n / 64 + 1);
-    CHECK(bitsnap_push(b, &s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
+    CHECK(bsn_encoder_push(b, &s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
     at += part;
     s.state.has_result_id = 1;
     s.state.result_id = id;
-    CHECK(bitsnap_push_end(b, &s, frame + at, capacity - at, &part) == BITSNAP_OK);
+    CHECK(bsn_encoder_end(b, &s, frame + at, capacity - at, &part) == BITSNAP_OK);
     free(index);
     return at + part;
 }
@@ -826,7 +826,7 @@ static void runs(void)
     uint16_t a[N], out[N];
     uint8_t frame[4096];
     bitsnap b = fresh();
-    bitsnap_stream s;
+    bsn_coder s;
     bsn_call call;
     bsn_record record;
     uint8_t index[64], *p;
@@ -835,14 +835,14 @@ static void runs(void)
     data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS);
     for (i = 128; i < 64 * 5; i++) a[i] = 0x3F80;
     for (i = 64 * 7; i < N; i++) a[i] = 0x4000;
-    CHECK(bitsnap_push_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
+    CHECK(bsn_encoder_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = sizeof index;
     CHECK(bsn_call_begin(&call, &b, &s, 1) == BITSNAP_OK);
     for (i = 0; i < CELLS;) {
         const unsigned run = i == 2 ? 3 : i == 7 ? 2 : 1;
         if (run == 1) {
-            CHECK(bitsnap_push(&b, &s, frame + at, sizeof frame - at, &part, a + 64 * i, 64) == BITSNAP_OK);
+            CHECK(bsn_encoder_push(&b, &s, frame + at, sizeof frame - at, &part, a + 64 * i, 64) == BITSNAP_OK);
             at += part;
         } else {
             count = 64 * (i + run) > N ? N - 64 * i : 64 * run;
@@ -862,7 +862,7 @@ static void runs(void)
         }
         i += run;
     }
-    CHECK(bitsnap_push_end(&b, &s, frame + at, sizeof frame - at, &part) == BITSNAP_OK);
+    CHECK(bsn_encoder_end(&b, &s, frame + at, sizeof frame - at, &part) == BITSNAP_OK);
     at += part;
     CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, frame, at) == BITSNAP_OK, "%s", bitsnap_message(&b));
     CHECK(!memcmp(a, out, sizeof a));

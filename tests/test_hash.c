@@ -81,7 +81,7 @@ static void pieces(void)
         for (round = 0; round < 2000; round++) {
             const size_t n = round < 600 ? round : test_below(9000);
             const uint64_t whole = bsn_hash_of(k, data, n);
-            bitsnap_pieces pieces;
+            bsn_pieces pieces;
             bsn_hasher hasher;
             size_t i = 0;
             bsn_pieces_begin(&pieces, n);

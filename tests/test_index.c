@@ -23,7 +23,7 @@ static bitsnap fresh(unsigned flags)
 static void make(size_t blocks)
 {
     bitsnap b = fresh(BITSNAP_CONTENT_ID);
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t room, i, at, part;
     uint8_t *other, *index;
     count = 64 * blocks - 7;
@@ -35,15 +35,15 @@ static void make(size_t blocks)
     index = (uint8_t *)malloc(4 * blocks);
     for (i = 0; i < count; i++) elements[i] = (uint8_t)(i / 64 % 3 ? i / 64 % 251 : test_random());
     CHECK(!bitsnap_encode(&b, frame, room, &size, elements, count, BITSNAP_I8), "%s", bitsnap_message(&b));
-    CHECK(!bitsnap_push_begin(&b, &s, other, 64, &at, count, BITSNAP_I8));
+    CHECK(!bitsnap_encoder_begin(&b, &s, other, 64, &at, count, BITSNAP_I8));
     s.index = index;
     s.index_capacity = 4 * blocks;
     for (i = 0; i < count; i += part, at += b.error.status ? 0 : info.header_size) {
         part = 64 * (1 + test_below(blocks));
         if (part > count - i) part = count - i;
-        CHECK(!bitsnap_push(&b, &s, other + at, room - at, &info.header_size, elements + i, part), "%s", bitsnap_message(&b));
+        CHECK(!bitsnap_encoder_push(&b, &s, other + at, room - at, &info.header_size, elements + i, part), "%s", bitsnap_message(&b));
     }
-    CHECK(!bitsnap_push_end(&b, &s, other + at, 112 + s.index_size + s.index_size / 32, &part), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_encoder_end(&b, &s, other + at, 112 + s.index_size + s.index_size / 32, &part), "%s", bitsnap_message(&b));
     CHECK(at + part == size && !memcmp(frame, other, size), "pushed, it is another frame");
     CHECK(!bitsnap_read_info(&info, frame, size) && info.frame_size == size && info.blocks == blocks);
     CHECK(!bitsnap_decode(&b, out, count, BITSNAP_I8, frame, size) && !memcmp(out, elements, count), "%s", bitsnap_message(&b));
@@ -70,17 +70,17 @@ static void damage(size_t step)
 {
     bitsnap b = fresh(0), heedless = fresh(BITSNAP_IGNORE_CHECKS);
     bsn_index t;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t fixed = bsn_fixed_size(BSN_FLAG_CHECKS | BSN_FLAG_CONTENT), start, i, used, n, at;
     bsn_index_shape(&t, info.blocks);
     start = size - fixed - (size_t)t.size;
-    CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at));
-    CHECK(!bitsnap_pull(&b, &s, out, count, &n, frame + at, size - at, &used) && at + used == start, "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
+    CHECK(!bitsnap_decoder_pull(&b, &s, out, count, &n, frame + at, size - at, &used) && at + used == start, "%s", bitsnap_message(&b));
     for (i = start; i < size; i += i - start < t.place[1] ? step : 1) {
         const uint64_t in = i - start;
         const uint8_t flip = (uint8_t)(1u << test_below(8));
         unsigned level = 0, rule;
-        bitsnap_stream end = s;
+        bitsnap_encoder end = s;
         uint64_t first = 0; /* of the elements that need this byte */
         while (level < t.top && in >= t.place[level + 1]) level++;
         if (in < t.size) {
@@ -89,7 +89,7 @@ static void damage(size_t step)
             first *= 64;
         }
         frame[i] ^= flip;
-        CHECK(bitsnap_pull_end(&b, &end, frame + start, size - start, &used) != BITSNAP_OK, "byte %lu of the footer", (unsigned long)in);
+        CHECK(bitsnap_decoder_end(&b, &end, frame + start, size - start, &used) != BITSNAP_OK, "byte %lu of the footer", (unsigned long)in);
         rule = range(&b, first, count - first < 70 ? 1 : 70);
         CHECK(rule, "byte %lu of the footer: not noticed", (unsigned long)in);
         if (in < t.size) CHECK(rule == BITSNAP_R_FOOTER_CHECK, "byte %lu of the footer: R%u", (unsigned long)in, rule);
@@ -101,7 +101,7 @@ static void damage(size_t step)
         (void)range(&heedless, first, count - first < 300 ? 1 : 300);
         (void)range(&heedless, count - 1, 1);
         end = s;
-        (void)bitsnap_pull_end(&heedless, &end, frame + start, size - start, &used);
+        (void)bitsnap_decoder_end(&heedless, &end, frame + start, size - start, &used);
         frame[i] ^= flip;
     }
     CHECK(!range(&b, 0, count), "%s", bitsnap_message(&b));

@@ -134,7 +134,7 @@ static void hash_in_pieces(void)
     for (n = 241; n < 6000; n += 131) {
         uint8_t *p = at_end(0, n, 0);
         bsn_hasher h;
-        bitsnap_pieces pieces;
+        bsn_pieces pieces;
         const uint64_t expected = (fill(p, n, RANDOM), bsn_hash_of(scalar, p, n));
         CHECK(bsn_hash_of(kernels, p, n) == expected, "%s: %zu bytes", kernels->name, n);
         bsn_hash_begin(&h, n);

@@ -98,7 +98,7 @@ static void codec_case(const bitsnap_kernels *k, unsigned width, size_t n, int r
         CHECK(!bsn_mask_overhang(mask, n));
     }
     values = place(VALUES, c * width, at_front);
-    CHECK(bitsnap_mask_partition(k, width, elements, n, mask, NULL, 0, values, c) == BITSNAP_OK);
+    CHECK(bitsnap_mask_split(k, width, elements, n, mask, NULL, 0, values, c) == BITSNAP_OK);
     /* one value too few, one too many, bits too many: all or nothing */
     paint(live, size);
     if (c) CHECK(bitsnap_mask_apply(k, width, live, n, mask, values, c - 1) == BITSNAP_E_CORRUPT);

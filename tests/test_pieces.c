@@ -230,7 +230,7 @@ static void windows(void)
     const size_t n = MOST, cell = 65536, room = test_bound(n, BITSNAP_BF16);
     uint8_t index[64], *p;
     bitsnap b = with_base(base, n, BITSNAP_BF16);
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t size, at, part, i, m, used, done;
     guarded g = guarded_alloc(2 * 2 * cell, 0);
     data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
@@ -245,7 +245,7 @@ static void windows(void)
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW && b.error.element == cell);
     b.base.held = n;
     CHECK(!bitsnap_encode(&b, other, room, &part, result, n, BITSNAP_BF16) && part == size && !memcmp(frame, other, size));
-    CHECK(!bitsnap_push_begin(&b, &s, other, room, &at, n, BITSNAP_BF16));
+    CHECK(!bitsnap_encoder_begin(&b, &s, other, room, &at, n, BITSNAP_BF16));
     s.index = index;
     s.index_capacity = sizeof index;
     for (i = 0; i < n; i += m) { /* two cells at a time; all others cannot be touched */
@@ -255,11 +255,11 @@ static void windows(void)
         b.base.data = p;
         b.base.first = i;
         b.base.held = m;
-        CHECK(!bitsnap_push(&b, &s, other + at, room - at, &part, result + 2 * i, m), "%s", bitsnap_message(&b));
+        CHECK(!bitsnap_encoder_push(&b, &s, other + at, room - at, &part, result + 2 * i, m), "%s", bitsnap_message(&b));
         at += part;
     }
-    CHECK(!bitsnap_push_end(&b, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
-    CHECK(!bitsnap_pull_begin(&b, &s, frame, size, &at));
+    CHECK(!bitsnap_encoder_end(&b, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
+    CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
     for (i = 0, done = 0; i < n; i += m) { /* all of the frame and room for all elements: the window says how far it goes */
         m = n - i < 2 * cell ? n - i : 2 * cell;
         p = g.p + 2 * (2 * cell - m);
@@ -267,10 +267,10 @@ static void windows(void)
         b.base.data = p;
         b.base.first = i;
         b.base.held = m;
-        CHECK(!bitsnap_pull(&b, &s, back + 2 * i, n - i, &done, frame + at, size - at, &used) && done == m, "%s", bitsnap_message(&b));
+        CHECK(!bitsnap_decoder_pull(&b, &s, back + 2 * i, n - i, &done, frame + at, size - at, &used) && done == m, "%s", bitsnap_message(&b));
         at += used;
     }
-    CHECK(!bitsnap_pull_end(&b, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
+    CHECK(!bitsnap_decoder_end(&b, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
     b.base.data = base + 2 * cell; /* one cell, and ranges inside of it and across */
     b.base.first = cell;
     b.base.held = cell;
@@ -291,7 +291,7 @@ static void streams(void)
     const size_t n = MOST, cell = 65536, room = test_bound(n, BITSNAP_BF16);
     uint8_t index[64];
     bitsnap b = with_base(base, n, BITSNAP_BF16), c;
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t size, at, part, i, m, used;
     file f;
     data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
@@ -299,27 +299,27 @@ static void streams(void)
     b.block_log2 = 16;
     CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
     c = with_file(&b, &f);
-    CHECK(!bitsnap_push_begin(&c, &s, other, room, &at, n, BITSNAP_BF16) && f.reads == (n + 65535) / 65536);
+    CHECK(!bitsnap_encoder_begin(&c, &s, other, room, &at, n, BITSNAP_BF16) && f.reads == (n + 65535) / 65536);
     s.index = index;
     s.index_capacity = sizeof index;
     for (i = 0; i < n; i += m) {
-        bitsnap_stream before = s;
+        bitsnap_encoder before = s;
         m = n - i < cell ? n - i : cell;
         f.reads = 0;
         f.fail = 1;
-        CHECK(bitsnap_push(&c, &s, other + at, room - at, &part, result + 2 * i, m) == BITSNAP_E_BASE && !memcmp(&s, &before, sizeof s));
-        CHECK(!bitsnap_push(&c, &s, other + at, room - at, &part, result + 2 * i, m), "after a failure all may go on");
+        CHECK(bitsnap_encoder_push(&c, &s, other + at, room - at, &part, result + 2 * i, m) == BITSNAP_E_BASE && !memcmp(&s, &before, sizeof s));
+        CHECK(!bitsnap_encoder_push(&c, &s, other + at, room - at, &part, result + 2 * i, m), "after a failure all may go on");
         at += part;
     }
-    CHECK(!bitsnap_push_end(&c, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
-    CHECK(!bitsnap_pull_begin(&c, &s, frame, size, &at));
+    CHECK(!bitsnap_encoder_end(&c, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
+    CHECK(!bitsnap_decoder_begin(&c, &s, frame, size, &at));
     for (i = 0; i < n; i += m) {
         f.reads = 0;
-        CHECK(bitsnap_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) == BITSNAP_E_BASE && !m && !used);
-        CHECK(!bitsnap_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) && m);
+        CHECK(bitsnap_decoder_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) == BITSNAP_E_BASE && !m && !used);
+        CHECK(!bitsnap_decoder_pull(&c, &s, back + 2 * i, cell, &m, frame + at, size - at, &used) && m);
         at += used;
     }
-    CHECK(!bitsnap_pull_end(&c, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
+    CHECK(!bitsnap_decoder_end(&c, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
 }
 
 /* A frame before whatever it may be: accepted where that is allowed, and its size is told; else refused, or as ever. */

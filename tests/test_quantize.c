@@ -688,7 +688,7 @@ static void workers_and_pieces(void)
             fill(given, n, f, MATRIX, 40);
             for (workers = 0; workers <= 4; workers++) {
                 bitsnap b = fresh(workers ? workers : 1);
-                bitsnap_stream s;
+                bitsnap_encoder s;
                 uint8_t index[8 * 32];
                 b.columns = 40;
                 b.quantizer.cells = how == 0 ? 70 : 0;
@@ -705,24 +705,24 @@ static void workers_and_pieces(void)
                 CHECK(bitsnap_encode(&b, other, room, &size, given, n, dtype) == BITSNAP_OK && size == whole && !memcmp(one, other, whole), "%u workers", workers);
                 memset(out, 0, n * w);
                 CHECK(bitsnap_decode(&b, out, n, dtype, one, whole) == BITSNAP_OK && !memcmp(out, decoded, n * w), "%u workers", workers);
-                CHECK(bitsnap_push_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.clusters == b.quantizer.clusters && s.columns == 40);
+                CHECK(bitsnap_encoder_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.clusters == b.quantizer.clusters && s.columns == 40);
                 s.index = index;
                 s.index_capacity = sizeof index;
                 for (i = 0; i < n; i += workers * cell) {
                     const size_t m = bsn_min(workers * cell, n - i);
-                    CHECK(bitsnap_push(&b, &s, other + at, bsn_min(m * w + 16 * workers, room - at), &size, given + i * w, m) == BITSNAP_OK);
+                    CHECK(bitsnap_encoder_push(&b, &s, other + at, bsn_min(m * w + 16 * workers, room - at), &size, given + i * w, m) == BITSNAP_OK);
                     at += size;
                 }
-                CHECK(bitsnap_push_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK);
+                CHECK(bitsnap_encoder_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK);
                 CHECK(at + size == whole && !memcmp(one, other, whole), "pieces of %u cells", workers);
-                CHECK(bitsnap_pull_begin(&b, &s, one, whole, &at) == BITSNAP_OK);
+                CHECK(bitsnap_decoder_begin(&b, &s, one, whole, &at) == BITSNAP_OK);
                 memset(out, 0, n * w);
                 for (i = 0; i < n; i += got) {
-                    CHECK(bitsnap_pull(&b, &s, out + i * w, bsn_min(workers * cell, n - i), &got, one + at, whole - at, &used) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                    CHECK(bitsnap_decoder_pull(&b, &s, out + i * w, bsn_min(workers * cell, n - i), &got, one + at, whole - at, &used) == BITSNAP_OK, "%s", bitsnap_message(&b));
                     if (!got) break;
                     at += used;
                 }
-                CHECK(bitsnap_pull_end(&b, &s, one + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
+                CHECK(bitsnap_decoder_end(&b, &s, one + at, whole - at, &size) == BITSNAP_OK && at + size == whole, "%s", bitsnap_message(&b));
                 CHECK(!memcmp(out, decoded, n * w));
             }
             free(given);
@@ -840,14 +840,14 @@ static void block_sizes(void)
     for (level = 0; level < 6; level++)
         for (i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             bitsnap b = { 0 };
-            bitsnap_stream s;
+            bitsnap_encoder s;
             size_t size;
             b.workspace_size = test_workspace_delta(20, 1);
             b.workspace = malloc(b.workspace_size);
             b.level = 1 + (int)(level % 3);
             b.columns = shapes[i].columns;
             b.quantizer.cells = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
-            CHECK(bitsnap_push_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
+            CHECK(bitsnap_encoder_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
             CHECK(s.block_log2 == (b.level == BITSNAP_BEST ? shapes[i].best : level < 3 ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
                   (unsigned)b.columns, b.level, s.block_log2);
             free(b.workspace);

@@ -251,21 +251,23 @@ static void pull_all(bitsnap *b, const example *e, const uint8_t *source)
     const unsigned width = bitsnap_width(e->dtype);
     const size_t step = 1 + test_below(4 * e->size);
     uint8_t *to = to_end(e->count * width);
-    bitsnap_stream s;
+    bitsnap_encoder s;
     size_t at, used, n, given;
     uint64_t done = 0;
     unsigned rounds;
-    if (bitsnap_pull_begin(b, &s, source, e->size, &at)) return;
+    if (bitsnap_decoder_begin(b, &s, source, e->size, &at)) return;
     if (s.count > e->count || s.width > width) return; /* as a caller of ours must see to */
     for (rounds = 0; rounds < 5000 && s.position < s.count; rounds++) {
-        given = s.need > step ? s.need : step;
+        given = b->error.status == BITSNAP_E_TRUNCATED && b->error.needed > step ? (size_t)b->error.needed : step;
         if (given > e->size - at) given = e->size - at;
-        if (bitsnap_pull(b, &s, to + done * s.width, e->count - (size_t)done, &n, source + at, given, &used)) return;
+        if (bitsnap_decoder_pull(b, &s, to + done * s.width, e->count - (size_t)done, &n, source + at, given, &used) &&
+            (b->error.status != BITSNAP_E_TRUNCATED || b->error.needed <= given))
+            return;
         at += used;
         done += n;
-        if (!n && !used) return;
+        if (!n && !used && !b->error.status) return;
     }
-    (void)bitsnap_pull_end(b, &s, source + at, e->size - at, &used);
+    (void)bitsnap_decoder_end(b, &s, source + at, e->size - at, &used);
 }
 
 static void read_blocks(bitsnap *b, const example *e, const uint8_t *source)
@@ -379,9 +381,9 @@ static void masks_once(void)
         switch (test_below(9)) {
         case 0:
             what = "mask_partition";
-            (void)bitsnap_mask_partition(k, width, list, n, m, more, n - ones, to_end(ones * width), ones);
+            (void)bitsnap_mask_split(k, width, list, n, m, more, n - ones, to_end(ones * width), ones);
             break;
-        case 1: what = "mask_merge"; (void)bitsnap_mask_merge(k, width, to, n, m, others, n - ones, some, ones); break;
+        case 1: what = "mask_merge"; (void)bitsnap_mask_join(k, width, to, n, m, others, n - ones, some, ones); break;
         case 2: what = "mask_decode"; (void)bitsnap_mask_decode(k, width, to, share(3, list, n * width), n, m, some, ones); break;
         case 3: what = "mask_apply"; (void)bitsnap_mask_apply(k, width, to, n, m, some, ones); break;
         case 4: what = "mask_to_indices"; (void)bitsnap_mask_to_indices(k, m, n, 4, to_end(4 * ones), ones, &count); break;

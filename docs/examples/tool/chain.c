@@ -102,7 +102,13 @@ static file_frame sum_of(const chain_file *x)
 void chain_print(const chain_file *x, uint64_t file_size)
 {
     const file_frame all = sum_of(x);
-    (void)printf("base     %llu bytes of header text (id %016llx), %llu bytes of data; the header text of the file is %s\n",
+    const char *name = x->link.base.name;
+    (void)printf("base     ");
+    if (name) {
+        (void)print_text(stdout, name, strlen(name));
+        (void)printf(", ");
+    }
+    (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data; the header text of the file is %s\n",
                  (unsigned long long)x->link.base.text_size, (unsigned long long)x->link.base.id,
                  (unsigned long long)x->link.base.data_size, x->link.coded_size ? "another" : "the same");
     (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
@@ -157,6 +163,7 @@ void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
     size_t i;
     json_name(j, "delta");
     json_begin(j, '{');
+    if (x->link.base.name) json_member_string(j, "base_name", x->link.base.name);
     json_member_whole(j, "base_text_bytes", x->link.base.text_size);
     json_member_whole(j, "base_data_bytes", x->link.base.data_size);
     put_id(j, "base_text_id", x->link.base.id);

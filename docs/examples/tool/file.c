@@ -34,7 +34,7 @@ int file_is_delta(const uint8_t *bytes, size_t size)
     return size >= 10 && file_is_bsnap(bytes, size) && bytes[9] == SOURCE_DELTA;
 }
 
-void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size)
+void file_note_blocks(const block_observer *o, const bitsnap_decoder *s, uint64_t *noted, const uint8_t *p, size_t size)
 {
     const block_kind kind = { s->width, s->block_log2, (int)(s->flags & FLAG_CHECKS), s->role != 0 };
     while (size) {
@@ -419,7 +419,7 @@ static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
     status = bitsnap_read_info(info, input_bytes(r->in), input_available(r->in));
     if (status) { /* the codec tells more */
         size_t used;
-        (void)bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used);
+        (void)bitsnap_decoder_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used);
         return fail_codec(r, f);
     }
     if (info->has_base != r->placed)
@@ -477,7 +477,7 @@ static int frame_begin(file_reader *r, fault *f)
     r->info = info;
     memset(&r->cells, 0, sizeof r->cells);
     r->noted = 0;
-    if (bitsnap_pull_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) return fail_codec(r, f);
+    if (bitsnap_decoder_begin(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) return fail_codec(r, f);
     input_consume(r->in, used);
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
@@ -490,9 +490,9 @@ static int frame_end(file_reader *r, fault *f)
     file_frame frame;
     size_t used;
     bitsnap_status status;
-    while ((status = bitsnap_pull_end(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) ==
+    while ((status = bitsnap_decoder_end(&r->codec->b, &r->stream, input_bytes(r->in), input_available(r->in), &used)) ==
            BITSNAP_E_TRUNCATED)
-        if (want(r, r->stream.need, f)) return 1;
+        if (want(r, (size_t)r->codec->b.error.needed, f)) return 1;
     if (status) return fail_codec(r, f);
     frame = r->cells;
     frame_describe(r, &r->info, &frame, (size_t)index_size(r->stream.index_size / 4));
@@ -545,7 +545,7 @@ static int note_form(file_reader *r, const bitsnap_info *info, uint64_t first, c
 /* The blocks at p, that have just been decoded to n elements; all of them lie in these, but for parts of runs. */
 static int note_forms(file_reader *r, const uint8_t *elements, size_t n, const uint8_t *p, size_t size, fault *f)
 {
-    const bitsnap_stream *s = &r->stream;
+    const bitsnap_decoder *s = &r->stream;
     const uint64_t begin = s->position - n;
     const uint8_t *base = s->role == 1 ? (const uint8_t *)r->codec->b.base.data : NULL;
     bitsnap_block block;
@@ -566,7 +566,7 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, const u
 /* The window is a part of a run of one element, and so are whole windows behind it: they are checked, and only counted. */
 static int pass_run(file_reader *r, size_t room, fault *f)
 {
-    bitsnap_stream *s = &r->stream;
+    bitsnap_decoder *s = &r->stream;
     const block_kind kind = { s->width, s->block_log2, r->info.checks, r->info.has_base };
     const block_size b = block_look(input_bytes(r->in), &kind, s->count - r->noted);
     const uint64_t most = SIZE_MAX / s->width / room;
@@ -574,7 +574,7 @@ static int pass_run(file_reader *r, size_t room, fault *f)
     size_t n, used;
     r->again = more;
     for (; more; more -= n / room) {
-        if (bitsnap_pull(&r->codec->b, s, NULL, (size_t)(more < most ? more : most) * room, &n, input_bytes(r->in),
+        if (bitsnap_decoder_pull(&r->codec->b, s, NULL, (size_t)(more < most ? more : most) * room, &n, input_bytes(r->in),
                          input_available(r->in), &used)) return fail_codec(r, f);
         if (r->form_observer.elements)
             r->form_observer.elements(r->form_observer.context, r->elements, NULL, n * s->width, s->width);
@@ -586,7 +586,7 @@ static int pass_run(file_reader *r, size_t room, fault *f)
 /* Elements of the frame, until the window is full or the frame has no more. */
 static int frame_window(file_reader *r, size_t *size, fault *f)
 {
-    bitsnap_stream *s = &r->stream;
+    bitsnap_decoder *s = &r->stream;
     const size_t room = r->codec->window / s->width;
     const int checked = s->block_log2 >= 16 || !r->info.has_content_id; /* also without the elements, which are not kept */
     size_t done = 0;
@@ -596,11 +596,11 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
         size_t n, used;
         /* read on in good time, but do not move the window's bytes for every block */
         if (input_available(r->in) < r->codec->window / 2 && input_fill(r->in, r->codec->window, f)) return 1;
-        status = bitsnap_pull(&r->codec->b, s, r->only_check && checked ? NULL : r->elements + done * s->width,
+        status = bitsnap_decoder_pull(&r->codec->b, s, r->only_check && checked ? NULL : r->elements + done * s->width,
                               (r->only_check && checked ? SIZE_MAX / s->width : room) - done, &n, input_bytes(r->in),
                               input_available(r->in), &used);
         if (status == BITSNAP_E_TRUNCATED) {
-            if (want(r, s->need, f)) return 1;
+            if (want(r, (size_t)r->codec->b.error.needed, f)) return 1;
             continue;
         }
         if (status) return fail_codec(r, f);

@@ -45,7 +45,7 @@ typedef struct block_observer {
     uint64_t *against;     /* counts the bytes of elements that are coded as those of the base, or by how they differ; or null */
 } block_observer;
 
-void file_note_blocks(const block_observer *o, const bitsnap_stream *s, uint64_t *noted, const uint8_t *p, size_t size);
+void file_note_blocks(const block_observer *o, const bitsnap_encoder *s, uint64_t *noted, const uint8_t *p, size_t size);
 
 /* The range of the base that the codec works with, while it does. */
 typedef struct file_used {
@@ -84,7 +84,7 @@ typedef struct file_writer {
     size_t name_count;
     uint64_t source_size;  /* bytes of the source so far */
     uint64_t frame_begin;  /* byte of the file */
-    bitsnap_stream stream; /* of the frame being written */
+    bitsnap_encoder stream; /* of the frame being written */
     uint64_t noted;        /* its elements that the observer knows of */
     bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
     const file_base *base; /* of a delta */
@@ -183,7 +183,7 @@ typedef struct file_reader {
     bitsnap_dtype dtype;   /* of the elements that were read last */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
     int in_frame;
-    bitsnap_stream stream;
+    bitsnap_decoder stream;
     bitsnap_info info;     /* of the frame */
     file_frame cells;      /* of the frame: only the numbers of its cells */
     uint64_t frame_begin;  /* byte of the file */

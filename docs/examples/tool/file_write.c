@@ -171,7 +171,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
     if (form->cells | form->clusters) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
-    status = bitsnap_push_begin(b, &w->stream, w->packed, w->packed_size, &size, count, form->dtype);
+    status = bitsnap_encoder_begin(b, &w->stream, w->packed, w->packed_size, &size, count, form->dtype);
     reset_form(w->codec);
     if (status) return write_failed(w, f);
     return codec_reserve(w->codec, w->stream.block_log2, range || form->cells || form->clusters || form->columns, f) ||
@@ -180,7 +180,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 {
-    bitsnap_stream *s = &w->stream;
+    bitsnap_encoder *s = &w->stream;
     const size_t n = bytes / s->width, wanted = s->index_size + 4 * ((n >> s->block_log2) + 2);
     size_t size;
     if (wanted > s->index_capacity) {
@@ -191,7 +191,7 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
         s->index_capacity = capacity;
     }
     swap_elements(elements, bytes, s->width);
-    if (bitsnap_push(&w->codec->b, s, w->packed, w->packed_size, &size, elements, n)) return write_failed(w, f);
+    if (bitsnap_encoder_push(&w->codec->b, s, w->packed, w->packed_size, &size, elements, n)) return write_failed(w, f);
     file_note_blocks(&w->observer, s, &w->noted, w->packed, size);
     w->source_size += bytes;
     return output_write(w->out, w->packed, size, f);
@@ -199,12 +199,12 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 
 int file_write_frame_end(file_writer *w, fault *f)
 {
-    bitsnap_stream *s = &w->stream;
+    bitsnap_encoder *s = &w->stream;
     size_t size, capacity = 128 + s->index_size + s->index_size / 32;
     uint8_t *footer = (uint8_t *)malloc(capacity);
     int failed;
     if (!footer) return fault_memory(f);
-    if (bitsnap_push_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
+    if (bitsnap_encoder_end(&w->codec->b, s, footer, capacity, &size)) failed = write_failed(w, f);
     else failed = output_write(w->out, footer, size, f);
     end_frame(w);
     if (!failed && (s->cells | s->clusters)) w->certificate = certificate_read(footer + (size_t)index_size(s->index_size / 4), s->cells);
