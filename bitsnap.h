@@ -11565,7 +11565,7 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
     bsn_coder end;
