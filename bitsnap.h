@@ -491,7 +491,7 @@ BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const u
                                                    void *workspace, size_t workspace_size);
 BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
 
-/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace for block_log2 = 20), coded as in frames:
+/* A list of n bytes, n <= 2^20 (with the workspace for a block of n elements), coded as in frames:
  * raw, constant, pivot-coded tree, or split by a mask, whichever the level estimates to be smallest.
  * At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
  * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
@@ -5129,6 +5129,7 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
                        (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
     }
 #elif BSN_BIG_ENDIAN
+    (void)lack;
     for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
 #else
     BSN_UNROLL
@@ -7443,7 +7444,7 @@ BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && 
 /* What is the same for all blocks of a frame. */
 typedef struct bsn_context {
     const bitsnap_kernels *kernels;
-    unsigned dtype, width, block_log2;
+    unsigned dtype, width, block_log2, room_log2;
     int level;
     int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
@@ -7523,7 +7524,7 @@ static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
 /* The last `size` bytes of the scratch memory of calls with a base, a quantizer or columns. */
 static void *bsn_arena_end(bsn_work *w, const bsn_context *c, size_t size)
 {
-    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) - ((size + 63) & ~(size_t)63);
+    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->room_log2) - ((size + 63) & ~(size_t)63);
 }
 
 /* The hashes of the leaves of a cell, and the cell's own: XXH3 over them. */
@@ -8459,7 +8460,7 @@ static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
 /* Behind the words of a cell, dealt out or not, and before the census. */
 static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
 {
-    const size_t n = (size_t)1 << c->block_log2;
+    const size_t n = (size_t)1 << c->room_log2;
     bsn_changes *x = (bsn_changes *)bsn_align((uint8_t *)(w + 1) + 16 * n + 4 * 64);
     x->word = (uint64_t *)bsn_align(x + 1);
     x->place = (uint32_t *)bsn_align(x->word + n / BSN_CHANGES_LEAST);
@@ -9345,7 +9346,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
-    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2); /* a run may have more elements than a block */
     size_t i, j;
     if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
     for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
@@ -10340,7 +10341,7 @@ typedef struct bsn_nodes {
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
-static uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
+BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
     bsn_pieces h;
     uint8_t check[8];
@@ -10725,6 +10726,14 @@ typedef struct bsn_job {
 
 #define BSN_LOG_SIZE ((sizeof(bsn_log) + 63) & ~(size_t)63)
 
+/* log2 of the elements for which a frame's blocks need room: those of a block, or of all there are. */
+static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
+{
+    const unsigned least = large ? BSN_LOG2_LEAF : BSN_LOG2_MIN;
+    while (block_log2 > least && count <= UINT64_C(1) << (block_log2 - 1)) block_log2--;
+    return block_log2;
+}
+
 static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
@@ -10769,6 +10778,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
+    unsigned room;
     int large;
     memset(info, 0, sizeof *info);
     info->dtype = (bitsnap_dtype)h->dtype;
@@ -10789,9 +10799,10 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->cells = h->cells;
     info->clusters = h->clusters;
     large = info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns;
-    info->workspace_size = bsn_workspace(h->block_log2, 1, large, 0);
-    info->worker_size = bsn_worker_size(h->block_log2, large);
-    info->merge_size = info->has_base ? bsn_workspace(h->block_log2, 2, 1, 1) : 0;
+    room = bsn_room_log2(h->block_log2, h->count, large);
+    info->workspace_size = bsn_workspace(room, 1, large, 0);
+    info->worker_size = bsn_worker_size(room, large);
+    info->merge_size = info->has_base ? bsn_workspace(room, 2, 1, 1) : 0;
     info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
 }
 
@@ -10922,7 +10933,8 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
 
 static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 {
-    const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
+    const int large = bsn_is_large(s);
+    const size_t usual = bsn_workspace(bsn_room_log2(s->block_log2, s->count, large), bsn_workers(b), large, coding);
     const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
 }
@@ -10932,6 +10944,7 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
+    const unsigned room = bsn_room_log2(s->block_log2, s->count, large);
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     const size_t bases = workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
@@ -10955,13 +10968,13 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     call->ids = delta ? (bsn_ids *)(void *)ids : NULL;
     call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
-    call->work_size = bsn_worker_size(s->block_log2, large);
+    call->work_size = bsn_worker_size(room, large);
     for (i = 0; i < workers; i++)
         bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
-                       BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
+                       BSN_CHUNK_OF((size_t)1 << room, large));
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(s->block_log2, large) : 0;
-    call->bases = memory + (bsn_workspace(s->block_log2, workers, large, coding) - 64); /* which are for the alignment */
+    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(room, large) : 0;
+    call->bases = memory + (bsn_workspace(room, workers, large, coding) - 64); /* which are for the alignment */
     call->more = call->bases + bases;
     call->more_size = more;
     if (s->cells) {
@@ -10976,6 +10989,7 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
     call->context.block_log2 = s->block_log2;
+    call->context.room_log2 = room;
     call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = ignore;
@@ -11489,7 +11503,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *enc
 #endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
-static bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
+BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
@@ -11545,7 +11559,7 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
     bsn_coder end;
@@ -12691,6 +12705,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
 {
     const int merging = second != NULL;
     const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
+    unsigned room;
     bsn_algebra *x;
     bsn_making *m;
     bsn_header h, next;
@@ -12702,10 +12717,11 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    usual = bsn_workspace(h.block_log2, 2, 1, 1) + (workers - 2) * bsn_worker_size(h.block_log2, 1);
+    room = bsn_room_log2(h.block_log2, h.count, 1);
+    usual = bsn_workspace(room, 2, 1, 1) + (workers - 2) * bsn_worker_size(room, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
+    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(room, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
@@ -12730,8 +12746,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
-    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
-    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2, 1);
+    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(room, 1);
+    m->cell[1] = m->cell[0] + bsn_staging_size(room, 1);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
@@ -13560,7 +13576,8 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    s.block_log2 = BSN_LOG2_MAX;
+    s.count = n;
     return bsn_call_begin(call, b, &s, 0);
 }
 
