@@ -37,11 +37,11 @@ PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
     (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
-    (r"", "cases errors pull delta frame")]]
+    (r"", "cases errors pull index access pieces delta frame")]]
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
 
-ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|pull|pull_begin|pull_end|merge|invert|read_info|read_block|"
-                     r"list_decode)$")
+ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w+|index_\w+|block_decode|merge|invert|read_info|"
+                     r"read_block|list_decode)$")
 # what encodes, what only asks the caches for something, and layers with tests of their own
 NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
                       r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
