@@ -1,14 +1,14 @@
 /* bitsnap.h - a codec for tensor checkpoints. MIT licence, see the end of the file.
  *
- * Lossless (but where it is told otherwise), self-describing, checked, fast on one core; no heap, no globals, no dependency but the
- * memcpy family. Copy this file, and bitsnap_simd.h for speed; in ONE .c (or .cpp) file of yours write
+ * Lossless by default, self-describing, checksummed, fast on one core. No heap, no global state, no dependency
+ * beyond memcpy, memmove and memset. Copy this file, and bitsnap_simd.h for speed. In exactly ONE .c (or .cpp) file write
  *
  *     #define BITSNAP_IMPLEMENTATION
  *     #include "bitsnap_simd.h"                   // or "bitsnap.h" alone: the same bytes, slower
  *
  * and then, anywhere:
  *
- *     static unsigned char workspace[BITSNAP_WORKSPACE];               // one for each thread
+ *     static unsigned char workspace[BITSNAP_WORKSPACE];               // one per thread
  *     bitsnap b = {0};                                                 // zero means default
  *     b.workspace = workspace;  b.workspace_size = sizeof workspace;
  *
@@ -17,36 +17,35 @@
  *         fprintf(stderr, "%s at byte %llu\n", bitsnap_message(&b), (unsigned long long)b.error.offset);
  *
  *     if (bitsnap_decode(&b, weights, n, BITSNAP_BF16, frame, size))   // and back, bit for bit
- *         ...                                                          // damaged, foreign, truncated
+ *         ...                                                          // damaged, foreign or truncated
  *
  *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
- *     ... with b.base: a delta to the base, and bitsnap_apply(): the live tensor in place, all or nothing
- *     ... with b.quantizer: optimizer states, each element within a bound, measured and certified
- *     bitsnap_read_info(&info, frame, size);                           // looks, decodes nothing
+ *     ... with b.base: a delta against the base, and bitsnap_apply(): the live tensor in place, all or nothing
+ *     ... with b.quantizer: optimizer states, each element within an error bound, measured and certified
+ *     bitsnap_read_info(&info, frame, size);                           // inspects, decodes nothing
  *
- * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are cut into
- * byte planes; the exponents go through a canonical Huffman code whose tree nodes are stored as bitmasks
- * (pivot coding: every node holds one bit for each symbol that passes it), so that decoding is merging
- * lists by masks, without a table look-up per symbol; the rest is moved as it is.
+ * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are split into
+ * byte planes. The exponents are coded with a canonical Huffman code whose tree nodes are stored as bitmasks
+ * (pivot coding: each node holds one bit for every symbol that passes it), so that decoding merges
+ * lists by masks, without a table look-up per symbol. The other bits are copied.
  *
  *     tensor -> planes -> lists -> block -> frame          docs/FORMAT.md specifies every byte
  *
- * The contract, for every function below:
- *   - Sizes are in bytes unless they are called count or n (elements). Pointers to bytes (void,
- *     uint8_t) need no alignment. A pointer may be null where its size is 0. Buffers must not
- *     overlap unless a comment allows it.
- *   - Every function is a pure function of its arguments: the same input, options and version give the
- *     same bytes on every compiler, processor, kernel table and number of threads. Thread-safe; one
- *     `bitsnap` and one workspace for each thread.
- *   - Hostile input is normal input: no decoder reads or writes outside the buffers it is given, loops
- *     for ever, or takes more than linear time in (input + output).
- *   - Whatever others write to a source, a base or the elements during a call, it ends, with an error or with wrong elements, and
- *     touches nothing but its buffers.
- *   - On an error the destination holds bytes that were there before or bytes written by the call, in
- *     no specified mixture, never uninitialised memory; `size` outputs are 0. What is reported, status and place, is of the
- *     first block in order that is bad, with any number of threads.
- *   - Stack: under 8 KiB for the deepest chain of calls. No recursion, no heap.
- *   - Checks (XXH3-64) find accidents, not malice: who needs authenticity signs the frame.
+ * The contract of every function below:
+ *   - Sizes are in bytes, counts (`count`, `n`) in elements. Pointers to bytes (void, uint8_t) need no
+ *     alignment. A pointer may be null if its size is 0. Buffers must not overlap unless a comment allows it.
+ *   - Results depend on the arguments only: the same input, options and version give the same bytes with every
+ *     compiler, processor, kernel table and number of threads. Functions are thread-safe, given one `bitsnap` and
+ *     one workspace per thread.
+ *   - Malicious input is safe: no decoder reads or writes outside the buffers it is given, loops forever, or takes more
+ *     than linear time in (input + output).
+ *   - If another thread or process modifies the source, the base or the elements during a call, the call still returns,
+ *     with an error or wrong elements, and touches only its own buffers.
+ *   - After an error the destination holds an unspecified mixture of its old bytes and bytes written by the call, never
+ *     uninitialised memory. `size` outputs are 0. The error reported is that of the first bad block, with any number
+ *     of threads.
+ *   - Stack: less than 8 KiB for the deepest chain of calls. No recursion.
+ *   - Checksums (XXH3-64) detect accidents, not attacks: sign the frame if you need authenticity.
  */
 #ifndef BITSNAP_H
 #define BITSNAP_H
@@ -63,11 +62,11 @@ extern "C" {
 #define BITSNAP_VERSION_PATCH 0
 #define BITSNAP_VERSION "1.0.0-rc1"
 
-/* What stands before each public function. They are seen in the program or shared library that they are linked into, and nowhere
- * else, so that two libraries in one process can have versions of their own. Define, in all files alike,
- *   BITSNAP_EXPORT  where a shared library is to export them,
- *   BITSNAP_STATIC  where only the file with the implementation calls them: they are static,
- *   BITSNAP_API     where they need something else. */
+/* The prefix of each public function. By default functions have hidden visibility, so that two libraries in one process
+ * can embed different versions. Define the same in all files:
+ *   BITSNAP_EXPORT  to export them from a shared library,
+ *   BITSNAP_STATIC  to make them static: usable only in the file with the implementation,
+ *   BITSNAP_API     to replace the prefix. */
 #ifndef BITSNAP_API
 #if defined(BITSNAP_STATIC) && (defined(__GNUC__) || defined(__clang__))
 #define BITSNAP_API static __attribute__((unused)) /* without a warning */
@@ -91,16 +90,16 @@ extern "C" {
 
 BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
-/* Switches leave parts out, declarations, code and kernels, for programs that must be small. Define them in all files alike.
- *   BITSNAP_NO_ENCODE    encoders; a decoder is left
- *   BITSNAP_NO_DELTA     deltas and applying them: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info tells of both, but no certificate
- *   BITSNAP_NO_PARTS     what frames are made of, alone: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
+/* Switches remove features - declarations, code and kernels - from small programs. Define the same in all files.
+ *   BITSNAP_NO_ENCODE    all encoders; decoders remain
+ *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
+ *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
+ *   BITSNAP_NO_PARTS     the building blocks on their own: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert */
 
 /* ================================================================================= TYPES */
 
-/* What an element is. The values are those of the format. */
+/* Element types. The values are those of the format. */
 typedef enum bitsnap_dtype {
     BITSNAP_BOOL = 1,    /* 1 byte, any value is kept */
     BITSNAP_I8 = 2,      /* integers, signed or not: the codec makes no difference */
@@ -115,7 +114,7 @@ typedef enum bitsnap_dtype {
     BITSNAP_F64 = 11
 } bitsnap_dtype;
 
-/* What a call returns. */
+/* The result of a call. */
 typedef enum bitsnap_status {
     BITSNAP_OK = 0,
     BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array; error.argument */
@@ -134,8 +133,8 @@ typedef enum bitsnap_status {
     BITSNAP_E_SOURCE = 14      /* the callback of a source failed */
 } bitsnap_status;
 
-/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are not used; from 100 on they are
- * not about the frame. */
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are unused. Numbers from
+ * 100 on do not concern the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
     R(2, UNSUPPORTED, VERSION, "a frame of another version of the format than 1 (version 0: of a release before 1.0)") \
@@ -197,140 +196,138 @@ enum bitsnap_rule {
 #undef BITSNAP_RULE_
 };
 
-/* What went wrong, and where. What does not apply is 0. */
+/* What went wrong, and where. Members that do not apply are 0. */
 typedef struct bitsnap_error {
     bitsnap_status status;
-    unsigned rule;        /* the reject condition, BITSNAP_R_.. */
-    uint64_t offset;      /* byte of the source at which it was found, counted from the frame's start */
+    unsigned rule;        /* the reject condition, BITSNAP_R_... */
+    uint64_t offset;      /* byte of the source where it was found, from the start of the frame */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
-    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: bytes that are enough; _TRUNCATED, by pieces: bytes to give at least */
-    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: what this build leaves
-                             out, or null; static memory */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size; _TRUNCATED of a decoder: the least to supply */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: the switch that removed the
+                             feature, or null; a static string */
 } bitsnap_error;
 
-/* How hard the encoder tries. Decoding does not depend on it. */
+/* Compression levels of the encoder. Decoding does not depend on them. */
 enum {
-    BITSNAP_FAST = 1,    /* statistics from a sixteenth of the symbols, rare ones as they are */
-    BITSNAP_DEFAULT = 2, /* statistics from an eighth, rare ones coded again; also 0 */
-    BITSNAP_BEST = 3     /* exact statistics of everything, alternatives weighed by cost */
+    BITSNAP_FAST = 1,    /* statistics from 1/16 of the symbols; rare symbols stored raw */
+    BITSNAP_DEFAULT = 2, /* statistics from 1/8; rare symbols coded in a second pass; also 0 */
+    BITSNAP_BEST = 3     /* exact statistics; alternatives compared by cost */
 };
 
 /* Bits of bitsnap.flags. */
 enum {
-    BITSNAP_NO_CHECKS = 1,  /* encode: leave out the check of each block (8 bytes a block, and its time) */
-    BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end; needed of bases) */
-    BITSNAP_VERIFY = 4,     /* encode: decode each block again and compare before going on */
-    BITSNAP_IGNORE_CHECKS = 8, /* decode, but not apply: pass over all checks and the content id; memory safety is the same */
-    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: one class of differences, so that deltas can be merged and
-                                    inverted without the base; larger by a tenth to a third */
-    BITSNAP_ALLOW_TRAILING = 32 /* decode: other bytes may stand behind the frame; bitsnap.used tells where it ends */
+    BITSNAP_NO_CHECKS = 1,  /* encode: omit the checksum of each block (8 bytes a block, and its time) */
+    BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end check; needed for bases) */
+    BITSNAP_VERIFY = 4,     /* encode: decode each block and compare it before going on */
+    BITSNAP_IGNORE_CHECKS = 8, /* decode, except bitsnap_apply: skip all checksums and the content id; as memory-safe as ever */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: a single class of differences, so that deltas can be merged and
+                                    inverted without the base; 10 to 30 % larger */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: accept bytes after the frame; bitsnap.used receives the frame's size */
 };
 
-/* Bytes that need not be in memory: read() stores `size` of them from `offset` on to `to`, and returns 0, or anything else where it
- * cannot store them all. With `workers` > 1 it is called from several threads at one time. */
+/* Random access to bytes outside memory. read() stores the `size` bytes at `offset` to `to`; it returns 0, or anything else
+ * unless it has stored them all. With `workers` > 1 it is called from several threads at once. */
 typedef struct bitsnap_source {
-    int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: there is no source */
+    int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: no source */
     void *context;
-    const void *data; /* bitsnap_index_open: the bytes are in memory, and read() is not called; */
-    uint64_t size;    /* and so many there are. Not used of bases */
+    const void *data; /* bitsnap_index_open: the bytes, if they are in memory; read() is then not called */
+    uint64_t size;    /* of all the bytes. Not used for bases */
 } bitsnap_source;
 
-/* What a delta is against: the same tensor as it was before, or, for F16 and BF16 elements, an F32 tensor whose elements,
- * rounded to nearest even, they are supposed to be (a master copy). As many elements as the tensor. It is in memory, whole or
- * a window of it, or comes from a source block by block: then the workspace has room for a block of it for each worker. */
+/* What a delta is made against: an earlier state of the same tensor or, for F16 and BF16, an F32 tensor (a master copy) that
+ * rounds, to nearest even, to about the same elements. It has as many elements as the tensor. It is in memory, whole or in
+ * part (a window), or read block by block from `source`: the workspace then includes a block for each worker. */
 typedef struct bitsnap_base {
     const void *data;       /* null, and no source: no base */
     uint64_t count;
-    bitsnap_dtype dtype;    /* the tensor's own, or BITSNAP_F32 */
-    uint64_t id;            /* its content id where it is known, else 0: then encoding reads the base once more */
-    uint64_t first, held;   /* `data` is a window: elements first .. first + held - 1. All blocks that a call codes must be inside
-                               (else BITSNAP_E_BASE), and encoding needs the id. held 0: it is all of the base */
-    bitsnap_source source;  /* instead of data: native elements. What it gives may change: what is used is what was checked */
+    bitsnap_dtype dtype;    /* the tensor's, or BITSNAP_F32 */
+    uint64_t id;            /* its content id if known, else 0: encoding then reads the base once more */
+    uint64_t first, held;   /* the window: `data` holds elements first .. first + held - 1, which must include all blocks that the
+                               call codes (else BITSNAP_E_BASE); encoding needs `id`. held 0: `data` is the whole base */
+    bitsnap_source source;  /* instead of `data`: elements in native byte order. They may change: only checked bytes are used */
 } bitsnap_base;
 
-/* Loss on purpose: elements become others near them, with a bound that holds for each; see QUANTIZE below. */
+/* Lossy coding: each element is replaced by a nearby value, within a bound (LOG-n); see QUANTIZE below. */
 typedef struct bitsnap_quantizer {
-    unsigned cells;    /* LOG-n: an octave has so many cells, 1 .. 2048; bitsnap_log_cells() tells them for an error */
-    unsigned clusters; /* or so many clusters in each block, 2 .. 256, usually 16, with 8 bits inside each: no bound. Both 0:
-                          lossless */
+    unsigned cells;    /* LOG-n: cells per octave, 1 .. 2048; see bitsnap_log_cells() */
+    unsigned clusters; /* CLUSTER: clusters per block, 2 .. 256, usually 16, with 8 bits in each; no bound. Both 0: lossless */
 } bitsnap_quantizer;
 
-typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops, see bitsnap_kernels_get */
+typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops; see bitsnap_kernels_get */
 
 /* One task of a parallel loop: index < count, worker < bitsnap.workers. */
 typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 
-/* What the caller gives and, in `error`, receives. Plain data: zero it, set what you need; nothing to
- * create or destroy. The codec keeps no pointer to it after a call. */
+/* Options and scratch memory of a call; receives `used` and `error`. Plain data: zero it, then set what you need. There is nothing
+ * to create or destroy, and no call keeps a pointer to it. */
 typedef struct bitsnap {
-    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other is BITSNAP_E_ARGUMENT */
-    void *workspace;        /* scratch memory, any alignment; its contents never matter between calls */
-    size_t workspace_size;  /* to encode, at least bitsnap_workspace_size(); to decode, info.workspace_size; BITSNAP_WORKSPACE is
-                               enough for the options that are 0 here */
-    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST, 0 means default; others, and unknown flags,
-                               are BITSNAP_E_ARGUMENT for decoders, too */
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other value is BITSNAP_E_ARGUMENT */
+    void *workspace;        /* scratch memory of any alignment; contents need not be kept between calls */
+    size_t workspace_size;  /* to encode: bitsnap_workspace_size(); to decode: info.workspace_size. BITSNAP_WORKSPACE is enough for
+                               default options */
+    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST; 0 means default. Other levels and unknown
+                               flags are BITSNAP_E_ARGUMENT, for decoders too */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements of a block, 6..20, with a base 16..20. 0 means
-                                 16;
-                                 with `columns`, quantized or at level best: as many as hold 128 rows (level best 512) and are at
-                                   least 16, and up to 18 where the last of a few blocks would be at most half of one;
-                                 with a base: 17 for elements of 4 or 8 bytes (level fast: 18), else 18 with
-                                   BITSNAP_SELF_CONTAINED, 20 at level best, 19 otherwise, but no more than the elements need */
-    const bitsnap_kernels *kernels; /* null: the fastest table that this machine has */
+    unsigned block_log2;    /* encode: log2 of the elements per block, 6 .. 20, with a base 16 .. 20. 0 chooses:
+                                 16 by default;
+                                 with `columns`, if quantized or at level best: enough for 128 rows (level best: 512), at least
+                                   16, and raised up to 18 while a short last block (at most half full) follows fewer than 4;
+                                 with a base: 17 for elements of 4 or 8 bytes (level fast: 18); else 18 with
+                                   BITSNAP_SELF_CONTAINED, 20 at level best, 19 otherwise;
+                                 above 16 never more than the elements need */
+    const bitsnap_kernels *kernels; /* null: the fastest table of this machine */
 
-    /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each
-     * i < count, in any order, from at most `workers` threads, two of which never pass the same `worker` at
-     * one time, and return when all are done. It is called for every few MiB: threads that go to sleep in between at once
-     * can cost two of them a fifth of their speed. Null: the calling thread does everything. */
+    /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each i < count, in any
+     * order, and return when all calls have returned. It may use up to `workers` threads; two concurrent calls must not have the
+     * same `worker`. It is called once every few MiB: let idle threads spin for a while, since putting them to sleep
+     * at once can cost two threads a fifth of their speed. Null: everything runs in the calling thread. */
     void (*run)(void *run_context, bitsnap_task task, void *argument, uint64_t count);
     void *run_context;
     unsigned workers;       /* 0 means 1 */
 
-    /* Progress. Called from the calling thread, now and then, with the elements done and all elements, while a whole tensor or a
-     * push is encoded, while a whole frame or a pull is decoded, and while deltas are merged or inverted; not for ranges. Applying,
-     * merging and inverting go through frames more than once, and count from 0 each time. A return value other than 0 cancels the
-     * call with BITSNAP_E_CANCELLED. Null: never called. */
+    /* Progress. Called in the calling thread, from time to time, with the number of elements done and the total, while a tensor or
+     * a push is encoded, a frame or a pull is decoded, and deltas are merged or inverted; not for ranges. Apply,
+     * merge and invert make several passes, each of which counts from 0. A non-zero return value cancels the call:
+     * BITSNAP_E_CANCELLED. Null: not called. */
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
-    bitsnap_base base;      /* encode: makes a delta; decode: what the delta needs. Only read */
+    bitsnap_base base;      /* encode: makes a delta; decode: the base of the delta. Only read */
     bitsnap_quantizer quantizer; /* encode: zero for lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
-    uint64_t columns;       /* encode: the elements are rows of so many, as the last dimension of a tensor says; 0: not known.
-                               Rows and columns of matrices differ in scale: that is used where it pays, in quantized frames
-                               and at level best. No effect with a base */
+    uint64_t columns;       /* encode: elements per row, the last dimension of the tensor; 0: unknown. Quantized frames and
+                               level best exploit that the rows and columns of matrices differ in scale. Ignored with a base */
 
-    void *journal;          /* apply: memory that outlives the process as the elements do, or null: see bitsnap_apply */
+    void *journal;          /* apply: memory that outlives the process, as the elements do, or null; see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
-    size_t used;            /* output: of bitsnap_decode, _decode_range, _test, _verify and _apply: bytes of the frame; 0 after errors */
-    bitsnap_error error;    /* output: of the last call; 0 where it succeeded */
+    size_t used;            /* output of bitsnap_decode, _decode_range, _test, _verify, _apply: size of the frame, or 0 */
+    bitsnap_error error;    /* output of the last call; all 0 if it succeeded */
 } bitsnap;
 
-/* Bytes of workspace that encode and decode frames of the default block size: not with a base, quantizer, columns or threads. */
+/* A workspace that is enough to encode and decode frames of the default block size on one thread, without base, quantizer, columns. */
 #define BITSNAP_WORKSPACE 1048576u
 
 #ifndef BITSNAP_NO_ENCODE
-/* What it takes to encode `count` elements with the options as they are set in b (null: as if all were 0): the bytes of workspace,
- * exactly, and the most bytes that the frame can take. 0 where an option, count or dtype is not valid, or that is more than a
- * size_t. Of b->base data may be any pointer that is not null. */
+/* What encoding `count` elements with the options in b needs (null: default options): the exact size of the workspace, and the
+ * largest size of the frame. 0 if an option, count or dtype is invalid or the size exceeds a size_t. b->base.data
+ * is not read: any pointer but null will do. */
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 #endif
 
-/* What the encoder measured while it quantized: how far elements are from what the frame decodes to. All is rounded up.
- * A relative error is that of an element as a part of its own magnitude. */
+/* The quantization error of a frame, as the encoder measured it; all values are rounded up. A relative error is relative to
+ * the magnitude of the element. */
 typedef struct bitsnap_certificate {
-    double bound;          /* of the relative error of any element: what was asked for; 0: none was (clusters) */
-    double max_relative;   /* the largest there is; 256 - 2^-24 stands for that and all above */
-    double mean_relative;  /* mean relative error (MRE); 2^40 / counted stands for that and all above */
+    double bound;          /* the requested bound of every relative error; 0: none (clusters) */
+    double max_relative;   /* saturates at 256 - 2^-24 */
+    double mean_relative;  /* mean relative error (MRE); saturates at 2^40 / counted */
     double max_absolute;
     double mean_square;    /* mean square error (MSE) */
-    uint64_t counted;      /* elements the means are over: all in quantized blocks but zeros, infinities and NaNs */
-    uint64_t exact;        /* elements in quantized blocks that are stored as they were; zeros are not counted, but with clusters
-                              -0 is */
+    uint64_t counted;      /* elements in the means: all in quantized blocks except zeros, infinities and NaNs */
+    uint64_t exact;        /* elements of quantized blocks stored unchanged; zeros are not counted, but -0 is with clusters */
 } bitsnap_certificate;
 
-/* What a frame says of itself. */
+/* What header and footer of a frame state. */
 typedef struct bitsnap_info {
     bitsnap_dtype dtype;
     unsigned width;          /* bytes of an element */
@@ -339,61 +336,61 @@ typedef struct bitsnap_info {
     uint64_t blocks;         /* count / 2^block_log2, rounded up */
     unsigned block_log2;
     unsigned version;        /* of the format */
-    int checks;              /* 1 where the blocks carry checks */
+    int checks;              /* 1 if blocks have checksums */
     int has_content_id;
-    int has_base;            /* a delta: 1, base_dtype and base_id say against what */
+    int has_base;            /* 1 for a delta, against a base of base_dtype and base_id */
     bitsnap_dtype base_dtype;
     uint64_t base_id;
     size_t header_size;
-    uint64_t frame_size;     /* of the whole frame, whatever stands behind it; 0 where the source given does not reach its end */
-    uint64_t content_id;     /* where has_content_id, and the footer is there and good */
+    uint64_t frame_size;     /* without what follows the frame; 0 if the source ends before it does */
+    uint64_t content_id;     /* valid with has_content_id and a good footer */
     size_t workspace_size;   /* to decode with one worker */
-    size_t worker_size;      /* and more for each other one. Where b->base.source gives the base, add a block of it for each */
+    size_t worker_size;      /* for each further worker. With b->base.source add a block of the base for each worker */
     size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
-    uint64_t bound;          /* the most bytes that a frame like this can take, and of merging and inverting */
-    uint64_t columns;        /* of a frame made with columns, else 0 */
-    unsigned cells, clusters; /* of a frame quantized so, else 0 */
-    bitsnap_certificate certificate; /* of a quantized frame, where the footer is there */
-    /* blocks of a delta, counted from the index, where the footer is there and good */
+    uint64_t bound;          /* largest size of such a frame, and of what merging and inverting make of it */
+    uint64_t columns;        /* of a frame encoded with columns, else 0 */
+    unsigned cells, clusters; /* of a quantized frame, else 0 */
+    bitsnap_certificate certificate; /* of a quantized frame, if the footer is present */
+    /* Blocks of a delta, counted in the index; valid with a good footer. */
     uint64_t same;           /* equal to the base */
-    uint64_t sparse;         /* equal but for a few elements, which stand one by one */
+    uint64_t sparse;         /* equal but for a few elements, stored one by one */
     uint64_t classed;        /* coded as differences to the base */
     uint64_t plain;          /* coded without the base */
-    uint64_t header_check;   /* blocks are bound to their frame by it */
+    uint64_t header_check;   /* binds blocks to their frame */
 } bitsnap_info;
 
 /* ================================================================================= KERNELS */
 
-/* The tables of inner loops that can run on this machine, from slowest to fastest: index 0 is always the
- * scalar one, null is returned behind the last. All give the same bytes; bitsnap.kernels overrides the
- * choice (which is the last), for tests and for machines that know better. */
+/* The kernel tables that this machine can run, from slowest to fastest. Index 0 is always the scalar one; null is returned
+ * past the last. All give the same bytes. Set bitsnap.kernels to override the default, the last one, in tests or after
+ * measurements. */
 BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index);
 BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels); /* "scalar", "avx2", ...; null: the fastest's */
 
 /* ================================================================================= HASH */
 
-/* XXH3-64 of `size` bytes with seed 0: the standard function, as libxxhash has it. */
+/* XXH3-64 of `size` bytes with seed 0, as in libxxhash. */
 BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
 
-/* The content id of an array: the name by which deltas know their base. A tree: XXH3-64 of every 65536
- * elements as little-endian bytes, then XXH3-64 over those hashes, the dtype and the count; so it can be
- * formed in parallel, checked for a part, and does not depend on block sizes. Linear time. 0 for an unknown dtype. */
+/* The content id of an array, by which deltas identify their base: XXH3-64 of every 65536 elements as little-endian bytes, then
+ * XXH3-64 over those hashes, the dtype and the count. It does not depend on block sizes, and can be computed in parallel and
+ * checked in part. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
 #ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
-/* The pair of primitives that carries the codec. A mask has one bit an element: element i is bit i % 8
- * (bit 0 the least significant) of byte i / 8; bits behind the last element are ignored on input.
- * `width` is the bytes of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
+/* The two primitives that the codec is built on. A mask has one bit per element: element i is bit i % 8
+ * (bit 0 the least significant) of byte i / 8. Bits after the last element are ignored on input.
+ * `width` is the size of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
  *
- * count:     how many of the first n bits are set.
- * split:     the elements whose bit is 0 go to `zeros`, those whose bit is 1 to `ones`, in order. Either may
- *            be null: not wanted. The capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
- * join:      the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`; a null
- *            source stands for elements of value 0. The counts say how many elements are there; too few:
- *            BITSNAP_E_ARGUMENT, nothing written. `ones` (or `zeros`) may lie at the end of `list`, if it has no
- *            more elements than are taken: its last one on the list's last, as reading never falls behind writing. */
+ * count:     returns the number of set bits among the first n.
+ * split:     copies elements whose bit is 0 to `zeros` and those whose bit is 1 to `ones`, in order. Either may be null.
+ *            Capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
+ * join:      the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`. A null source stands for
+ *            elements of value 0. BITSNAP_E_ARGUMENT, with nothing written, if a source has fewer elements than the mask
+ *            takes. `ones` (or `zeros`) may overlap the end of `list` if it has exactly the elements taken and
+ *            its last one coincides with the last of the list, since reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
 BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
                                               const void *list, size_t n, const void *mask,
@@ -404,25 +401,25 @@ BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, uns
                                              const void *zeros, size_t zeros_count,
                                              const void *ones, size_t ones_count);
 
-/* The codec of BitSnap (arXiv 2511.12376), alone: what changed against a base, as a mask with a bit for each
- * element and the list of the changed ones. Elements are compared as words: -0 differs from +0, a NaN equals
- * itself and no other. No header, no check, no names: the caller stores n, the width, the mask of ceil(n / 8)
- * bytes and the values (native words). n elements with c changed take n / 8 + c * width bytes: for 16-bit
- * elements at most 16 times less than the array, and more than the array from 15/16 changed on.
+/* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and their values.
+ * Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only itself. There is no header, no check and no
+ * id: the caller keeps n, the width, the mask of ceil(n / 8) bytes and the values (native byte order). n elements, of which c
+ * changed, take n / 8 + c * width bytes: for 16-bit elements at best a sixteenth of the array, and more than the array
+ * if over 15/16 changed.
  *
- * encode: writes all ceil(n / 8) bytes of the mask (bits behind the last element are 0), the changed elements
- *         in order to `values`, and their number to `count`, which must not be null. `values` may be null: not
- *         wanted. BITSNAP_E_CAPACITY: `values_capacity` (elements) is below *count, which is what is needed;
- *         the mask is complete, what `values` holds is of no use; bitsnap_mask_split with this mask
- *         completes the work without a second comparison. `elements` and `base` may overlap or be equal.
+ * encode: writes the ceil(n / 8) bytes of the mask (bits after the last element are 0), the changed elements
+ *         in order to `values` (null: not wanted), and their number to `count`, which must not be null.
+ *         BITSNAP_E_CAPACITY: `values_capacity` (elements) is less than *count. The mask is then complete and `values`
+ *         unspecified; bitsnap_mask_split with this mask yields the values without a second comparison.
+ *         `elements` and `base` may overlap.
  * decode: base, mask and values -> elements, out of place.
- * apply:  the same in place, where `elements` holds the base: all or nothing, and idempotent, as values are
- *         stored, not added: a call that was interrupted can be repeated. Elements that did not change are
- *         neither read nor written. That holds if mask and values do not change meanwhile.
- *         Both check first: BITSNAP_E_CORRUPT, nothing written, unless exactly `values_count` bits are set and
- *         those behind the last element are 0. Whether the base is the right one is for the caller to know.
+ * apply:  the same in place, on `elements` that hold the base: all or nothing, provided that mask and values do not change
+ *         meanwhile. It is idempotent, since values are stored, not added: an interrupted call can be repeated.
+ *         Unchanged elements are neither read nor written.
+ *         Both check first: BITSNAP_E_CORRUPT, with nothing written, unless exactly `values_count` bits are set and
+ *         those after the last element are 0. They cannot tell whether the base is the right one.
  *
- * Linear time, at the speed of memory where little has changed. None of the outputs may overlap an input. */
+ * Linear time, memory-bound if little has changed. Outputs must not overlap inputs. */
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
                                                const void *elements, const void *base, size_t n, void *mask,
                                                void *values, size_t values_capacity, size_t *count);
@@ -433,21 +430,21 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
                                               void *elements, size_t n, const void *mask,
                                               const void *values, size_t values_count);
 
-/* The same positions in the other forms that are in use; the list of values is the same in all of them.
+/* Conversion of masks to and from other common representations of positions; the values stay the same.
  *
  * indices: int32_t or int64_t (`index_width` 4 or 8) positions in the flat array, strictly increasing: the
  *          indices of a coalesced one-dimensional COO tensor.
- * gaps:    uint16_t; each is the number of elements, none of them changed, between a changed one and the one
- *          before (or the start). A gap of 65535 or more is one 65535 for every 65535 such elements, and then
- *          what is left, 0 .. 65534: 65535 says "so many, and no change here". So a set of positions has one
- *          spelling, which never ends in 65535, and takes at most count + n / 65535 gaps.
+ * gaps:    uint16_t; each is the number of unchanged elements between a changed one and the changed one
+ *          before it (or the start). A longer gap starts with one 65535 for every 65535 elements, followed by the
+ *          rest, 0 .. 65534: 65535 means "skip 65535 elements, none changed". So each set of positions has exactly one
+ *          encoding, which never ends in 65535 and takes at most count + n / 65535 gaps.
  *
- * to_*:   `count` (not null) receives how many there are. BITSNAP_E_CAPACITY: `capacity` is below that, nothing
- *         else is written. BITSNAP_E_CORRUPT: bits behind the last element are set. BITSNAP_E_ARGUMENT: n is
- *         above 2^31 with indices of 4 bytes.
- * from_*: writes ceil(n / 8) bytes of mask, or on an error none. Any input is safe: BITSNAP_E_CORRUPT where a
- *         position is negative, not below n, or not above the one before (unsorted or twice), and where gaps
- *         end in 65535. from_gaps tells the number of changed elements in `count` (not null).
+ * to_*:   `count` (not null) receives the number of indices or gaps. BITSNAP_E_CAPACITY: it exceeds `capacity`; nothing
+ *         else is written. BITSNAP_E_CORRUPT: bits after the last element are set. BITSNAP_E_ARGUMENT: n exceeds
+ *         2^31 and indices have 4 bytes.
+ * from_*: write ceil(n / 8) bytes of mask, or none on an error. Any input is safe: BITSNAP_E_CORRUPT if a
+ *         position is negative, not below n, or not above the previous one (unsorted or duplicate), or if gaps
+ *         end in 65535. from_gaps stores the number of changed elements to `count` (not null).
  *
  * Linear time. Inputs and outputs must not overlap. */
 BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
@@ -462,16 +459,15 @@ BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const vo
 
 /* ================================================================================= PLANES */
 
-/* Byte grouping. `planes` holds width(dtype) planes of n bytes each, one behind the other; both buffers
- * have n * width bytes.
+/* Byte grouping. `planes` holds `width` consecutive planes of n bytes each; both buffers have n * width bytes.
  *
- * bitsnap_bytes_*:  plane k is byte k (0 the least significant) of every element in order: the layout of
- *                   Parquet's BYTE_STREAM_SPLIT on little-endian machines. Any width of 1, 2, 4, 8.
- * bitsnap_planes_*: the layout of the frames. The sign of floats is moved out of the way, to the bit below
- *                   the symbol (the exponent; its upper 8 bits in F64), so that the top plane holds the
- *                   exponent alone; and in each full group of 64 elements bytes stand in pair order: position
- *                   width * j + q of a plane is element (64 / width) * q + j. Joining is then shifts and
- *                   masks without a shuffle. Integers keep their bits. */
+ * bitsnap_bytes_*:  plane k is byte k (0 the least significant) of every element, in order: the layout of
+ *                   Parquet's BYTE_STREAM_SPLIT on little-endian machines. Width 1, 2, 4 or 8.
+ * bitsnap_planes_*: the layout of frames. The sign of floats moves to the bit below
+ *                   the symbol (the exponent; in F64 its upper 8 bits), so that the top plane holds the
+ *                   exponent alone. In each full group of 64 elements bytes are in pair order: position
+ *                   width * j + q of a plane is element (64 / width) * q + j. Joining then takes shifts and
+ *                   masks, no shuffle. Integers keep their bits. */
 BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width);
 BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width);
 BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
@@ -483,24 +479,22 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* Canonical, length-limited prefix codes for bytes, and lists coded with them.
  *
- * Symbol 256 is the escape: it stands for every byte that has no code of its own.
- * lengths: optimal code lengths of at most 8 bits by package-merge, for counts[0..256] (their sum below
- *          2^28): 0 where the count is 0. Ties: of two symbols with equal counts the larger gets the longer
- *          code. One symbol alone gets length 1, which is no complete code. More than 256 symbols (all bytes and the escape):
- *          BITSNAP_E_ARGUMENT. `workspace`: BITSNAP_HUFFMAN_WORKSPACE bytes.
- * codes:   codes[s] is the code of s, its first bit in bit 7 (left-aligned); codes ascend by (length,
- *          symbol). BITSNAP_E_CORRUPT where the lengths are not those of a complete code: a sum of
- *          2^-length other than 1. */
+ * Symbol 256 is the escape: it stands for every byte without a code of its own.
+ * lengths: optimal code lengths of at most 8 bits (package-merge) for counts[0..256], whose sum must be below
+ *          2^28; 0 where the count is 0. Of two symbols with equal counts the larger gets the longer
+ *          code. A single symbol gets length 1, which is not a complete code. BITSNAP_E_ARGUMENT if all 257 counts are
+ *          positive. `workspace`: BITSNAP_HUFFMAN_WORKSPACE bytes.
+ * codes:   codes[s] is the code of s, left-aligned: its first bit is bit 7. Codes ascend by (length,
+ *          symbol). BITSNAP_E_CORRUPT unless the lengths form a complete code (the sum of 2^-length is 1). */
 #define BITSNAP_HUFFMAN_WORKSPACE 16384u
 BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
                                                    void *workspace, size_t workspace_size);
 BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
 
-/* A list of n bytes, n <= 65536 (n <= 2^20 with the workspace for block_log2 = 20), as the frame
- * stores its planes: raw, constant, a pivot-coded tree, or split by a mask, whichever is smallest by the
- * level's estimate. At most n + 1 bytes; a list of 0 bytes has 0. No length and no check is stored: both
- * are the caller's. A list tells its own end: `used` receives its size; where `used` is null, bytes behind it
- * are an error (BITSNAP_E_TRAILING). */
+/* A list of n bytes, n <= 2^20 (with the workspace for a block of n elements), coded as in frames:
+ * raw, constant, pivot-coded tree, or split by a mask, whichever the level estimates to be smallest.
+ * At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
+ * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
@@ -511,17 +505,17 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 #ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
 
-/* LOG-n. Each octave, from 2^k to 2^(k+1), is cut into n cells of equal ratio; all numbers of a cell become one of its
- * inside, which is at most tanh(ln 2 / 2n) of any of them away (and 2^-22 more for rounding). Zeros, infinities and NaNs stay
- * what they are, and no other number becomes one of them; subnormal numbers are bounded too. What has been quantized once
- * stays the same when it is again. BitSnap (arXiv 2511.12376) has clusters with labels; here the octave is the label.
+/* LOG-n. Each octave, 2^k to 2^(k+1), is divided into n cells of equal ratio. All numbers of a cell become one of
+ * them, at a relative distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are
+ * preserved, and no other number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes
+ * nothing. BitSnap (arXiv 2511.12376) labels clusters; here the label is the octave.
  *
- * encode: one code for each element: 2 * (2 + n * octave + cell) + sign; of zeros the sign alone; of elements that only stand
- *         for themselves 2 + sign, and they go to `exact` in order (native words, like the elements), at most `capacity` of them.
- *         Octaves are counted from the least subnormal number. BITSNAP_E_CAPACITY: `exact_count` tells the need.
- * decode: the elements again. BITSNAP_E_CORRUPT, and nothing that may be used, where a code stands for nothing, or there are
- *         not as many exact elements as codes for them.
- * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. No overlapping. */
+ * encode: one code per element: 2 * (2 + n * octave + cell) + sign, with octaves counted from the least subnormal number;
+ *         for zeros the sign alone; for elements stored exactly 2 + sign, and the element (native byte order) is appended to
+ *         `exact`, which holds up to `capacity` elements. BITSNAP_E_CAPACITY: `exact_count` receives the number needed.
+ * decode: the elements. BITSNAP_E_CORRUPT, with unspecified elements, if a code is invalid or the number of exact elements
+ *         does not match the codes.
+ * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. Buffers must not overlap. */
 #define BITSNAP_QUANTIZE_WORKSPACE 36864u
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
@@ -532,13 +526,13 @@ BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_
                                               const void *exact, size_t exact_count, unsigned cells,
                                               void *workspace, size_t workspace_size);
 
-/* CLUSTER, as in BitSnap (arXiv 2511.12376), alone. Elements are sorted into at most `clusters` (2 .. 256) of as many each as
- * can be; an element becomes one of 256 numbers, at equal distances from the least to the largest of its cluster. No bound:
- * numbers near zero may be wrong by factors, and become 0. Infinities and NaNs: BITSNAP_E_ARGUMENT.
- * encode: `ends`: the least and largest element of each cluster, so 2 * clusters of them; *used: clusters there are, fewer where
- *         elements are equal; `labels`: of each element its cluster, in so few bits as `clusters` - 1 needs, from the lowest bit
- *         of each byte on, ceil(n * bits / 8) bytes; `codes`: n bytes. `workspace`: 2 * n elements, and 16384 bytes.
- * decode: BITSNAP_E_CORRUPT for a label that there is not, and ends that are infinite, NaN or in the wrong order. */
+/* CLUSTER: BitSnap's quantizer (arXiv 2511.12376) on its own. Sorted elements are divided into up to `clusters` (2 .. 256) clusters
+ * of about equal size; each element becomes one of 256 equidistant numbers from the least to the largest of its cluster.
+ * There is no bound: numbers near zero can be wrong by large factors or become 0. Infinities and NaNs: BITSNAP_E_ARGUMENT.
+ * encode: `ends` receives the least and largest element of each cluster (room for 2 * clusters); *used the number of clusters, fewer
+ *         if elements are equal; `labels` each element's cluster in the fewest bits that hold `clusters` - 1, lowest bits
+ *         first, ceil(n * bits / 8) bytes; `codes` n bytes. `workspace`: the size of 2 * n elements, plus 16384 bytes.
+ * decode: BITSNAP_E_CORRUPT if a label is not below `used`, or ends are infinite, NaN or out of order. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
                                                   size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
@@ -552,105 +546,101 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 /* ================================================================================= FRAME */
 
 #ifndef BITSNAP_NO_QUANTIZE
-/* Of LOG-n, which b->quantizer.cells asks for: the least n that keeps relative errors at or below `max_relative_error`, 0 where
- * none up to 2048 does (below 1.7e-4); and what n cells keep them at or below, 0 for 0 cells and more than 2048. */
+/* LOG-n: the least n for b->quantizer.cells whose relative error is at most `max_relative_error`, or 0 if that takes
+ * more than 2048 (below 1.7e-4); and the bound of n cells, 0 for invalid n. */
 BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
 BITSNAP_API double bitsnap_log_bound(unsigned cells);
 #endif
 
-/* Bytes of an element, 0 for an unknown dtype; the name as safetensors writes it, "?" for an unknown one. */
+/* The size of an element, 0 for an unknown dtype; its name as in safetensors, "?" for an unknown one. */
 BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype);
 BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype);
 
-/* What went wrong in the last call, as an English sentence without a full stop; static memory. */
+/* The error of the last call, or a status, as an English phrase without a full stop; a static string. */
 BITSNAP_API const char *bitsnap_message(const bitsnap *b);
 BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
 
-/* Reads a header, and the footer where the frame ends within `size` bytes; decodes and checks no block. Where the source goes on
- * behind the frame (pages filled up with zeros, frames one behind the other), or ends before, each block's first 4 bytes are
- * read. BITSNAP_E_TRUNCATED: fewer bytes than the header has (24
- * without extensions; 41 are enough for those that this version writes). After an error *info is all 0; a footer that is damaged
- * is none, but no error. Nothing that it tells is to be trusted before a decoder has agreed. */
+/* Reads the header, and the footer if the frame ends within `size` bytes. No block is decoded or checked. If the frame does not
+ * end exactly at `size` (zero padding, further frames, a partial source), the first 4 bytes of each block are read to find its end.
+ * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this version at most 41).
+ * After an error *info is all 0. A damaged footer counts as absent and is not an error. What the frame states is not
+ * verified: do not trust it until a decoder has succeeded. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
 #ifndef BITSNAP_NO_EXTRAS
-/* How a block is coded. Forms and kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
+/* How a block is coded. Forms and list kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
     uint64_t size;           /* bytes */
     uint64_t changed;        /* CLASSED, SPARSE: words that are not 0 */
-    unsigned kind;           /* of the list, of words that of their symbols; 0 also for planes, 128 for words, as they are */
+    unsigned kind;           /* of the list, for words of the list of their symbols; 0 also for planes, 128 for raw words */
 } bitsnap_part;
 
 typedef struct bitsnap_block {
     unsigned form;
     uint64_t elements;
-    uint64_t size;           /* bytes, with head, check and hashes */
+    uint64_t size;           /* with head, check and hashes */
     unsigned classes;        /* CLASSED: 1 to 8; else 0 */
     unsigned char borders[8]; /* between the classes */
-    bitsnap_certificate certificate; /* QUANTIZED: what was measured */
+    bitsnap_certificate certificate; /* QUANTIZED: the measured error */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes with what stands before them, then the symbols; BYTES, ZIGZAG: each plane;
-                                CLASSED: each class, where that can be known, else there are 0 parts; SPARSE: all of it;
-                                SCALED, QUANTIZED: the scales (without elements: none), with what stands before them, then the
-                                words */
+    bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the symbols; BYTES, ZIGZAG: each plane;
+                                CLASSED: each class, or no parts where classes cannot be told apart; SPARSE: one part;
+                                SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words */
 } bitsnap_block;
 
-/* Reads the block that begins at `source` with element `first` of the frame, of which bitsnap_read_info has told `info`: the
- * first one stands behind the header, every other where the one before ends. Lists are parsed, but checks are not looked at.
- * Classes of more than one can be told apart with the base in b->base only, which then must be the right one. Workspace:
- * info->workspace_size. Offsets of errors count from `source`. */
+/* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from bitsnap_read_info. Blocks
+ * follow the header without gaps. Lists are parsed; checksums are not verified. Several classes can only be
+ * told apart with the right base in b->base. Workspace: info->workspace_size. Error offsets count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 
 #ifndef BITSNAP_NO_ENCODE
-/* What a buffer would take as a frame: a guess, from a sample. */
+/* The estimated frame of a buffer. */
 typedef struct bitsnap_guess {
-    bitsnap_dtype dtype;  /* that with which it takes the least, if the first element begins at byte `phase` */
+    bitsnap_dtype dtype;  /* the dtype of the smallest frame, with the first element at byte `phase` */
     unsigned phase;
-    uint64_t count;       /* elements there are then */
-    uint64_t size;        /* bytes of their frame */
-    uint64_t sizes[12];   /* of each dtype, the first element at the first byte */
+    uint64_t count;       /* elements of that dtype from `phase` on */
+    uint64_t size;        /* of their frame */
+    uint64_t sizes[12];   /* by dtype: size of the frame with the first element at byte 0 */
 } bitsnap_guess;
 
-/* Guesses from 4 KiB of the buffer, whatever its size, in some 40 us: a frame of level default, lossless, without a base. Of weights
- * it is up to 5 % off; what the sample does not show may be otherwise. Workspace: 32 KiB. */
+/* Estimates from a sample of 4 KiB, in about 40 us for any size: a lossless frame of level default without base. For weights
+ * within 5 %, unless the sample is not representative. Workspace: 32 KiB. */
 BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
 #endif
 #endif
 
 /* ================================================================================= STREAM */
 
-/* Frames piece by piece, with the same bytes as in one piece. The caller owns the struct; it may be moved between calls.
+/* Frames piece by piece; the bytes are those of bitsnap_encode. The caller owns the objects, and may move them between calls.
  *
- * Encoder: begin writes the header; push, any number of times, whole blocks (a multiple of 2^block_log2
- *   elements each time, but for the last call); end writes the footer. The index that the footer holds
- *   (4 bytes a block) is collected in index, which the caller sets after begin, and may move and enlarge between calls. The
- *   capacities of begin and end: 64, and 112 + index_size + index_size / 32; of push: n * width and 12 bytes a block, with
- *   a base 28. All or nothing: after an error push and end have done nothing, but for what is in the destination, and can be
- *   called again.
- * Push block: the next block is one that bitsnap_block_encode has made, `size` bytes, which the caller stores where the frame goes.
- *   It is decoded, so that what becomes part of the frame is good. The workspace has room for the elements of a block, too, where
- *   there is a content id and block_log2 is below 16. Not with BITSNAP_IGNORE_CHECKS.
- * Base: b->base is the same whole base at every call, whatever part of the tensor is passed; or a window of it that holds the blocks of
- *   the call, of which pull decodes as many as it holds.
- * Decoder: begin reads the header; pull decodes as many whole blocks as both the source given and the
- *   destination hold, until position == count; end reads and checks the footer. `used` tells how many
- *   bytes of the source are done with: go on behind them. BITSNAP_E_TRUNCATED: the source is too short to do
- *   anything, nothing has happened; give at least error.needed bytes. After every error the decoder is as it was, n and `used` are 0, and
- *   elements are unspecified. `elements` may be null: then everything is checked, of frames with blocks of less than 65536
- *   elements all but the content id, and runs of one element take no time.
- * A struct that was never begun is BITSNAP_E_ARGUMENT; one that is not as these functions left it gives an error or wrong bytes,
- * but nothing outside of the buffers is touched. */
+ * Encoder: begin writes the header; each push one or more whole blocks (a multiple of 2^block_log2 elements, except for the
+ *   last push); end writes the footer. The index, 4 bytes per block, is collected in encoder.index, memory that the caller
+ *   sets after begin and may move and enlarge between calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per
+ *   block, 28 with a base; end 112 + index_size + index_size / 32. After an error push and end have changed only the
+ *   destination and can be called again.
+ * push_block: the next block is `block` of `size` bytes, made by bitsnap_block_encode; the caller appends it to the frame.
+ *   It is decoded to verify it. With a content id and block_log2 below 16 the workspace must also hold the elements of a block.
+ *   Not with BITSNAP_IGNORE_CHECKS.
+ * Base: b->base is the whole base in every call, or a window that includes the blocks of the call; pull decodes as many blocks
+ *   as the window holds.
+ * Decoder: begin reads the header; pull decodes as many whole blocks as both source and destination hold, until
+ *   position == count; end reads and checks the footer. `used` receives the bytes consumed: continue after them.
+ *   BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed bytes. After
+ *   any error the decoder is unchanged, n and `used` are 0, and the elements are unspecified. `elements` may be null, to check
+ *   only: all but the content id of frames with blocks of less than 65536 elements; constant blocks then take no time.
+ * Objects that were not begun are BITSNAP_E_ARGUMENT. Objects modified otherwise give errors or wrong bytes, but stay
+ * memory-safe. */
 typedef struct bitsnap_encoder {
-    bitsnap_dtype dtype;       /* of the frame, as begin has written or read its header; only read */
+    bitsnap_dtype dtype;       /* of the frame; this and the members up to `stored` are read-only, valid after begin */
     unsigned width, block_log2;
-    unsigned flags;            /* of the header: 1 there are checks, 2 there is a content id, 4 quantized, 128 extensions */
+    unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 128 extensions */
     unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
     unsigned cells, clusters;
     uint64_t columns;
     uint64_t count;            /* elements of the frame */
-    uint64_t position, stored; /* elements and bytes of the frame that are done */
+    uint64_t position, stored; /* elements and bytes of the frame done so far */
     void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
     uint64_t opaque[160];
@@ -677,43 +667,40 @@ BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *deco
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
-/* Compresses `count` elements into one frame. `capacity`: bitsnap_bound() is enough; less may do, else BITSNAP_E_CAPACITY, found at
- * the first block that does not fit any more: so the capacity may be a budget. The bytes do not depend on it. With b->base:
- * BITSNAP_E_BASE where it has another count, a dtype that is neither `dtype` nor (for F16
- * and BF16) F32, or, if base.id is given, elements of another content id, which is found at the end. Time linear; each block is
- * read from memory once and written once. */
+/* Encodes `count` elements as one frame. A capacity of bitsnap_bound() always suffices. A smaller one may be used as a budget:
+ * BITSNAP_E_CAPACITY is found at the first block that cannot fit. The bytes do not depend on the capacity. With b->base,
+ * BITSNAP_E_BASE if its count differs, if its dtype is neither `dtype` nor, for F16 and BF16, F32, or if base.id is not
+ * its content id, which is found only at the end. Linear time; memory is read and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
 #endif
 
-/* Restores the elements of a frame, bit for bit. `source_size` must be the frame's (more:
- * BITSNAP_E_TRAILING, unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` its own (else BITSNAP_E_MISMATCH, nothing written), so that a
- * hostile frame cannot make the caller's buffer too small. A delta needs its base in b->base, here and in the
- * functions below: BITSNAP_E_BASE where it is missing, or another. */
+/* Restores the elements of a frame, bit for bit. `source_size` must be exactly the frame's (more is BITSNAP_E_TRAILING unless
+ * BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` must be its own (else BITSNAP_E_MISMATCH, nothing written): a malicious frame
+ * cannot overflow the destination. A delta needs its base in b->base, here and in the functions below: BITSNAP_E_BASE if it
+ * is missing or a different one. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size);
 
-/* The elements first .. first + count - 1 of a frame; touches and checks the index and only the blocks it
- * needs. `count` elements of `dtype` fit the destination; a range outside the frame: BITSNAP_E_ARGUMENT. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. With BITSNAP_ALLOW_TRAILING, and bytes behind the frame, its end is
- * found by the heads of all blocks. */
+/* Restores elements first .. first + count - 1 of a frame; reads and checks only the index and the blocks it needs.
+ * A range outside the frame is BITSNAP_E_ARGUMENT. Bytes after a frame without footer (one block, no content id) are
+ * not detected. With BITSNAP_ALLOW_TRAILING and bytes after the frame, the heads of all blocks are read to find its end. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
-/* An opened frame, of which parts are read where they are: in memory, or by a callback from a file, an object store, a device. In
- * the caller's memory, which may be moved; all that the functions need is in it, but the source's data or context.
+/* Random access to a frame in memory, or, by a callback, in a file, an object store or a device. A bitsnap_index is plain memory
+ * of the caller, which may be moved; it refers to nothing but the source's data or context.
  *
- * open:   reads the header, the last bytes of the source, which is the frame, and the root of its index. `info`, if not null, becomes
- *         what bitsnap_read_info tells, without the counts of blocks; its workspace_size and worker_size are what decoding from this
- *         source needs.
- *         With a callback the header is read to the workspace.
- * find:   where the block of an element is. Reads at most a node for each level of the index (6 KiB; frames of 2^24 blocks have two
- *         beside the root) and a page (1 KiB). Those read last are kept, so that neighbours cost nothing. No workspace.
- * decode: the elements first .. first + count - 1, from as many reads as blocks, with b->base for a delta. The same as
- *         bitsnap_decode_range.
- * Each piece is checked by itself, and what is used is what has been checked, even if the source changes. Bytes behind a frame
- * that has no footer (one block, no content id) are not noticed. BITSNAP_E_SOURCE: the callback failed; the index is as good as
- * before. An index that was not opened is BITSNAP_E_ARGUMENT if it is zeroed. */
+ * open:   reads the header, the end of the source (which must be the end of the frame) and the root of the index. *info (may
+ *         be null) becomes what bitsnap_read_info returns, without the counts of blocks; its workspace_size and worker_size are those
+ *         for decoding from this source. With a callback the header is read to the workspace.
+ * find:   locates the block of an element. Reads at most a page (1 KiB) and one node (6 KiB) per level of the index below its
+ *         root: two with 2^24 blocks. The last ones are cached, so that neighbours cost nothing. Needs no workspace.
+ * decode: restores elements first .. first + count - 1 like bitsnap_decode_range, with one read per block. A delta needs b->base.
+ *
+ * Every piece is checked on its own, and only checked bytes are used, even if the source changes. Bytes after a frame without
+ * footer (one block, no content id) are not detected. BITSNAP_E_SOURCE: the callback failed; the index stays valid.
+ * A zeroed index that was not opened is BITSNAP_E_ARGUMENT. */
 #define BITSNAP_INDEX_SIZE 32768u
 typedef union bitsnap_index {
     unsigned char opaque[BITSNAP_INDEX_SIZE];
@@ -721,8 +708,8 @@ typedef union bitsnap_index {
     void *pointer;
 } bitsnap_index;
 
-/* A block: `size` bytes of the frame from `offset` on, the elements first .. first + count - 1. (Of one equal element there may be
- * any number of elements in a block.) */
+/* A block: `size` bytes at `offset` in the frame, elements first .. first + count - 1. A block of one repeated element can have
+ * any count. */
 typedef struct bitsnap_extent {
     uint64_t offset, size;
     uint64_t first, count;
@@ -733,76 +720,71 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent);
 BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count);
 
-/* The elements first .. first + count - 1, all of them inside the extent, from the block's bytes alone, however they came here: for
- * those who read by themselves. `info` is that of the frame: bitsnap_read_info tells it from the header, bitsnap_index_open, too.
- * Workspace: info->workspace_size. Offsets of errors count from the frame's start. */
+/* Restores elements first .. first + count - 1, all within the extent, from the bytes of its block, for callers that do their own
+ * I/O. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the header. Workspace: info->workspace_size.
+ * Error offsets count from the start of the frame. */
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block);
 
 #ifndef BITSNAP_NO_ENCODE
-/* One block alone, for bitsnap_encoder_push_block: the elements first .. first + count - 1 are a block of the frame, which begins at a multiple
- * of 2^block_log2. `info` is what bitsnap_read_info tells of the header that bitsnap_encoder_begin has written; b has the same options as
- * there. So blocks can be encoded in any order, on any machine. `capacity`: the elements' size and 28 are enough. */
+/* Encodes one block for bitsnap_encoder_push_block: elements first .. first + count - 1, with `first` a multiple of 2^block_log2.
+ * `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote; b must have the same options. Blocks can be
+ * encoded in any order, on any machine. A capacity of the elements' size plus 28 always suffices. */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
 #endif
 
-/* Decodes a frame without keeping the elements: everything is checked that decoding checks, but for the
- * content id. */
+/* Decodes a frame without storing the elements, to check everything that bitsnap_decode checks except the content id. */
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
 
 #ifndef BITSNAP_NO_EXTRAS
-/* Decodes a frame and compares with `elements`: BITSNAP_E_DIFFERENT and error.element for the first that
- * is not equal bit for bit. */
+/* Decodes a frame and compares it with `elements` bit for bit: BITSNAP_E_DIFFERENT, with the first difference in error.element. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
 #endif
 
 #ifndef BITSNAP_NO_DELTA
-/* Turns the elements that a delta was made against into those it was made from, in place: all or nothing. First
- * everything is decoded and checked, without a store; only then are elements stored, so that on every error but
- * BITSNAP_E_CANCELLED they are as they were (progress is called in both passes, but cancels in the first alone). Checks of
- * blocks and hashes of blocks are looked at even with BITSNAP_IGNORE_CHECKS. Blocks that are the result already are left as they
- * are: applying twice changes nothing. Neither base nor result, nor on the way from one to the other as below: BITSNAP_E_BASE,
- * and error.element is the first of the block. b->base is not used.
- * Frames without a base: BITSNAP_E_ARGUMENT; of role 2 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must
- * not change meanwhile.
+/* Turns the base of a delta into its result, in place: all or nothing. A first pass decodes and checks everything
+ * without a store, a second one stores the elements. So on every error except BITSNAP_E_CANCELLED they are unchanged
+ * (progress is called in both passes, but cancels only in the first). Checksums and hashes of blocks are verified even with
+ * BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped: applying twice is harmless.
+ * Elements that are neither base nor result, nor in between as below: BITSNAP_E_BASE, and error.element is the first of the
+ * block. b->base is not used. Frames without a base: BITSNAP_E_ARGUMENT; role 2 (against a cast): BITSNAP_E_UNSUPPORTED.
+ * Source and elements must not change during the call.
  *
- * Where the process is killed while it stores, in memory that outlives it (shared, or a mapped file), the same call completes
- * the tensor, whatever the number of workers was or is; the hashes of the blocks prove it:
- *   - without a journal in all blocks but CLASSED ones of several classes, which BITSNAP_SELF_CONTAINED deltas do not have. SPARSE
- *     blocks and those of one class are overwritten in order, and how far is found by trying every place: up to 20 ms for each 65536
- *     elements of 2 bytes, 4 times that for elements twice as wide (and as much before a wrong base is refused). Others bear a
- *     mark, and are stored again;
- *   - with a journal in all: b->journal of bitsnap_journal_size() bytes or more (less: BITSNAP_E_ARGUMENT), in such memory, too, where
- *     each worker copies a block of several classes before it overwrites it. Its content is never trusted but where it has the hash
- *     of the block's base, so it need not be cleared, and anything else there is passed over. The same journal must be given to the
- *     next call, before others use it; a block that is found in it is put back in the first pass.
- * This is so where the compiler is gcc, clang or MSVC and elements are aligned to 8 bytes, on machines of 32 bits for elements of
- * up to 4. It is about processes, not about power: what a machine that fails has written of a mapped file, and in which order, is
- * the kernel's affair. */
+ * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or a mapped file),
+ * repeating the call completes the tensor, with any number of workers; the hashes of the blocks prove it:
+ *   - without a journal, all blocks except CLASSED ones with several classes, which BITSNAP_SELF_CONTAINED deltas do not have.
+ *     SPARSE blocks and those with one class are overwritten in order, and the place of the interruption is found by trial:
+ *     up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide (also before a wrong base is refused).
+ *     Other blocks leave a mark and are stored again;
+ *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer: BITSNAP_E_ARGUMENT) of memory that
+ *     outlives the process too; each worker saves a block of several classes there before it overwrites it. Its contents are
+ *     used only if they match the hash of the block's base, so it need not be cleared. Pass the same journal when repeating the
+ *     call, before it is used for anything else; a block found in it is put back in the first pass.
+ * This requires gcc, clang or MSVC, elements aligned to 8 bytes and, on 32-bit machines, elements of at most 4 bytes. It covers
+ * killed processes, not power failures: what a crashed machine has written of a mapped file is up to its kernel. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
-/* Bytes of the journal that applying this delta with so many workers (0 means 1) needs: a block for each. 0 without info. */
+/* The journal size for applying this delta with `workers` (0 means 1): a block for each. 0 if info is null. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 #endif
 
 #if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
-/* One delta for two: `second` was made against what `first` decodes to. Needs no elements where docs/FORMAT.md 6.4 says so,
- * which is always so for deltas made with BITSNAP_SELF_CONTAINED; else the base of `first` in b->base, or BITSNAP_E_UNSUPPORTED
- * (error.element: the block). Both frames must have the same block size, whether b->base is given or not (else
- * BITSNAP_E_UNSUPPORTED; those made with the same options, level and flags have, as block_log2 says), dtype and count
- * (BITSNAP_E_MISMATCH), and belong together (BITSNAP_E_BASE, also where `second` is no delta of role 1; BITSNAP_E_ARGUMENT where
- * `first` is no delta). `capacity`: info.bound of `first` is enough. All checks of both are looked at, but for hashes of elements that
- * are not known; blocks that become the merge's as they are are not parsed: what a bad encoder put there is found when the merge
- * is decoded. Workspace: info.merge_size of `first`. */
+/* Combines two consecutive deltas: `second` was made against the result of `first`. Elements are not needed in the cases of
+ * docs/FORMAT.md 6.4, which include all deltas made with BITSNAP_SELF_CONTAINED; otherwise give the base of `first` in b->base
+ * (else BITSNAP_E_UNSUPPORTED, with the block in error.element). The frames must have the same block size (else
+ * BITSNAP_E_UNSUPPORTED; the same options ensure it), dtype and count (BITSNAP_E_MISMATCH) and be consecutive
+ * (BITSNAP_E_BASE, also if `second` is not a delta of role 1; BITSNAP_E_ARGUMENT if `first` is not a delta). A capacity of
+ * info.bound of `first` suffices. All checksums are verified, but not the hashes of unknown elements. Blocks copied
+ * unchanged are not parsed: their errors show when the result is decoded. Workspace: info.merge_size of `first`. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
-/* The delta back: from what `source` decodes to, to its base. Needs the base in b->base, but not for deltas made with
- * BITSNAP_SELF_CONTAINED in which no block was smaller without a base (else BITSNAP_E_UNSUPPORTED). Of role 2:
- * BITSNAP_E_UNSUPPORTED always. Workspace as for merging. */
+/* The inverse delta, from the result of `source` back to its base. Needs the base in b->base, except for deltas made with
+ * BITSNAP_SELF_CONTAINED in which no block was smaller without a base (else BITSNAP_E_UNSUPPORTED). Role 2 is always
+ * BITSNAP_E_UNSUPPORTED. Capacity and workspace as for merging. */
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *source, size_t source_size);
 #endif
@@ -814,10 +796,9 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 #endif /* BITSNAP_H */
 
 /* ############################################################################################
- * The implementation. Layers call downwards only: each uses those above it in this file.
+ * The implementation. Each layer calls only layers defined earlier in this file.
  *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  DELTA  QUANTIZE  BLOCK  FRAME  STREAM  ENTRY  PARTS
- * Scalar code is the reference: it reads like docs/FORMAT.md. bitsnap_simd.h adds tables of kernels that
- * must equal it byte for byte.
+ * Scalar code is the reference and follows docs/FORMAT.md. The kernels of bitsnap_simd.h must equal it byte for byte.
  * ############################################################################################ */
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
 #define BITSNAP_IMPLEMENTED
@@ -5148,6 +5129,7 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
                        (__m128i)((bsn_wide_load(elements + 16 * i + 16) & ~top) + lack))) << at;
     }
 #elif BSN_BIG_ENDIAN
+    (void)lack;
     for (i = 0; i < 64; i++) m |= (uint64_t)((bsn_element_load(elements + i * width, width) & ~top) >= border) << i;
 #else
     BSN_UNROLL
@@ -7462,7 +7444,7 @@ BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && 
 /* What is the same for all blocks of a frame. */
 typedef struct bsn_context {
     const bitsnap_kernels *kernels;
-    unsigned dtype, width, block_log2;
+    unsigned dtype, width, block_log2, room_log2;
     int level;
     int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
@@ -7542,7 +7524,7 @@ static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
 /* The last `size` bytes of the scratch memory of calls with a base, a quantizer or columns. */
 static void *bsn_arena_end(bsn_work *w, const bsn_context *c, size_t size)
 {
-    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->block_log2) - ((size + 63) & ~(size_t)63);
+    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->room_log2) - ((size + 63) & ~(size_t)63);
 }
 
 /* The hashes of the leaves of a cell, and the cell's own: XXH3 over them. */
@@ -7997,7 +7979,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
         bsn_element_store(sample + 8 * i, x, 8);
         negative += x >> most;
         small += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
-        if (i == 63 && (negative == 0 || negative == 64 || small < 4)) return 0;
+        if (i == 63 && (negative == 0 || negative == 64 || small < 16)) return 0;
     }
     memset(alike, 0, sizeof alike);
     for (i = 0; i < 512; i += 128) {
@@ -8478,7 +8460,7 @@ static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
 /* Behind the words of a cell, dealt out or not, and before the census. */
 static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
 {
-    const size_t n = (size_t)1 << c->block_log2;
+    const size_t n = (size_t)1 << c->room_log2;
     bsn_changes *x = (bsn_changes *)bsn_align((uint8_t *)(w + 1) + 16 * n + 4 * 64);
     x->word = (uint64_t *)bsn_align(x + 1);
     x->place = (uint32_t *)bsn_align(x->word + n / BSN_CHANGES_LEAST);
@@ -9364,7 +9346,7 @@ static void bsn_decode_plain(bsn_decoding *d, int constant)
     const bsn_sink *s = d->sink;
     const uint8_t *from = d->body;
     const size_t until = s->leaves ? d->n : s->until;
-    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->block_log2); /* a run may have more elements than a block */
+    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2); /* a run may have more elements than a block */
     size_t i, j;
     if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
     for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
@@ -10359,7 +10341,7 @@ typedef struct bsn_nodes {
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
-static uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
+BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
     bsn_pieces h;
     uint8_t check[8];
@@ -10744,6 +10726,14 @@ typedef struct bsn_job {
 
 #define BSN_LOG_SIZE ((sizeof(bsn_log) + 63) & ~(size_t)63)
 
+/* log2 of the elements for which a frame's blocks need room: those of a block, or of all there are. */
+static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
+{
+    const unsigned least = large ? BSN_LOG2_LEAF : BSN_LOG2_MIN;
+    while (block_log2 > least && count <= UINT64_C(1) << (block_log2 - 1)) block_log2--;
+    return block_log2;
+}
+
 static size_t bsn_worker_size(unsigned block_log2, int large)
 {
     const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
@@ -10788,6 +10778,7 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cell
 
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
+    unsigned room;
     int large;
     memset(info, 0, sizeof *info);
     info->dtype = (bitsnap_dtype)h->dtype;
@@ -10808,9 +10799,10 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->cells = h->cells;
     info->clusters = h->clusters;
     large = info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns;
-    info->workspace_size = bsn_workspace(h->block_log2, 1, large, 0);
-    info->worker_size = bsn_worker_size(h->block_log2, large);
-    info->merge_size = info->has_base ? bsn_workspace(h->block_log2, 2, 1, 1) : 0;
+    room = bsn_room_log2(h->block_log2, h->count, large);
+    info->workspace_size = bsn_workspace(room, 1, large, 0);
+    info->worker_size = bsn_worker_size(room, large);
+    info->merge_size = info->has_base ? bsn_workspace(room, 2, 1, 1) : 0;
     info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
 }
 
@@ -10941,7 +10933,8 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
 
 static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 {
-    const size_t usual = bsn_workspace(s->block_log2, bsn_workers(b), bsn_is_large(s), coding);
+    const int large = bsn_is_large(s);
+    const size_t usual = bsn_workspace(bsn_room_log2(s->block_log2, s->count, large), bsn_workers(b), large, coding);
     const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
     return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
 }
@@ -10951,6 +10944,7 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
+    const unsigned room = bsn_room_log2(s->block_log2, s->count, large);
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
     const size_t bases = workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
@@ -10974,13 +10968,13 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     call->ids = delta ? (bsn_ids *)(void *)ids : NULL;
     call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
     call->work = memory + BSN_JOBS_SIZE;
-    call->work_size = bsn_worker_size(s->block_log2, large);
+    call->work_size = bsn_worker_size(room, large);
     for (i = 0; i < workers; i++)
         bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
-                       BSN_CHUNK_OF((size_t)1 << s->block_log2, large));
+                       BSN_CHUNK_OF((size_t)1 << room, large));
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(s->block_log2, large) : 0;
-    call->bases = memory + (bsn_workspace(s->block_log2, workers, large, coding) - 64); /* which are for the alignment */
+    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(room, large) : 0;
+    call->bases = memory + (bsn_workspace(room, workers, large, coding) - 64); /* which are for the alignment */
     call->more = call->bases + bases;
     call->more_size = more;
     if (s->cells) {
@@ -10995,6 +10989,7 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     call->context.dtype = (unsigned)s->dtype;
     call->context.width = bsn_dtypes[s->dtype].width;
     call->context.block_log2 = s->block_log2;
+    call->context.room_log2 = room;
     call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
     call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     call->context.ignore = ignore;
@@ -11508,7 +11503,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *enc
 #endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
-static bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
+BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
@@ -11564,7 +11559,7 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
+BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
                                             size_t *size)
 {
     bsn_coder end;
@@ -12710,6 +12705,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
 {
     const int merging = second != NULL;
     const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
+    unsigned room;
     bsn_algebra *x;
     bsn_making *m;
     bsn_header h, next;
@@ -12721,10 +12717,11 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    usual = bsn_workspace(h.block_log2, 2, 1, 1) + (workers - 2) * bsn_worker_size(h.block_log2, 1);
+    room = bsn_room_log2(h.block_log2, h.count, 1);
+    usual = bsn_workspace(room, 2, 1, 1) + (workers - 2) * bsn_worker_size(room, 1);
     needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
     if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(h.block_log2, 1));
+    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(room, 1));
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
@@ -12749,8 +12746,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
-    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(h.block_log2, 1);
-    m->cell[1] = m->cell[0] + bsn_staging_size(h.block_log2, 1);
+    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(room, 1);
+    m->cell[1] = m->cell[0] + bsn_staging_size(room, 1);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
@@ -13579,7 +13576,8 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
-    s.block_log2 = n > 65536 ? BSN_LOG2_MAX : BSN_LOG2_DEFAULT;
+    s.block_log2 = BSN_LOG2_MAX;
+    s.count = n;
     return bsn_call_begin(call, b, &s, 0);
 }
 
