@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
 """The documents: every C block is compiled and run, every link leads somewhere, every reject condition of FORMAT.md has its
-sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, and the frame of section 10 is what comes out."""
+sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, the frame of section 10 is what comes out, and the
+frozen frames and vectors are those of FROZEN.
+
+    check_docs.py           checks all of that
+    check_docs.py freeze    writes FROZEN anew: a decision, as what any release 1.x writes every later release reads
+"""
+import hashlib
 import os
 import re
 import shutil
@@ -22,6 +28,34 @@ def read(name):
     with open(os.path.join(root, name), encoding="utf-8") as f:
         return f.read()
 
+
+# sha256 of what is never to change within version 1 (once 1.0 is released)
+FROZEN = {
+    "docs/vectors": "eb0a7bd49559b6f474061758114da255586551c15d6da05cb6268f62591348e7",
+    "tests/golden.txt": "dcc20ea426a33b60da1180c4ca7638b4773b7a3139c9ba205896724247301dc8",
+    "tests/bytes.txt": "ddfd1d471bdac43197b6224afcadc4686aab57a2f3bf62c6414ccd7dc9ba4c7a",
+}
+
+
+def digest(name):
+    path, h = os.path.join(root, name), hashlib.sha256()
+    files = [path + "/" + f for f in sorted(os.listdir(path)) if f.endswith(".txt")] if os.path.isdir(path) else [path]
+    for file in files:
+        if os.path.exists(file):
+            with open(file, "rb") as f:
+                h.update(os.path.basename(file).encode() + b"\0" + hashlib.sha256(f.read()).digest())
+    return h.hexdigest()
+
+
+if sys.argv[1:] == ["freeze"]:
+    text = read("tests/check_docs.py")
+    for name in FROZEN:
+        text = re.sub(r'(    "%s": )"\w*"' % re.escape(name), r'\g<1>"%s"' % digest(name), text, count=1)
+    with open(os.path.join(root, "tests/check_docs.py"), "w", encoding="utf-8") as f:
+        f.write(text)
+    sys.exit(0)
+for name, expected in FROZEN.items():
+    report(digest(name) == expected, name + " is as it was frozen", "a change of what must not change? if not: tests/check_docs.py freeze")
 
 documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md"))
 documents = [d for d in documents if os.path.exists(os.path.join(root, d))]
