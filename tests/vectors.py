@@ -274,7 +274,7 @@ def hex_lines(data, names=None):
 
 
 def section(title, data, names=None):
-    return title + "\n" + hex_lines(data, names)
+    return title + "\n" + (hex_lines(data, names) if data else "")
 
 
 class Vector:
@@ -614,8 +614,9 @@ HEAD = """\
 # FORMAT.md %s. Written by tests/vectors.py; a vector is
 #     == its name [rejected the condition of section 9 that holds]
 #     base [its dtype]      what it is decoded with, if it needs that: elements, or, of a file, a .safetensors file
-#     frame, or file        bytes in hexadecimal; "00 x300" are 300 bytes 00, "01 02 x3/2" are 01 02 01 02 01 02. Behind # stands what they are, as far as a reader comes
+#     frame, or file        bytes in hexadecimal, and behind # what they are, as far as a reader comes
 #     elements, or source   what it is decoded to
+# "00 x300" are 300 bytes 00; "01 02 x3/2" are the last two bytes three times: 01 02 01 02 01 02.
 
 """
 
