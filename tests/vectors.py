@@ -579,7 +579,8 @@ def all_vectors():
                                                         valid("unknown-size", lambda rng: g.with_errors(g.random_snap(rng, 0), unknown_size=True))] + rejected(
             "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S21", "S22", "S23", "S24", "S27", most=2)),
         ("file-text", "8.2: texts, and trees of names (8.3)", [valid("literals", lambda rng: g.random_snap(rng, 1, ([(b"{}", 0, 0)], b"{}"))), valid("sequences", lambda rng: g.random_snap(rng, 1)),
-                                                               valid("pieces", lambda rng: g.snap_of_header(rng, 40)), valid("names", named)] + rejected(
+                                                               valid("pieces", lambda rng: g.snap_of_header(rng, 40)), valid("names", named),
+            valid("no-header-quantized", quantized_without_header)] + rejected(
             "S9", "S10", "S11", "S12", "S13", "S25", "S26", most=2)),
         ("file-delta", "8.5, 8.6: files that are deltas", of_deltas + bad_deltas),
     ]
@@ -600,6 +601,13 @@ def escaping_sparse(rng):
     if not frame.blocks[0].body[3] >> 7:
         raise g.Impossible
     return frame
+
+
+def quantized_without_header(rng):
+    """To restore a source nobody needs to look at what its text says"""
+    frame = g.with_form(rng, lambda rng: g.valid_lossy(rng, F32, 64, False, (decoder.QUANTIZED,)), decoder.QUANTIZED)
+    text = b"no header at all"
+    return g.Snap(1, [([(text, 0, 0)], text)], [frame], errors={"reserved": b"\1\0"})
 
 
 def named(rng):
