@@ -1799,8 +1799,8 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
     return bsn_hash_end(kernels, &h, (const uint8_t *)p);
 }
 
-/* Base and result are hashed in turn, so many bytes at a time: processors follow both, and ask for what comes next themselves.
- * With longer pieces, or where the program asks, it takes longer. */
+/* Base and result are hashed alternately, a page at a time: hardware prefetchers follow both. Longer pieces and explicit prefetches
+ * are slower. */
 #define BSN_PAGE 4096u
 
 /* A hash of pieces. */
@@ -3173,7 +3173,7 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
     return bsn_wide_choose(v, w, k);
 }
 
-/* so many bits of each plane belong to a wide word */
+/* advances each plane by a wide word */
 #define BSN_NEXT_BITS(w) (w[0] >>= BSN_WIDE, w[1] >>= BSN_WIDE, w[2] >>= BSN_WIDE, w[3] >>= BSN_WIDE)
 
 /* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
@@ -3217,8 +3217,8 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
 
 #define BSN_PICK_GROUPS 16 /* groups of 64 codes whose lists are picked together */
 
-/* Those codes of each group whose bit is set in m, shifted by k: `few` of them, whether there are so many or not, as no
- * processor foresees that, and seldom more. */
+/* The codes of each group whose bit is set in m, shifted by k. Branch-free for up to `few` per group, as their number is
+ * unpredictable; seldom more. */
 BSN_INLINE void bsn_pick_few(uint8_t *list, const uint8_t *codes, const uint64_t *m, const uint8_t *counts, size_t groups,
                              unsigned k, unsigned few)
 {
@@ -3591,7 +3591,7 @@ typedef struct bsn_lists { /* scratch of both directions */
     uint32_t weight[257];    /* of the codes being weighed */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
     unsigned mask_above;     /* that of the symbols above this one, */
-    uint32_t mask_ones;      /* which are so many */
+    uint32_t mask_ones;      /* their number */
     uint8_t length[257], inner[257]; /* when a tree is written, inner has codes */
     bsn_package package;
     uint32_t tables[8 * 256];
@@ -4094,8 +4094,7 @@ static uint64_t bsn_keys_bits(bsn_package *p, const uint64_t *key, size_t m, uns
     return bits;
 }
 
-/* Keys `from` and up are kept, those below, if any, are one escape, whose key goes to its place among those kept, and to that end
- * these move down over the last one that escapes; returns that one. And back. */
+/* Replaces keys[0 .. from) by one escape key, in sorted order; returns the key that it overwrites, for undo. And the undo. */
 static uint64_t bsn_keys_escape(uint64_t *key, size_t from, size_t used, uint32_t escapes)
 {
     const uint64_t over = key[from - 1], escape = (uint64_t)escapes << 9;
@@ -4207,8 +4206,8 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
     if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
-/* Which groups have a bit no processor foresees: those that have are put together, and two bits of each are noted, whether there
- * is a second one or not. */
+/* Branch-free, since non-empty groups are unpredictable: compacts them, then emits two positions each, of which the second may be
+ * void. */
 static size_t bsn_scalar_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
 {
     const uint32_t *begin = place;
@@ -4401,7 +4400,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         if (h[s] > most) most = h[s];
         used += h[s] > 0;
     }
-    /* skewed, or so many symbols that each has been seen a few times only: worth exact counts */
+    /* skewed, or too many symbols for the sample: worth exact counts */
     if (lost && (8 * (uint64_t)most > 5 * (uint64_t)total || (used > 64 && w->level != BITSNAP_FAST))) {
         memset(h, 0, 257 * sizeof *h);
         w->kernels->histogram(h, item->data, n, x->tables);
@@ -5383,7 +5382,7 @@ static void bsn_classes_skip(const bitsnap_kernels *kernels, bsn_classes *t, con
     for (k = 0; k < t->count; k++) t->next[k] += bsn_class_count(above, k, t->count, &n) * bsn_classes_size(t, k);
 }
 
-/* About so many bits a list of words with these tokens takes: 1.02 of their entropy, the bits below, a table. */
+/* Estimated bits of a list of words with these tokens: 1.02 of their entropy, the bits below, a table. */
 static uint64_t bsn_class_bits(const uint32_t *token, unsigned tokens, uint32_t n)
 {
     const uint64_t all = bsn_log2_fixed(n);
@@ -5440,7 +5439,7 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
 
 /* ---- lists of words ---- */
 
-/* What a list of n symbols takes with so many of one symbol, in 2^-20 bit; bits of a table of so many symbols. */
+/* The cost of `count` equal symbols in a list of n, in 2^-20 bit; the bits of a table of `symbols`. */
 BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
 {
     return count ? (uint64_t)count * (log2_n - bsn_log2_fixed(count)) : 0;
@@ -5494,7 +5493,7 @@ BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], ui
 }
 #undef BSN_FOR_WORDS
 
-/* n words or bytes, 64 at most and nearly always: a copy of so many is no call. */
+/* Copies at most 64 words or bytes; n == 64, nearly always, compiles to inline moves. */
 BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
 {
     if (BSN_LIKELY(n == 64)) memcpy(to, from, 64 * width);
@@ -5642,7 +5641,7 @@ BSN_INLINE unsigned bsn_words_middle(const uint8_t *words, size_t n, unsigned wi
     return k - 1;
 }
 
-/* About so many bits take n words that escaped, counted by the lengths of what is left of them. */
+/* Estimated bits of n escaped words, counted by the lengths of their remainders. */
 static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
 {
     const unsigned log2_n = (unsigned)bsn_log2_fixed(n);
@@ -5673,8 +5672,8 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `lengths`: how many words have so many bits; null where
- * it is not known, or words are bytes. `room`: as in bsn_words_tally. */
+ * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `lengths`: the number of words of each length; null if
+ * unknown, or if words are bytes. `room`: as in bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
         unsigned size, unsigned used, unsigned times, int fast, const uint32_t *lengths, uint8_t *room)
 {
@@ -5763,7 +5762,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     return plan;
 }
 
-/* Of each 2^log2 groups of 64 elements one makes a sample, not always the same one: rows may be as long as so many. */
+/* Samples one of each 2^log2 groups of 64 elements, at varying places, as rows may have the same length. */
 BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
 {
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
@@ -5814,7 +5813,7 @@ static size_t bsn_words_escape(const bitsnap_kernels *kernels, const bsn_slices 
     return escapes;
 }
 
-/* Bytes of the raw planes of n words with so many low bits. */
+/* Bytes of the raw planes of n words with `shift` low bits. */
 BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
 {
     return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
@@ -5906,7 +5905,7 @@ typedef struct bsn_words {
     int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
 } bsn_words;
 
-/* Words of so many bytes are to be read to `words`, none of them as a byte or apart; `memory` has room for their places. */
+/* Prepares to read words of `width` bytes to `words`, none of them as a byte or apart; `memory` has room for their places. */
 static void bsn_words_to(bsn_words *x, bsn_reader *r, uint8_t *words, uint8_t *memory, uint8_t *symbols, uint8_t *low,
                          unsigned width)
 {
@@ -6090,10 +6089,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
 }
 
 /* ---- few changes ----
- * Where few of a cell's elements differ from their predictions, the places of these stand in the way of Elias and Fano: the
- * low bits of each apart, the others in unary; and their words in so many bits each, but for a few that escape. */
+ * Where few of a cell's elements differ from their predictions, their places are coded as by Elias and Fano: the
+ * low bits of each apart, the others in unary; their words have a fixed number of bits, but for a few that escape. */
 
-#define BSN_CHANGES_LEAST 16u      /* one of so many elements changes at most; */
+#define BSN_CHANGES_LEAST 16u      /* at most one of this many elements changes; */
 #define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
 #define BSN_CHANGES_SHARE_FAST 32u /* but only a little smaller, and slower */
 #define BSN_SPARSE_SURE 3u         /* where words (less 1) are not above this, lists are hardly ever smaller */
@@ -6133,7 +6132,7 @@ BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, uns
     return x & bsn_low_bits(count);
 }
 
-/* Numbers of so many bits each, one behind the other, added to bytes that were 0 from bit `at` on. */
+/* Numbers of given lengths in bits, one after the other, added to bytes that were 0, from bit `at` on. */
 typedef struct bsn_row_of_bits {
     uint8_t *p;
     uint64_t waiting;
@@ -6687,7 +6686,7 @@ BSN_INLINE uint64_t bsn_unrank(uint64_t rank, unsigned width)
     return rank & sign ? rank & ~sign : ~rank & (sign | (sign - 1));
 }
 
-/* Sorts n numbers of so many bytes, a byte at a time; returns where they are, in `a` or in `b`. */
+/* Sorts n numbers, a byte at a time; returns where they are, in `a` or in `b`. */
 static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
 {
     size_t at[256], sum, count, i;
@@ -7227,7 +7226,7 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
     x->coded = coded;
 }
 
-/* From which on words are counted: what is lower stands exactly, at most 1 of so many, which costs no more than a symbol more. */
+/* The least counted word: lower ones, at most 1 of `of`, are stored exactly, which costs no more than another symbol. */
 static int32_t bsn_bins_base(const bsn_bins *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
@@ -7450,7 +7449,7 @@ typedef struct bsn_context {
     int ignore;            /* decoding: do not compute them */
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
-    unsigned classes;      /* encoding: at most so many */
+    unsigned classes;      /* encoding: the most allowed */
     int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
     int blind;             /* decoding: there is no base; what can be checked without one is */
@@ -8031,7 +8030,7 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     return bsn_body_end(&wr, c, record, body);
 }
 
-/* Do the elements take so many bits in a block without a base, by a lower bound: bits that vary, and order-0 entropies? */
+/* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0 entropies. */
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
@@ -8232,7 +8231,7 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c
     return 1;
 }
 
-/* Stores those of n elements that stand exactly, which their words say: so many. */
+/* Stores the `count` of n elements whose words mark them as exact. */
 static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n, unsigned signs, const uint8_t *elements,
                                 size_t count, unsigned width)
 {
@@ -8418,7 +8417,7 @@ BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
     return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
 }
 
-/* One chunk in so many elements is counted for choosing them: at level fast one of eight, or of sixteen where there are many. */
+/* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if there are many. */
 BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 {
     if (c->level != BITSNAP_FAST || n < 16 * BSN_CHUNK) return BSN_CHUNK;
@@ -8671,8 +8670,8 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     return 0;
 }
 
-/* How many words of class k have so many bits; counts those below 16, which are tokens by themselves; returns how many these
- * are. */
+/* Counts the words of class k by length, and those below 16, which are tokens by themselves, by value; returns the number of the
+ * latter. */
 static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t length[65], uint32_t count[16])
 {
     uint32_t sum = 0;
@@ -9571,7 +9570,7 @@ typedef struct bsn_exact {
     size_t left;
 } bsn_exact;
 
-/* Puts `count` of them where the n words of a chunk say so; 0 where there are not so many. */
+/* Stores `count` exact elements where the n words of a chunk mark them; 0 if too few are left. */
 static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
                          unsigned width)
 {
@@ -11080,7 +11079,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     return BITSNAP_OK;
 }
 
-/* From so many bytes of elements on a call counts as one that the caches do not hold, nor what it writes. */
+/* Calls of at least this size, in bytes of elements, bypass the caches. */
 #define BSN_LARGE (UINT64_C(8) << 20)
 
 /* `count` elements will go through the call. */
@@ -12963,8 +12962,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 #ifndef BITSNAP_NO_ENCODE
 /* ---- what a frame would take ---- */
 
-#define BSN_SAMPLES 64 /* pieces of a buffer, of so many bytes each */
-#define BSN_SAMPLE 64
+#define BSN_SAMPLES 64 /* pieces of a buffer, */
+#define BSN_SAMPLE 64  /* and the bytes of each */
 
 /* Bytes of a sample, by their place: their offset modulo 8. */
 typedef struct bsn_view {

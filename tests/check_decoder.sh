@@ -1,7 +1,7 @@
 #!/bin/sh
 # Two implementations of docs/FORMAT.md that do not know each other: tests/decoder.py and the C code agree on frames that
 # our encoder makes, on frames that it never makes, with and without a base, on what must be rejected and why, and on random
-# damage; and so do decoder.py and the tool on files, those that are deltas included.
+# damage; and so do decoder.py and the tool on files, those that are deltas included. All agree with docs/vectors.
 cd "$(dirname "$0")/.." || exit 1
 command -v python3 >/dev/null || { echo "skip - decoder: needs python3"; exit 0; }
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
@@ -27,6 +27,7 @@ for f in "$t"/generated?/[fg]*.bsnap; do
 done
 python3 tests/check_deltas.py "$tool" "$t/deltas" "$seed" || { echo "not ok - decoder deltas: seed $seed"; status=1; }
 # what is frozen in text
+python3 tests/vectors.py check "$tool" || status=1
 python3 - <<'END' || status=1
 import sys
 sys.path.insert(0, "tests")

@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
 """The documents: every C block is compiled and run, every link leads somewhere, every reject condition of FORMAT.md has its
-sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, and the frame of section 10 is what comes out."""
+sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, the frame of section 10 is what comes out, and the
+frozen frames and vectors are those of FROZEN.
+
+    check_docs.py           checks all of that
+    check_docs.py freeze    writes FROZEN anew: a decision, as what any release 1.x writes every later release reads
+"""
+import hashlib
 import os
 import re
 import shutil
@@ -23,6 +29,34 @@ def read(name):
         return f.read()
 
 
+# sha256 of what is never to change within version 1 (once 1.0 is released)
+FROZEN = {
+    "docs/vectors": "dd1354aa92a595ec523110a9f9a99899e158df2b6b468f605f627c1220077116",
+    "tests/golden.txt": "9a86255b6e29f5dcb9d58aa125bc49bdcd9e552a6f94d63e6dca26d0570618c3",
+    "tests/bytes.txt": "af6b767d98c4d31e7a8bd5e8d2363f9bc6298c2bb264a1838cabc5aaffedaf10",
+}
+
+
+def digest(name):
+    path, h = os.path.join(root, name), hashlib.sha256()
+    files = [path + "/" + f for f in sorted(os.listdir(path)) if f.endswith(".txt")] if os.path.isdir(path) else [path]
+    for file in files:
+        if os.path.exists(file):
+            with open(file, "rb") as f:
+                h.update(os.path.basename(file).encode() + b"\0" + hashlib.sha256(f.read()).digest())
+    return h.hexdigest()
+
+
+if sys.argv[1:] == ["freeze"]:
+    text = read("tests/check_docs.py")
+    for name in FROZEN:
+        text = re.sub(r'(    "%s": )"\w*"' % re.escape(name), r'\g<1>"%s"' % digest(name), text, count=1)
+    with open(os.path.join(root, "tests/check_docs.py"), "w", encoding="utf-8") as f:
+        f.write(text)
+    sys.exit(0)
+for name, expected in FROZEN.items():
+    report(digest(name) == expected, name + " is as it was frozen", "a change of what must not change? if not: tests/check_docs.py freeze")
+
 documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md"))
 documents = [d for d in documents if os.path.exists(os.path.join(root, d))]
 compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
@@ -35,7 +69,7 @@ for document in documents:
             with open(source, "w", encoding="utf-8") as f:
                 f.write(block)
             threads = "omp.h" in block and shutil.which("gcc")
-            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
+            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
             good = built.returncode == 0 and not built.stderr
             more = built.stderr[:500]
             if good:

@@ -43,7 +43,7 @@ size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, in
     if (delta && b.block_log2 < 16) b.block_log2 = 16;
     b.base.data = delta ? c : NULL;
     b.base.dtype = BITSNAP_I8;
-    return bitsnap_workspace_size(&b, 0, BITSNAP_I8);
+    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_I8); /* of any number of elements */
 }
 
 int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
