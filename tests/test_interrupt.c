@@ -18,6 +18,7 @@ static const char *const kinds[KINDS] = { "few changes", "one class", "classes",
 static uint8_t *base, *result, *frame, *live, *before;
 static void *workspace;
 static size_t size; /* of the frame */
+static unsigned char fits[3]; /* which of its cells are coded as the kind says */
 
 static bitsnap fresh(void)
 {
@@ -35,7 +36,7 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     bitsnap b = fresh();
     bitsnap_info info;
     bitsnap_block block;
-    uint64_t at, first = 0, same = 0;
+    uint64_t at, first = 0, same = 0, cell = 0;
     size_t i;
     if (exact && (kind == KIND_CLASSES || kind == KIND_SPLIT)) return 0;
     data_fill(base, n, dtype, DATA_WEIGHTS);
@@ -59,11 +60,21 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     CHECK(!bitsnap_read_info(&info, frame, size));
     for (at = info.header_size; first < n; first += block.elements, at += block.size) {
         CHECK(!bitsnap_read_block(&b, &block, &info, first, frame + at, (size_t)(size - at)), "%s", bitsnap_message(&b));
-        same += block.form == (kind == KIND_SPARSE ? BSN_FORM_SPARSE : kind <= KIND_CLASSES ? BSN_FORM_CLASSED : kind == KIND_SPLIT ? BSN_FORM_SPLIT
+        fits[cell] = block.form == (kind == KIND_SPARSE ? BSN_FORM_SPARSE : kind <= KIND_CLASSES ? BSN_FORM_CLASSED : kind == KIND_SPLIT ? BSN_FORM_SPLIT
                                : kind == KIND_CONST ? BSN_FORM_CONST : BSN_FORM_STORED) &&
                 (block.form != BSN_FORM_CLASSED || (block.classes > 1) == (kind == KIND_CLASSES));
+        same += fits[cell++];
     }
     return same > 0; /* the last cell may be another */
+}
+
+/* One of those cells that are coded as the kind says. */
+static size_t a_cell(size_t cells)
+{
+    size_t at;
+    do at = test_below(cells);
+    while (!fits[at]);
+    return at;
 }
 
 /* A cell as it stands when so many bytes of it have been stored. */
@@ -97,7 +108,7 @@ static void stages(void)
                 guarded journal = guarded_alloc(2 * saved, 0);
                 if (make(kind, n, (bitsnap_dtype)dtype, i == 5 ? 17 : 16))
                     for (t = 0; t < 6; t++) {
-                        const size_t at = test_below(cells) * cell, m = n - at < cell ? n - at : cell;
+                        const size_t at = a_cell(cells) * cell, m = n - at < cell ? n - at : cell;
                         bitsnap_info info;
                         bitsnap b = fresh();
                         b.kernels = bitsnap_kernels_get(t % tables);
