@@ -11411,6 +11411,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
+    block = (size_t)1 << call.context.room_log2; /* or all there are */
     slot = block * s->width + bsn_prefix_of(call.context.checks, s->role != BSN_ROLE_NONE);
     slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
     other = call.jobs + slots;
