@@ -7969,7 +7969,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
     const uint32_t step = (uint32_t)n / 64;
     uint8_t *sample = w->elements;
     uint64_t negative = 0, bits[2] = { 0, 0 };
-    uint32_t alike[16], small = 0, i, j;
+    uint32_t alike[16], alone = 0, i, j;
     unsigned k;
     if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
     for (i = 0; i < 256; i++) { /* a quarter tells where there is nothing to gain: most often */
@@ -7977,8 +7977,8 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
         const uint64_t x = bsn_element_load(elements + (size_t)place * width, width);
         bsn_element_store(sample + 8 * i, x, 8);
         negative += x >> most;
-        small += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
-        if (i == 63 && (negative == 0 || negative == 64 || small < 16)) return 0;
+        alone += (bsn_zigzag_of(x, most) >> (most - 7) & 255) == 0;
+        if (i == 63 && (negative == 0 || negative == 64 || alone < 16)) return 0;
     }
     memset(alike, 0, sizeof alike);
     for (i = 0; i < 512; i += 128) {
@@ -11714,14 +11714,14 @@ static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const voi
     bsn_call call;
     bsn_job *job;
     bsn_look look;
-    int named, small;
+    int named, buffered;
     if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "decoder" : !block ? "block" : !s->index ? "index"
                           : b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
     named = !s->role && (s->flags & BSN_FLAG_CONTENT);
-    small = named && s->block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_more(&call, b, s, 0, small ? (size_t)s->width << s->block_log2 : 0);
+    buffered = named && s->block_log2 < BSN_LOG2_LEAF;
+    status = bsn_call_more(&call, b, s, 0, buffered ? (size_t)s->width << s->block_log2 : 0);
     if (!status) status = bsn_check_base(b, s);
     if (!status) status = bsn_look_at(&call, s, p, size, s->position, 0, &look);
     if (status) return status;
@@ -11733,7 +11733,7 @@ static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const voi
     memset(job, 0, sizeof *job);
     job->ids = call.ids;
     if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
-    if (small && look.form != BSN_FORM_CONST) job->sink.to = call.more;
+    if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.more;
     job->head = look.head;
     job->source = p;
     job->size = size;

@@ -18,7 +18,7 @@ codec codec_bitsnap(const bitsnap_kernels *kernels)
 size_t codec_workspace(const codec *c)
 {
     const bitsnap b = {.run = pool_run, .workers = pool_workers(c->pool)};
-    return bitsnap_workspace_size(&b, 0, BITSNAP_F64);
+    return bitsnap_workspace_size(&b, UINT64_C(1) << 16, BITSNAP_F64); /* of any number of elements */
 }
 
 static bitsnap bitsnap_of(const codec *c)

@@ -143,7 +143,7 @@ FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned work
     b.base = base;
     b.run = workers > 1 ? fuzz_never : NULL;
     b.workers = workers;
-    return bitsnap_workspace_size(&b, 0, BITSNAP_F64);
+    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64);
 }
 
 /* A codec that can decode blocks of this size, quantized ones too. */
