@@ -33,7 +33,7 @@ def read(name):
 FROZEN = {
     "docs/vectors": "dd1354aa92a595ec523110a9f9a99899e158df2b6b468f605f627c1220077116",
     "tests/golden.txt": "9a86255b6e29f5dcb9d58aa125bc49bdcd9e552a6f94d63e6dca26d0570618c3",
-    "tests/bytes.txt": "af6b767d98c4d31e7a8bd5e8d2363f9bc6298c2bb264a1838cabc5aaffedaf10",
+    "tests/bytes.txt": "92e9a3d3e90c1e57a6b64c79fe9dab32f28606a64a69730d368bcf2481818c18",
 }
 
 
