@@ -12481,7 +12481,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         size_t i;
         const unsigned rule = bsn_piece_read(changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.width);
         memset(words, 0, n * x->s.width);
-        for (i = 0; i < changes->count && !rule; i++)
+        for (i = 0; !rule && i < changes->count; i++)
             bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
         return rule;
     }
