@@ -148,6 +148,7 @@ static void longer_memory(void)
     for (i = 0; i < 4; i++) {
         bitsnap_info other;
         make(blocks[i]);
+        memset(frame + size, 0xa5, 1000);
         CHECK(!bitsnap_read_info(&other, frame, size + 1000) && other.frame_size == size && other.content_id == info.content_id);
         frame = (uint8_t *)realloc(frame, 2 * size + 1000);
         memset(frame + size, 0, 1000);
