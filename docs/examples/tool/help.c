@@ -22,7 +22,7 @@ static const char general[] =
     "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
     "\n"
     "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
-    "bitsnap COMMAND --help explains a command.\n"
+    "bitsnap help COMMAND, or bitsnap COMMAND --help, explains a command.\n"
     "\n"
     "Examples\n"
     "  bitsnap compress model.safetensors            writes model.safetensors.bsnap\n"

@@ -283,6 +283,10 @@ int options_parse(options *o, int argc, char **argv, fault *f)
             if (argument) break;
         }
     }
+    while (operands && !strcmp(argv[0], "help")) { /* help COMMAND is COMMAND --help */
+        o->help = 1;
+        argv++, operands--;
+    }
     if (operands) {
         size_t c;
         for (c = 0; c < sizeof commands / sizeof *commands; c++)
