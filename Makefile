@@ -8,8 +8,9 @@ DATA ?=
 B = build
 HEADERS = bitsnap.h bitsnap_simd.h
 WARN = -Wall -Wextra
-TOOL_C = $(wildcard docs/examples/tool/*.c)
-TOOL_H = $(wildcard docs/examples/tool/*.h)
+TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
+TOOL_H = $(wildcard docs/examples/tool/*/*.h)
+TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
 TESTS_C = $(wildcard tests/test_*.c)
 TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
 
@@ -18,10 +19,14 @@ all: $(B)/bitsnap
 help:
 	@sed -n 's/^#: //p' Makefile
 
-#: make             build/bitsnap, the command-line tool
-$(B)/bitsnap: $(TOOL_C) $(TOOL_H) $(HEADERS)
-	@mkdir -p $(B)
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $(TOOL_C) -o $@ -lpthread
+#: make             build/bitsnap, the command-line tool (main.c runs one of commands/; these use tensors/, files/, console/, system/)
+$(B)/bitsnap: $(TOOL_O)
+	$(CC) $(CFLAGS) $(TOOL_O) -o $@ -lpthread
+
+$(B)/tool/bitsnap.o: bitsnap_simd.h
+$(B)/tool/%.o: docs/examples/tool/%.c $(TOOL_H) bitsnap.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
 #: make demo        the main job: trains a small GPT, compresses its checkpoints, restores, compares
 demo: $(B)/bitsnap $(B)/train_gpt
@@ -108,7 +113,7 @@ bench-build:
 	@mkdir -p $(B)
 	@$(FIND_PEERS); \
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
-	    $(wildcard bench/*.c) docs/examples/tool/parallel.c docs/examples/tool/processors.c -o $(B)/bench $$peers -lpthread
+	    $(wildcard bench/*.c) docs/examples/tool/system/parallel.c docs/examples/tool/system/processors.c -o $(B)/bench $$peers -lpthread
 
 #: make bench-plots DATA=dir [BENCH=--quick]   every mode of bench, into bench/results: JSON and pictures (needs gnuplot, python3)
 bench-plots: bench-build

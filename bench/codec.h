@@ -3,8 +3,8 @@
 #define BENCH_CODEC_H
 
 #include "bitsnap.h"
-#include "docs/examples/tool/parallel.h"
-#include "docs/examples/tool/processors.h"
+#include "docs/examples/tool/system/parallel.h"
+#include "docs/examples/tool/system/processors.h"
 #include "measure.h"
 #include "peers.h"
 #include "tensors.h"

@@ -29,7 +29,7 @@ for target; do
     objects=$work/codec.o
     if grep -q examples/tool/ "fuzz/$target.c"; then
         for part in $tool; do
-            compile "docs/examples/tool/$part.c" "$work/tool-$part.o"
+            compile docs/examples/tool/*/"$part.c" "$work/tool-$part.o"
             objects="$objects $work/tool-$part.o"
         done
     fi

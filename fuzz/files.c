@@ -5,11 +5,11 @@
  *   file */
 #include "mutate.h"
 
-#include "../docs/examples/tool/bytes.h"
-#include "../docs/examples/tool/file.h"
-#include "../docs/examples/tool/record.h"
-#include "../docs/examples/tool/text.h"
-#include "../docs/examples/tool/tree.h"
+#include "../docs/examples/tool/files/bytes.h"
+#include "../docs/examples/tool/files/file.h"
+#include "../docs/examples/tool/files/record.h"
+#include "../docs/examples/tool/files/text.h"
+#include "../docs/examples/tool/files/tree.h"
 
 enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16, RECORDS = 4 * FUZZ_BLOCKS };
 

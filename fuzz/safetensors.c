@@ -3,10 +3,10 @@
  * size. */
 #include "fuzz.h"
 
-#include "../docs/examples/tool/bytes.h"
-#include "../docs/examples/tool/record.h"
-#include "../docs/examples/tool/safetensors.h"
-#include "../docs/examples/tool/text.h"
+#include "../docs/examples/tool/files/bytes.h"
+#include "../docs/examples/tool/files/record.h"
+#include "../docs/examples/tool/files/safetensors.h"
+#include "../docs/examples/tool/files/text.h"
 
 static void header_text(const char *text, size_t size)
 {

@@ -17,7 +17,7 @@ for round in 1 2; do
 done
 # the tool: generated files, and those that are deltas, which it makes
 tool=${BITSNAP:-$PWD/build/bitsnap}
-[ -x "$tool" ] || { tool=$t/bitsnap; ${CC:-cc} -std=c99 -O2 -w -I. docs/examples/tool/*.c -o "$tool" -lpthread; }
+[ -x "$tool" ] || { tool=$t/bitsnap; ${CC:-cc} -std=c99 -O2 -w -I. docs/examples/tool/*.c docs/examples/tool/*/*.c -o "$tool" -lpthread; }
 for f in "$t"/generated?/[fg]*.bsnap; do
     case $f in
     */f*) "$tool" decompress -q -f -o "$t/back" "$f" 2>"$t/err" && cmp -s "$t/back" "${f%.bsnap}.source" ;;

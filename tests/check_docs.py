@@ -6,6 +6,7 @@ frozen frames and vectors are those of FROZEN.
     check_docs.py           checks all of that
     check_docs.py freeze    writes FROZEN anew: a decision, as what any release 1.x writes every later release reads
 """
+import glob
 import hashlib
 import os
 import re
@@ -106,15 +107,15 @@ section = form[form.index("## 3."):form.index("### 3.1")]
 stated = {name: name for name in re.findall(r"^\| \d+ \| (\w+)", section, re.M)}
 for names, dtype in re.findall(r"^\| ([^|]*) \| (\w+) \|$", section[section.index("other programs' types"):], re.M):
     stated.update((name, dtype) for name in re.findall(r"\b[A-Z]+\d+\w*", re.sub(r"\([^)]*\)", "", names)))
-source = read("docs/examples/tool/safetensors.c")
+source = read("docs/examples/tool/files/safetensors.c")
 coded = dict(re.findall(r'\{ "(\w+)", \d+, BITSNAP_(\w+) \}', source))
 bad = [f"{name}: {stated.get(name)}, {coded.get(name)}" for name in sorted(stated.keys() | coded.keys()) if stated.get(name) != coded.get(name)]
 report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source, "the types of FORMAT.md section 3 are the tool's", "; ".join(bad))
 
 # members of the tool's JSON
 text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()
-for source in sorted(os.listdir(os.path.join(root, "docs/examples/tool"))):
-    names |= set(re.findall(r'(?:json_name|json_member_\w+|put_id|put_ratio)\((?:&?\w+->|&)?\w+, "(\w+)"', read("docs/examples/tool/" + source)))
+for source in sorted(glob.glob("docs/examples/tool/**/*.c", root_dir=root, recursive=True)):
+    names |= set(re.findall(r'(?:json_name|json_member_\w+|put_id|put_ratio)\((?:&?\w+->|&)?\w+, "(\w+)"', read(source)))
 bad = [n for n in sorted(names) if f"`{n}`" not in text]
 bad += [n for cell in re.findall(r"^\|([^|]*)\|", text, re.M) for n in re.findall(r"`(\w+)`", cell) if n not in names]
 report(len(names) > 70 and not bad, "docs/TOOL.md has every member of the tool's JSON", ", ".join(bad))

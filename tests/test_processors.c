@@ -1,9 +1,9 @@
 /* test_processors.c - how many processors the tool thinks that there are: limits of control groups as Linux shows them. */
-#include "docs/examples/tool/posix.h"
+#include "docs/examples/tool/system/posix.h"
 
 #include "test.h"
 
-#include "docs/examples/tool/processors.c"
+#include "docs/examples/tool/system/processors.c"
 
 #ifdef __linux__
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* test_safetensors.c - the tool's parser of .safetensors headers and its coding of their text: what must be
  * accepted, what rejected, and that nothing whatever makes them touch memory that is not theirs. */
-#include "docs/examples/tool/posix.h"
+#include "docs/examples/tool/system/posix.h"
 
 #include "test.h"
 
@@ -9,10 +9,10 @@
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap.h"
 
-#include "docs/examples/tool/fault.c"
-#include "docs/examples/tool/safetensors.c"
-#include "docs/examples/tool/record.c"
-#include "docs/examples/tool/text.c"
+#include "docs/examples/tool/console/fault.c"
+#include "docs/examples/tool/files/safetensors.c"
+#include "docs/examples/tool/files/record.c"
+#include "docs/examples/tool/files/text.c"
 
 /* Parses text that ends where memory ends, so that reading past it is found without a sanitizer, too. The result
  * is only good until the next call. */

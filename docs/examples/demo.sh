@@ -9,7 +9,7 @@ mkdir -p "$out"
 rm -f "$out"/*.safetensors "$out"/*.bsnap
 
 echo "== training (a GPT of 842,496 parameters, in C; about half a minute)"
-"$trainer" --out "$out" bitsnap.h bitsnap_simd.h docs/*.md docs/examples/*.c docs/examples/tool/*.c tests/*.c
+"$trainer" --out "$out" bitsnap.h bitsnap_simd.h docs/*.md docs/examples/*.c docs/examples/tool/*/*.c tests/*.c
 
 echo
 echo "== compressing, restoring, comparing"

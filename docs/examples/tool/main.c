@@ -11,12 +11,12 @@
  *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json
  *     codec, parallel, processors, progress, io, place, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
-#include "posix.h"
+#include "system/posix.h"
 
-#include "commands.h"
-#include "help.h"
-#include "io.h"
-#include "progress.h"
+#include "commands/commands.h"
+#include "console/help.h"
+#include "system/io.h"
+#include "console/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>

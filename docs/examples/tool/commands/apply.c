@@ -1,0 +1,121 @@
+/* apply.c - the command apply: a .safetensors file becomes what a delta to it was made from.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * All or nothing: the result is written beside the file, and takes its place when it is whole and on the disk. */
+#include "../system/posix.h"
+
+#include "../files/base.h"
+#include "commands.h"
+#include "../console/progress.h"
+#include "../files/restore.h"
+
+#include <string.h>
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;              /* the delta */
+    base base;             /* the file */
+    output out;
+    file_reader reader;
+    progress progress;
+    int is_result;         /* the file is what the delta makes of it, as far as is known */
+    fault *f;
+} job;
+
+/* Whether these elements of the file are those of the frame. */
+static int is_in_file(job *j, const file_frame *frame)
+{
+    const unsigned width = bitsnap_width(frame->dtype);
+    uint8_t *elements = j->base.file.data + frame->begin;
+    uint64_t id;
+    swap_elements(elements, (size_t)frame->bytes, width);
+    id = bitsnap_content_id(elements, frame->count, frame->dtype);
+    swap_elements(elements, (size_t)frame->bytes, width);
+    return frame->has_id && frame->id == id;
+}
+
+static int note_frame(void *context, const file_frame *frame, fault *f)
+{
+    job *j = (job *)context;
+    if (frame->role == 2)
+        return fault_set(f, "this delta is against a master copy, which it would replace; bitsnap decompress -b makes another file");
+    if (j->is_result) j->is_result = is_in_file(j, frame);
+    return 0;
+}
+
+/* Without decoding: whether the delta is whole, and whether there is anything to do. */
+static int look(job *j)
+{
+    file_reader *r = &j->reader;
+    int failed;
+    if (file_look_begin(r, j->codec, &j->in, &j->base.file, j->f)) return 1;
+    if (r->kind != SOURCE_DELTA)
+        return fault_set(j->f, "is no delta but a whole file; bitsnap decompress restores it");
+    j->is_result = r->link.own.text_size == j->base.file.text_size && r->link.own.data_size == j->base.file.data_size &&
+                   r->link.own.id == bitsnap_hash(j->base.file.text, j->base.file.text_size);
+    r->frame_observer.note = note_frame;
+    r->frame_observer.context = j;
+    failed = file_look(r, j->f);
+    file_read_close(r);
+    return failed;
+}
+
+static int replace(job *j, const char *path)
+{
+    if (!(j->base.in.mode & 0200) && !j->o->force)
+        return (void)fault_set(j->f, "is read-only, as files are that others share; -f replaces it all the same"), fault_in(j->f, path);
+    return input_seek(&j->in, 0, j->f) ||
+           file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, &j->base.file, j->f) ||
+           output_open_over(&j->out, path, &j->base.in, &j->codec->used, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
+           input_check_unchanged(&j->in, j->f) || base_check_unchanged(&j->base, j->f) || output_commit(&j->out, j->f);
+}
+
+static void report(const job *j, const char *delta, const char *path, double begun)
+{
+    summary s;
+    s.input = delta;
+    s.output = path;
+    s.bytes_in = j->in.offset;
+    s.bytes_out = j->base.in.size;
+    if (!j->is_result) s.bytes_out = j->out.size;
+    s.seconds = seconds_now() - begun;
+    if (j->o->json) {
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_summary(&out, j->o, &s);
+        json_member_truth(&out, "changed", !j->is_result);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+    } else if (!j->is_result) {
+        print_summary(j->o, &s);
+    } else if (!j->o->quiet) {
+        (void)print_text(stdout, path, strlen(path));
+        (void)printf(": is the result already, nothing changed\n");
+    }
+}
+
+int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f)
+{
+    const double begun = seconds_now();
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.in.fd = -1;
+    j.out.fd = -1;
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path, SIZE_UNKNOWN);
+    failed = base_map(&j.base, path, f);
+    if (!failed) progress_set_total(&j.progress, j.base.in.size);
+    failed = failed || input_open(&j.in, delta, f) || input_settle(&j.in, f) || look(&j) || (!j.is_result && replace(&j, path));
+    progress_end(&j.progress);
+    if (failed) output_discard(&j.out);
+    else report(&j, delta, path, begun);
+    file_read_close(&j.reader);
+    base_close(&j.base);
+    input_close(&j.in);
+    return failed;
+}

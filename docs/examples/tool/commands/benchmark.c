@@ -1,0 +1,242 @@
+/* benchmark.c - the command benchmark: sizes and speeds of the codec on a file, in memory.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * The elements are those of the file, frame by frame as compress makes them. Every repetition copies them, encodes
+ * them and decodes them, one after the other, so that all three see the same machine; the fastest of each counts. */
+#include "../system/posix.h"
+
+#include "../tensors/bound.h"
+#include "../files/bytes.h"
+#include "commands.h"
+#include "../files/file.h"
+#include "../files/header.h"
+#include "../tensors/plan.h"
+#include "../console/progress.h"
+#include "../files/record.h"
+#include "../files/text.h"
+#include "../files/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SECONDS 1.0      /* to spend on a file, at least */
+#define REPETITIONS_MIN 5
+#define REPETITIONS_MAX 200
+
+/* What a piece becomes. */
+typedef struct frame {
+    size_t at, size;
+} frame;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;
+    header header;
+    plan plan;
+    frame *made;                   /* of each piece */
+    uint8_t *elements, *back, *frames;
+    uint64_t bytes;
+    size_t frames_size, text_size, pieces; /* of the coded header text */
+    double bound_bits;
+    double copy, encode, decode;   /* seconds */
+    fault *f;
+} job;
+
+static void *memory(uint64_t bytes)
+{
+    void *p = bytes <= SIZE_MAX - 1 ? malloc((size_t)bytes + 1) : NULL;
+    if (p) memset(p, 1, (size_t)bytes + 1); /* pages that nobody has touched would be measured, too */
+    return p;
+}
+
+/* The frames that compress makes, of tensors or of raw elements. */
+static int make_plan(job *j)
+{
+    safetensors raw;
+    tensor all;
+    memset(&raw, 0, sizeof raw);
+    memset(&all, 0, sizeof all);
+    if (j->o->dtype) {
+        all.type = j->o->dtype;
+        all.end = j->bytes;
+        all.elements = j->bytes / bitsnap_width(j->o->dtype->codec);
+        raw.tensors = &all;
+        raw.count = 1;
+    }
+    if (plan_make(&j->plan, j->o->dtype ? &raw : &j->header.model, NULL, NULL, j->o->level, j->f)) return 1;
+    j->made = (frame *)calloc(j->plan.count + 1, sizeof *j->made);
+    return j->made ? 0 : fault_memory(j->f);
+}
+
+static int load(job *j, const char *path)
+{
+    uint64_t room = 0;
+    size_t i, at, got;
+    uint8_t *coded;
+    if (input_open(&j->in, path, j->f)) return 1;
+    if (!j->o->dtype) {
+        if (header_read(&j->header, &j->in, j->f)) return 1;
+        j->bytes = j->header.model.data_size;
+        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, NULL, 0, j->f)) return 1;
+        for (at = 0; at < j->text_size; at += TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
+        free(coded);
+    } else {
+        if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
+        j->bytes = j->in.size - j->in.size % bitsnap_width(j->o->dtype->codec);
+    }
+    if (make_plan(j)) return 1;
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        const size_t bound = bitsnap_bound(&j->codec->b, p->bytes / bitsnap_width(p->form.dtype), p->form.dtype);
+        if (!bound) return fault_memory(j->f);
+        if (p->form.columns && codec_reserve(j->codec, 20, 1, j->f)) return 1;
+        j->made[i].at = (size_t)room;
+        room += bound;
+    }
+    j->elements = (uint8_t *)memory(j->bytes);
+    j->back = (uint8_t *)memory(j->bytes);
+    j->frames = (uint8_t *)memory(room);
+    if (!j->elements || !j->back || !j->frames) return fault_memory(j->f);
+    if (input_read(&j->in, j->elements, (size_t)j->bytes, &got, j->f)) return 1;
+    if (got < j->bytes) return fault_set(j->f, "ended at byte %llu", (unsigned long long)j->in.offset);
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        swap_elements(j->elements + p->begin, (size_t)p->bytes, bitsnap_width(p->form.dtype));
+    }
+    return 0;
+}
+
+static void bound(job *j)
+{
+    size_t i, k;
+    for (i = 0; i < j->plan.count; i++) {
+        const piece *p = &j->plan.pieces[i];
+        const size_t cells = (size_t)(p->bytes / bitsnap_width(p->form.dtype) / BOUND_CELL) + 1;
+        double *bits = (double *)calloc(cells, sizeof *bits);
+        if (!bits) continue;
+        bound_cells(j->codec, j->elements + p->begin, (size_t)p->bytes, p->form.dtype, bits);
+        for (k = 0; k < cells; k++) j->bound_bits += bits[k];
+        free(bits);
+    }
+}
+
+static void keep_fastest(double *best, double seconds)
+{
+    if (*best <= 0 || seconds < *best) *best = seconds;
+}
+
+static int repeat(job *j)
+{
+    bitsnap *b = &j->codec->b;
+    const double begun = seconds_now();
+    unsigned n;
+    size_t i;
+    b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* checks of the blocks stay: what a library call does by default */
+    for (n = 0; n < REPETITIONS_MIN || (n < REPETITIONS_MAX && seconds_now() - begun < SECONDS); n++) {
+        double t = seconds_now();
+        if (j->bytes) memcpy(j->back, j->elements, (size_t)j->bytes);
+        keep_fastest(&j->copy, seconds_now() - t);
+        t = seconds_now();
+        for (i = 0, j->frames_size = 0; i < j->plan.count; i++) {
+            const piece *p = &j->plan.pieces[i];
+            const bitsnap_dtype dtype = p->form.dtype;
+            const uint64_t count = p->bytes / bitsnap_width(dtype);
+            frame *x = &j->made[i];
+            b->columns = p->form.columns;
+            if (bitsnap_encode(b, j->frames + x->at, bitsnap_bound(b, count, dtype), &x->size, j->elements + p->begin, count, dtype))
+                return fault_set(j->f, "%s", bitsnap_message(b));
+            j->frames_size += x->size;
+        }
+        keep_fastest(&j->encode, seconds_now() - t);
+        if (!n) memset(j->back, 0, (size_t)j->bytes);
+        t = seconds_now();
+        for (i = 0; i < j->plan.count; i++) {
+            const piece *p = &j->plan.pieces[i];
+            const frame *x = &j->made[i];
+            if (bitsnap_decode(b, j->back + p->begin, p->bytes / bitsnap_width(p->form.dtype), p->form.dtype, j->frames + x->at, x->size))
+                return fault_set(j->f, "%s", bitsnap_message(b));
+        }
+        keep_fastest(&j->decode, seconds_now() - t);
+        if (memcmp(j->elements, j->back, (size_t)j->bytes)) return fault_set(j->f, "decoded to other elements: a fault of the codec or of this machine");
+    }
+    b->flags |= BITSNAP_CONTENT_ID;
+    b->columns = 0;
+    return 0;
+}
+
+/* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
+static uint64_t file_size(const job *j)
+{
+    uint64_t size = HEADER_SIZE + j->text_size + j->frames_size + END_PREFIX + tree_size(j->pieces + j->plan.count, RECORD_ENTRY) + END_SUFFIX;
+    size_t i;
+    if (j->pieces > 1) size += tree_size(j->header.model.count, NAME_ENTRY);
+    for (i = 0; i < j->plan.count; i++) { /* a frame of one block has a footer only for the content id */
+        const uint8_t *p = j->frames + j->made[i].at;
+        bitsnap_info info;
+        if (!bitsnap_read_info(&info, p, j->made[i].size)) size += info.blocks > 1 ? 8 : 48 + (p[info.header_size] == 1 ? 4u : 0u);
+    }
+    return size;
+}
+
+static void report(const job *j, const char *path)
+{
+    const uint64_t whole = j->o->dtype ? j->bytes : 8 + (uint64_t)j->header.size + j->bytes;
+    const uint64_t packed = file_size(j);
+    const double gigabytes = (double)j->bytes / 1e9;
+    const double bound_ratio = j->bound_bits > 0 ? 8 * (double)j->bytes / j->bound_bits : 0;
+    if (j->o->json) {
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_member_string(&out, "command", "benchmark");
+        json_member_string(&out, "file", path);
+        json_member_whole(&out, "bytes_in", whole);
+        json_member_whole(&out, "bytes_out", packed);
+        json_member_real(&out, "ratio", (double)whole / (double)packed);
+        json_member_real(&out, "bound_ratio", bound_ratio);
+        json_member_whole(&out, "threads", j->codec->b.workers);
+        json_member_real(&out, "compress_gbps", gigabytes / j->encode);
+        json_member_real(&out, "decompress_gbps", gigabytes / j->decode);
+        json_member_real(&out, "memcpy_gbps", gigabytes / j->copy);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+        return;
+    }
+    (void)print_text(stdout, path, strlen(path));
+    if (strlen(path) < 40) (void)printf("%*s", (int)(40 - strlen(path)), "");
+    (void)printf(" %12llu %12llu %8.4f %8.4f %9.2f %9.2f %9.2f\n", (unsigned long long)whole, (unsigned long long)packed,
+                 (double)whole / (double)packed, bound_ratio, gigabytes / j->encode, gigabytes / j->decode, j->copy / j->decode);
+    (void)fflush(stdout);
+}
+
+void benchmark_title(const options *o)
+{
+    if (!o->json)
+        (void)printf("%-40s %12s %12s %8s %8s %9s %9s %9s\n", "file", "bytes", "compressed", "ratio", "order-0", "in GB/s", "out GB/s", "of memcpy");
+}
+
+int command_benchmark(const options *o, codec *c, const char *path, fault *f)
+{
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.in.fd = -1;
+    failed = load(&j, path);
+    if (!failed) {
+        bound(&j);
+        failed = repeat(&j);
+    }
+    if (!failed) report(&j, path);
+    plan_free(&j.plan);
+    free(j.made);
+    free(j.elements);
+    free(j.back);
+    free(j.frames);
+    header_free(&j.header);
+    input_close(&j.in);
+    return failed;
+}

@@ -1,0 +1,51 @@
+/* commands.h - what the tool can do.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A command works on one file (compare: on both). It returns 0, or 1 with a message; compare also returns 1
+ * without one (f->text is empty) where the files differ. */
+#ifndef TOOL_COMMANDS_H
+#define TOOL_COMMANDS_H
+
+#include "../files/base.h"
+#include "../console/json.h"
+#include "../console/options.h"
+
+/* `b`: what was given with -b, or null */
+int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_test(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_info(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f);
+int command_merge(const options *o, codec *c, const base *b, fault *f);
+int command_invert(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_benchmark(const options *o, codec *c, const char *path, fault *f);
+void benchmark_title(const options *o); /* the line above the table */
+int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
+
+/* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
+char *compress_target(const char *path);
+char *decompress_target(const char *path);
+
+/* Compresses an input that is open, and closes it. */
+int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+
+/* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
+typedef struct summary {
+    const char *input, *output;
+    uint64_t bytes_in, bytes_out;
+    double seconds;
+} summary;
+
+void print_summary(const options *o, const summary *s);
+
+/* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
+void summary_add(const summary *s);
+void print_sum(const options *o);
+
+/* The members that the JSON of all these commands begins with. */
+void json_summary(json *j, const options *o, const summary *s);
+
+/* "base": [...], what was given with -b; nothing where nothing was. */
+void json_bases(json *j, const options *o);
+
+#endif

@@ -1,0 +1,530 @@
+/* compare.c - the command compare: two files, tensor by tensor.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Tensors are matched by name, so they may stand anywhere; but .bsnap files and pipes can only be read from the
+ * first byte to the last. So the order is that of the first file; where the second has another one and cannot be
+ * read in it, its data goes to a temporary file. */
+#include "../system/posix.h"
+
+#include "commands.h"
+#include "../tensors/difference.h"
+#include "../files/file.h"
+#include "../files/header.h"
+#include "../tensors/lossy.h"
+#include "../console/progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW ((size_t)1 << 20) /* bytes compared in one go: a multiple of every width */
+
+/* One of the two files. */
+typedef struct side {
+    input in;
+    int packed;            /* a .bsnap file */
+    int raw;               /* raw elements, else .safetensors */
+    file_reader reader;    /* of a .bsnap file */
+    codec *codec;
+    bitsnap_base held;     /* of a delta: the range of the base that its frame takes, while the codec reads the other side */
+    const uint8_t *bytes;  /* what is left of its last window */
+    size_t left;
+    char *text;            /* header text, also where it belongs to `reader` or `header` */
+    size_t text_size;
+    header header;         /* of a .safetensors file */
+    safetensors own_model; /* of the text of a .bsnap file */
+    const safetensors *model;
+    uint64_t data_begin;   /* byte of the input with which the data begins, if it can be sought */
+    uint64_t at;           /* byte of the data that comes next */
+    uint64_t data_size;    /* SIZE_UNKNOWN: of raw elements from a pipe */
+    int quantized;         /* a .bsnap file in which something is */
+    lossy lossy;           /* what is */
+    uint8_t *window;
+} side;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    side a, b;
+    progress progress;
+    json out;
+    adam_choice *choices;  /* of the first file's tensors: --adam */
+    int equal;
+    int within;            /* what differs is within its bounds */
+    fault *f;
+} job;
+
+/* ================================================================================= READING */
+
+/* A side is about this file, whatever went wrong. */
+static int fail_side(const side *s, fault *f) { return *f->file ? 1 : fault_in(f, s->in.name); }
+
+static int open_raw(side *s)
+{
+    s->raw = 1;
+    s->data_size = s->packed ? s->reader.claimed : s->in.size;
+    return 0;
+}
+
+static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
+
+static int open_side(job *j, side *s, const base *b, const char *path)
+{
+    s->codec = j->codec;
+    if (input_open(&s->in, path, j->f) || input_fill(&s->in, 8, j->f)) return 1;
+    s->packed = file_is_bsnap(input_bytes(&s->in), input_available(&s->in));
+    s->window = (uint8_t *)malloc(WINDOW);
+    if (!s->window) return fault_memory(j->f);
+    if (s->packed) {
+        if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
+        s->quantized = s->reader.quantized;
+        s->reader.frame_observer.note = note_frame;
+        s->reader.frame_observer.context = &s->lossy;
+        if (s->reader.kind == SOURCE_RAW) return open_raw(s);
+        s->text = s->reader.text;
+        s->text_size = s->reader.text_size;
+        s->model = &s->own_model;
+        if (safetensors_parse(&s->own_model, s->text, s->text_size, j->f)) return 1;
+    } else if (j->o->dtype) {
+        return open_raw(s);
+    } else {
+        if (header_read(&s->header, &s->in, j->f)) return 1;
+        s->text = s->header.text;
+        s->text_size = s->header.size;
+        s->model = &s->header.model;
+        s->data_begin = s->in.offset;
+    }
+    s->data_size = s->model->data_size;
+    return 0;
+}
+
+static void close_side(side *s)
+{
+    lossy_free(&s->lossy);
+    file_read_close(&s->reader);
+    header_free(&s->header);
+    safetensors_free(&s->own_model);
+    input_close(&s->in);
+    free(s->window);
+    memset(s, 0, sizeof *s);
+}
+
+/* The next bytes of the data, up to n; fewer only at its end. */
+static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
+{
+    *got = 0;
+    if (!s->packed) {
+        if (input_read(&s->in, to, n, got, f)) return 1;
+        s->at += *got;
+        return 0;
+    }
+    while (*got < n) {
+        size_t some;
+        if (!s->left) {
+            s->codec->b.base = s->held;
+            if (file_read(&s->reader, &s->bytes, &s->left, f)) return 1;
+            s->held = s->codec->b.base;
+        }
+        if (!s->left) break;
+        some = n - *got < s->left ? n - *got : s->left;
+        memcpy(to + *got, s->bytes, some);
+        s->bytes += some;
+        s->left -= some;
+        *got += some;
+    }
+    s->at += *got;
+    return 0;
+}
+
+static int is_delta(const side *s) { return s->packed && s->reader.kind == SOURCE_DELTA; }
+
+static int can_seek(const side *s) { return !s->packed && s->in.regular; }
+
+/* To a byte of the data; back only where that can be done. */
+static int go_to(side *s, uint64_t at, fault *f)
+{
+    if (can_seek(s)) {
+        s->at = at;
+        return input_seek(&s->in, s->data_begin + at, f);
+    }
+    while (s->at < at) {
+        const uint64_t left = at - s->at;
+        size_t got;
+        if (read_data(s, s->window, left < WINDOW ? (size_t)left : WINDOW, &got, f)) return 1;
+        if (!got) return fault_set(f, "ends before the data that its header describes; take another copy of it");
+    }
+    return 0;
+}
+
+/* Exactly n bytes. */
+static int need_data(side *s, size_t n, fault *f)
+{
+    size_t got;
+    if (read_data(s, s->window, n, &got, f)) return 1;
+    return got < n ? fault_set(f, "ends before the data that its header describes; take another copy of it") : 0;
+}
+
+/* To the end, so that everything has been checked: nothing may follow, and .bsnap files have an end record. */
+static int finish_side(side *s, fault *f)
+{
+    size_t got;
+    if (can_seek(s)) return 0; /* its size has been compared with its header */
+    if (go_to(s, s->data_size, f)) return 1;
+    if (read_data(s, s->window, 1, &got, f)) return 1;
+    return got ? fault_set(f, "has bytes behind the data that its header describes") : 0;
+}
+
+/* The data goes to a file without a name, which can be read in any order. */
+static int spool(side *s, fault *f)
+{
+    output out;
+    input in;
+    size_t got;
+    if (spool_open(&out, f)) return 1;
+    do {
+        if (read_data(s, s->window, WINDOW, &got, f) || output_write(&out, s->window, got, f)) {
+            output_discard(&out);
+            return 1;
+        }
+    } while (got);
+    if (s->at != s->data_size) {
+        output_discard(&out);
+        return fault_set(f, "does not have the data that its header describes");
+    }
+    if (spool_to_input(&out, &in, s->in.name, f)) return 1;
+    input_close(&s->in);
+    s->in = in;
+    s->packed = 0;
+    s->data_begin = 0;
+    s->at = 0;
+    return 0;
+}
+
+/* ================================================================================= OUTPUT */
+
+static void print_name(text_slice name)
+{
+    if (name.at) (void)print_text(stdout, name.at, name.size);
+    else (void)fputs("(raw)", stdout);
+}
+
+static void json_tensor_begin(job *j, text_slice name, const char *status)
+{
+    json_begin(&j->out, '{');
+    json_name(&j->out, "name");
+    if (name.at) json_text(&j->out, name.at, name.size);
+    else json_null(&j->out);
+    json_member_string(&j->out, "status", status);
+}
+
+/* Something differs for which there is no bound. */
+static void note_different(job *j) { j->equal = j->within = 0; }
+
+/* A tensor of which there is no more to say. */
+static void report_state(job *j, text_slice name, const char *status, const char *words)
+{
+    note_different(j);
+    line_wipe();
+    if (j->o->json) {
+        json_tensor_begin(j, name, status);
+        json_end(&j->out, '}');
+    } else if (!j->o->quiet) {
+        print_name(name);
+        (void)fputs(": ", stdout);
+        (void)print_text(stdout, words, strlen(words)); /* dtypes are the file's own */
+        (void)putchar('\n');
+    }
+}
+
+/* `bound`: of the relative errors, where the tensor is quantized in one of the files; else 0. */
+static void report_difference(job *j, text_slice name, const difference *d, double bound)
+{
+    const int within = bound > 0 && difference_is_within(d, bound);
+    if (d->differing) j->equal = 0;
+    if (d->differing && !within) j->within = 0;
+    if (j->o->json) {
+        json_tensor_begin(j, name, d->differing ? "different" : "equal");
+        json_name(&j->out, "dtype");
+        if (d->type) json_string(&j->out, d->type->name);
+        else json_null(&j->out);
+        json_member_whole(&j->out, "elements", d->count);
+        json_member_whole(&j->out, "differing", d->differing);
+        if (d->is_float) {
+            json_member_real(&j->out, "max_abs_error", d->absolute_max);
+            json_member_real(&j->out, "mre", difference_mre(d));
+            json_member_real(&j->out, "mse", difference_mse(d));
+            json_member_real(&j->out, "max_rel_error", d->relative_max);
+            json_member_whole(&j->out, "not_finite", d->not_finite);
+            json_member_whole(&j->out, "no_relative_error", d->finite - d->related);
+        }
+        if (bound > 0) {
+            json_member_real(&j->out, "bound", bound);
+            json_member_truth(&j->out, "within_bound", within);
+        }
+        json_end(&j->out, '}');
+        return;
+    }
+    if (j->o->quiet || (!d->differing && !j->o->verbose)) return;
+    line_wipe();
+    print_name(name);
+    if (!d->differing) {
+        (void)printf(": equal, %llu elements\n", (unsigned long long)d->count);
+        return;
+    }
+    (void)printf(": %llu of %llu elements differ", (unsigned long long)d->differing, (unsigned long long)d->count);
+    if (d->is_float) {
+        (void)printf(", max abs %.4g, MRE %.4g, MSE %.4g, max rel %.4g", d->absolute_max, difference_mre(d),
+                     difference_mse(d), d->relative_max);
+        if (d->finite > d->related) (void)printf(", from zero: %llu", (unsigned long long)(d->finite - d->related));
+        if (d->not_finite) (void)printf(", not finite: %llu", (unsigned long long)d->not_finite);
+    }
+    if (bound > 0) (void)printf(", %s the bound of %.4g", within ? "within" : "NOT within", bound);
+    (void)putchar('\n');
+}
+
+/* What the certificates of a .bsnap file say. */
+static void report_certificates(const side *s)
+{
+    lossy_names names = { NULL, NULL };
+    lossy_sums sums;
+    adam_choice *roles = s->raw ? NULL : adam_roles(s->model, s->in.name);
+    if (roles) {
+        names.model = s->model;
+        names.roles = roles;
+    }
+    sums = lossy_add_up(&s->lossy, &names);
+    (void)print_text(stdout, s->in.name, strlen(s->in.name));
+    (void)fputs(": certified: ", stdout);
+    lossy_print_line(stdout, &sums, &names);
+    (void)putchar('\n');
+    free(roles);
+}
+
+/* ================================================================================= COMPARING */
+
+/* The bound of what has just been read up to byte `end` of the data, whose frame may not have ended; as lossy_bound. */
+static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound)
+{
+    const file_reader *r = &s->reader;
+    const int bounded = lossy_bound(&s->lossy, begin, end, bound);
+    double more;
+    if (!s->packed || !r->in_frame || !r->frame_quantized) return bounded;
+    more = r->info.cells ? bitsnap_log_bound(r->info.cells) : 0;
+    if (more > *bound) *bound = more;
+    return bounded && more > 0;
+}
+
+/* The bound of a tensor that is quantized in one of the files: only of one, as two would not bound their difference. */
+static double bound_of(const job *j, const tensor *x, const tensor *y)
+{
+    const adam_choice *c = j->choices ? &j->choices[x - j->a.model->tensors] : NULL;
+    double a, b;
+    const int bounded = side_bound(&j->a, x->begin, x->end, &a) & side_bound(&j->b, y->begin, y->end, &b);
+    if (!bounded || (a > 0 && b > 0)) return 0;
+    if (a > 0 || b > 0) return a > 0 ? a : b;
+    return c && c->cells ? bitsnap_log_bound(c->cells) : 0;
+}
+
+/* Whether x and y can be compared element by element. */
+static int comparable(const tensor *x, const tensor *y)
+{
+    return !slice_compare(x->dtype, y->dtype) && shape_same(x->shape, y->shape) &&
+           x->end - x->begin == y->end - y->begin;
+}
+
+static int compare_bytes(job *j, const tensor *x, const tensor *y)
+{
+    difference d;
+    uint64_t left = x->end - x->begin;
+    const int exchanged = j->a.quantized && !j->b.quantized; /* errors are relative to what was, not to what came of it */
+    difference_begin(&d, x->type);
+    if (left && go_to(&j->a, x->begin, j->f)) return fail_side(&j->a, j->f);
+    if (left && go_to(&j->b, y->begin, j->f)) return fail_side(&j->b, j->f);
+    while (left) {
+        const size_t n = left < WINDOW ? (size_t)left : WINDOW;
+        if (need_data(&j->a, n, j->f)) return fail_side(&j->a, j->f);
+        if (need_data(&j->b, n, j->f)) return fail_side(&j->b, j->f);
+        if (exchanged) difference_add(&d, j->b.window, j->a.window, n);
+        else difference_add(&d, j->a.window, j->b.window, n);
+        left -= n;
+        progress_show(&j->progress, j->a.at);
+    }
+    report_difference(j, x->name, &d, bound_of(j, x, y));
+    return 0;
+}
+
+/* Whether going through the first file's tensors goes through the second's forwards, too. */
+static int same_order(const safetensors *a, const tensor **names_b, size_t count_b)
+{
+    uint64_t at = 0;
+    size_t i;
+    for (i = 0; i < a->count; i++) {
+        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, count_b, x->name);
+        if (!y || !comparable(x, y) || y->begin == y->end) continue;
+        if (y->begin < at) return 0;
+        at = y->end;
+    }
+    return 1;
+}
+
+static int compare_tensors(job *j, const tensor **names_a, const tensor **names_b)
+{
+    const safetensors *a = j->a.model, *b = j->b.model;
+    size_t i;
+    if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
+    for (i = 0; i < a->count; i++) {
+        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, b->count, x->name);
+        char words[160];
+        if (!y) {
+            report_state(j, x->name, "only_in_first", "only in the first file");
+        } else if (slice_compare(x->dtype, y->dtype)) {
+            (void)snprintf(words, sizeof words, "dtypes differ: %.*s and %.*s",
+                           (int)(x->dtype.size < 40 ? x->dtype.size : 40), x->dtype.at,
+                           (int)(y->dtype.size < 40 ? y->dtype.size : 40), y->dtype.at);
+            report_state(j, x->name, "dtypes_differ", words);
+        } else if (!comparable(x, y)) {
+            report_state(j, x->name, "shapes_differ", "shapes differ");
+        } else if (compare_bytes(j, x, y)) {
+            return 1;
+        }
+    }
+    for (i = 0; i < b->count; i++)
+        if (!tensor_find(names_a, a->count, b->tensors[i].name))
+            report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
+    if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
+    return finish_side(&j->b, j->f) ? fail_side(&j->b, j->f) : 0;
+}
+
+/* Raw elements: as many as both have. */
+static int compare_raw(job *j)
+{
+    const text_slice nameless = { NULL, 0 };
+    const element_type *type = j->o->dtype;
+    difference d;
+    int begun = 0;
+    for (;;) {
+        size_t n, m, both;
+        if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
+        if (read_data(&j->b, j->b.window, WINDOW, &m, j->f)) return fail_side(&j->b, j->f);
+        if (!begun++) {
+            /* without --dtype both are .bsnap files, which say it; if not the same, bytes are compared */
+            if (!type && j->a.packed && j->b.packed && j->a.reader.common == j->b.reader.common && j->a.reader.common) {
+                const char *name = bitsnap_dtype_name(j->a.reader.common);
+                type = element_type_find(name, strlen(name), 0);
+            }
+            difference_begin(&d, type);
+        }
+        both = n < m ? n : m;
+        if (type && n % d.width) return fault_set(j->f, "not a whole number of %s elements; choose another --dtype", type->name);
+        difference_add(&d, j->a.window, j->b.window, both - both % d.width);
+        progress_show(&j->progress, j->a.at);
+        if (n != m) {
+            report_state(j, nameless, "sizes_differ", "the files have different sizes; what both have was compared");
+            while (n == WINDOW)
+                if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
+            while (m == WINDOW)
+                if (read_data(&j->b, j->b.window, WINDOW, &m, j->f)) return fail_side(&j->b, j->f);
+            break;
+        }
+        if (n < WINDOW) break;
+    }
+    report_difference(j, nameless, &d, 0);
+    return 0;
+}
+
+static void compare_texts(job *j)
+{
+    const side *a = &j->a, *b = &j->b;
+    size_t i = 0;
+    while (i < a->text_size && i < b->text_size && a->text[i] == b->text[i]) i++;
+    if (i == a->text_size && i == b->text_size) {
+        if (j->o->json) json_member_truth(&j->out, "header_texts_equal", 1);
+        return;
+    }
+    note_different(j);
+    if (j->o->json) {
+        json_member_truth(&j->out, "header_texts_equal", 0);
+        json_member_whole(&j->out, "header_texts_differ_at", 8 + i);
+    } else if (!j->o->quiet) {
+        line_wipe();
+        (void)printf("header texts differ from byte %zu of the files on\n", 8 + i);
+    }
+}
+
+static int compare_sides(job *j)
+{
+    const tensor **names_a, **names_b;
+    int failed;
+    if (j->a.raw != j->b.raw)
+        return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
+    if (j->o->json) {
+        json_begin(&j->out, '{');
+        json_member_string(&j->out, "command", "compare");
+        json_member_string(&j->out, "first", j->a.in.name);
+        json_member_string(&j->out, "second", j->b.in.name);
+        json_bases(&j->out, j->o);
+    }
+    /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
+    if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
+    if (!j->a.raw) compare_texts(j);
+    if (j->o->json) {
+        json_name(&j->out, "tensors");
+        json_begin(&j->out, '[');
+    }
+    if (j->a.raw) {
+        failed = compare_raw(j);
+    } else {
+        if (j->o->adam.name) {
+            j->choices = adam_roles(j->a.model, j->a.in.name);
+            if (!j->choices) return fault_memory(j->f);
+            adam_choose(&j->o->adam, j->a.model, j->choices);
+        }
+        names_a = tensors_by_name(j->a.model);
+        names_b = tensors_by_name(j->b.model);
+        failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
+        free((void *)names_a);
+        free((void *)names_b);
+    }
+    if (failed) return 1;
+    if (j->o->json) {
+        json_end(&j->out, ']');
+        json_member_truth(&j->out, "equal", j->equal);
+        json_member_truth(&j->out, "within_bound", j->within);
+        json_end(&j->out, '}');
+    } else if (!j->o->quiet) {
+        progress_end(&j->progress);
+        if (j->a.quantized) report_certificates(&j->a);
+        if (j->b.quantized) report_certificates(&j->b);
+        (void)puts(j->equal ? "equal" : j->within ? "not identical, within the certified bound" : "different");
+    }
+    return 0;
+}
+
+int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)
+{
+    job j;
+    char *document = NULL; /* JSON: printed when it is whole */
+    size_t document_size = 0;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.equal = j.within = 1;
+    j.a.in.fd = j.b.in.fd = -1;
+    j.out.to = open_memstream(&document, &document_size);
+    if (!j.out.to) return fault_memory(f);
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path_a, SIZE_UNKNOWN);
+    failed = open_side(&j, &j.a, b, path_a) ? fault_in(f, j.a.in.name ? j.a.in.name : path_a) : open_side(&j, &j.b, b, path_b) ? fault_in(f, j.b.in.name ? j.b.in.name : path_b) : 0;
+    if (!failed) {
+        progress_set_total(&j.progress, j.a.data_size);
+        failed = compare_sides(&j);
+    }
+    progress_end(&j.progress);
+    free(j.choices);
+    close_side(&j.a);
+    close_side(&j.b);
+    if (fclose(j.out.to) && !failed) failed = fault_memory(f);
+    if (!failed && o->json) (void)printf("%s\n", document);
+    free(document);
+    return failed || !j.within;
+}

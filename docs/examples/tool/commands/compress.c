@@ -1,0 +1,567 @@
+/* compress.c - the command compress: from a .safetensors file or raw elements to a .bsnap file.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "../files/base.h"
+#include "commands.h"
+#include "../files/file.h"
+#include "../files/foreign.h"
+#include "../tensors/group.h"
+#include "../files/header.h"
+#include "../tensors/lossy.h"
+#include "../tensors/pairs.h"
+#include "../tensors/plan.h"
+#include "../console/progress.h"
+#include "../files/record.h"
+#include "../tensors/stage.h"
+#include "../tensors/tally.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COUNT_MAX ((uint64_t)1 << 48)   /* elements of a frame */
+#define WARNED_LEAST 65536              /* bytes: what is said of sizes is for files that have some */
+#define PIPE_FRAME ((size_t)64 << 20)   /* bytes of a frame, where the number of elements to come is not known */
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    input in;
+    output out;
+    header header;         /* of a .safetensors file */
+    const base *given;     /* what -b says */
+    const base *base;      /* the same; null: what is written is no delta */
+    pairs pairs;           /* of its tensors with ours */
+    uint64_t against;      /* bytes of elements that are coded against it */
+    uint64_t paired_stored; /* bytes of the frames that have elements of it */
+    file_link link;
+    adam_policy adam;
+    stage stage;
+    adam_choice *choices;  /* of each tensor */
+    plan plan;
+    lossy lossy;           /* what has been quantized */
+    const tensor *refused; /* a second moment with negative elements, so that it stays exact */
+    size_t refused_count;
+    file_writer writer;
+    tally tally;
+    progress progress;
+    uint8_t *window;
+    uint64_t frames;
+    fault *f;
+} job;
+
+static int ended_early(const job *j)
+{
+    return fault_set(j->f, "ended at byte %llu, before all elements were there; take it from its source again", (unsigned long long)j->in.offset);
+}
+
+static int not_whole(const job *j, uint64_t bytes)
+{
+    return fault_set(j->f, "%llu bytes are no whole number of %s elements; choose another --dtype",
+                     (unsigned long long)bytes, j->o->dtype->name);
+}
+
+/* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
+static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t count)
+{
+    file_frame frame;
+    memset(&frame, 0, sizeof frame);
+    frame.begin = begin;
+    frame.bytes = count * bitsnap_width(form->dtype);
+    frame.count = count;
+    frame.dtype = form->dtype;
+    frame.quantized = (form->cells | form->clusters) != 0;
+    frame.cells = form->cells;
+    frame.clusters = form->clusters;
+    frame.columns = form->columns;
+    frame.certificate = j->writer.certificate;
+    frame.size = j->writer.records.last;
+    return lossy_note(&j->lossy, &frame, j->f);
+}
+
+static int not_second(const job *j, const piece *p)
+{
+    const safetensors *m = &j->header.model;
+    size_t i = 0;
+    while (i + 1 < m->count && m->tensors[i].end <= p->begin) i++;
+    return fault_set(j->f, "second moment \"%.*s\" has negative elements, so it is none; compress this from a file, or with v=lossless",
+                     (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
+}
+
+/* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
+static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, const file_range *range)
+{
+    const file_form *form = &p->form;
+    uint64_t left = count * bitsnap_width(form->dtype);
+    if (file_write_frame(&j->writer, form, count, range, j->f)) return 1;
+    while (left) {
+        const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
+        size_t got;
+        if (input_read(&j->in, j->window, n, &got, j->f)) return 1;
+        if (got < n) return ended_early(j);
+        if (p->second && !j->in.regular && adam_has_negative(form->dtype, j->window, n)) return not_second(j, p);
+        if (file_write_window(&j->writer, j->window, n, j->f)) return 1;
+        left -= n;
+        progress_show(&j->progress, j->in.offset);
+    }
+    j->frames++;
+    if (file_write_frame_end(&j->writer, j->f)) return 1;
+    if (range) j->paired_stored += PLACE_SIZE + j->writer.records.last;
+    return note_frame(j, form, begin, count);
+}
+
+/* One frame, as long as a frame can hold so many elements. */
+static int put_piece(job *j, const piece *p)
+{
+    const unsigned width = bitsnap_width(p->form.dtype);
+    uint64_t left = p->bytes / width;
+    file_range range = p->range;
+    while (left) {
+        const uint64_t count = left < COUNT_MAX ? left : COUNT_MAX;
+        if (put_frame(j, p, p->begin + p->bytes - left * width, count, p->paired ? &range : NULL)) return 1;
+        range.begin += count * bitsnap_width(range.dtype);
+        left -= count;
+    }
+    return 0;
+}
+
+static int check_end(job *j)
+{
+    if (input_fill(&j->in, 1, j->f)) return 1;
+    if (input_available(&j->in))
+        return fault_set(j->f, "has bytes behind the data that its header describes (from byte %llu on); cut them off",
+                         (unsigned long long)j->in.offset);
+    return 0;
+}
+
+/* Small pieces, which one frame may hold. */
+static int put_group(job *j, const piece *p, size_t n)
+{
+    const size_t bytes = (size_t)(p[n - 1].begin + p[n - 1].bytes - p[0].begin);
+    size_t got;
+    if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
+    if (got < bytes) return ended_early(j);
+    if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
+    j->frames = j->writer.records.frames;
+    progress_show(&j->progress, j->in.offset);
+    return 0;
+}
+
+static int put_tensors(job *j)
+{
+    size_t i, n;
+    for (i = 0; i < j->plan.count; i += n) {
+        const piece *p = &j->plan.pieces[i];
+        n = group_length(&j->plan, i);
+        if (n > 1 ? put_group(j, p, n) : put_piece(j, p)) return 1;
+    }
+    return check_end(j);
+}
+
+/* Raw elements from a pipe: a frame has to know how many it will have, so each is read before it is written. */
+static int put_pipe(job *j, const file_form *form)
+{
+    const unsigned width = bitsnap_width(form->dtype);
+    uint8_t *frame = (uint8_t *)malloc(PIPE_FRAME);
+    size_t got = PIPE_FRAME;
+    int failed = 0;
+    if (!frame) return fault_memory(j->f);
+    while (!failed && got == PIPE_FRAME) {
+        size_t at, n;
+        failed = input_read(&j->in, frame, PIPE_FRAME, &got, j->f);
+        if (failed || !got) break;
+        if (got % width) {
+            failed = not_whole(j, j->in.offset);
+            break;
+        }
+        failed = file_write_frame(&j->writer, form, got / width, NULL, j->f);
+        for (at = 0; at < got && !failed; at += n) {
+            n = got - at < j->codec->window ? got - at : j->codec->window;
+            failed = file_write_window(&j->writer, frame + at, n, j->f);
+        }
+        if (!failed) failed = file_write_frame_end(&j->writer, j->f);
+        j->frames++;
+        progress_show(&j->progress, j->in.offset);
+    }
+    free(frame);
+    return failed;
+}
+
+static int put_raw(job *j)
+{
+    piece all;
+    memset(&all, 0, sizeof all);
+    all.form.dtype = j->o->dtype->codec;
+    all.bytes = j->in.size;
+    if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, &all.form);
+    return put_piece(j, &all) || check_end(j);
+}
+
+static int begin_delta(job *j)
+{
+    const file_base *b = &j->base->file;
+    link_end from, to;
+    int failed;
+    memset(&from, 0, sizeof from);
+    memset(&to, 0, sizeof to);
+    failed = link_end_make(&from, b->text, b->text_size, b->data_size, *b->name ? b->name : NULL, j->f) ||
+             link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, NULL, j->f) ||
+             link_make(&j->link, &from, &to, j->o->self_contained, j->f) ||
+             file_write_delta(&j->writer, j->codec, &j->out, &j->link, b, j->f);
+    link_end_free(&from);
+    link_end_free(&to);
+    return failed;
+}
+
+/* Everything into an output that is open. */
+static int put_file(job *j)
+{
+    const int raw = j->o->dtype != NULL;
+    const uint64_t size = raw ? j->in.size : 8 + (uint64_t)j->header.size + j->header.model.data_size;
+    if (tally_open(&j->tally, raw ? NULL : &j->header.model, j->f)) return 1;
+    j->window = (uint8_t *)malloc(j->codec->window);
+    if (!j->window) return fault_memory(j->f);
+    if (j->base ? begin_delta(j)
+                : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size,
+                                     j->plan.quantizes, j->f))
+        return 1;
+    j->writer.observer.note = tally_note;
+    j->writer.observer.context = &j->tally;
+    j->writer.observer.against = &j->against;
+    progress_set_total(&j->progress, size);
+    return (raw ? put_raw(j) : put_tensors(j)) || file_write_end(&j->writer, j->f) ||
+           input_check_unchanged(&j->in, j->f) ||
+           (j->base && (base_check_unchanged(j->base, j->f) || used_check_bases(&j->codec->used, j->f))) || output_commit(&j->out, j->f);
+}
+
+/* Second moments that have negative elements are none. */
+static int check_moments(job *j)
+{
+    const safetensors *model = &j->header.model;
+    const uint64_t begin = j->in.offset;
+    uint8_t *window;
+    size_t i, got;
+    int failed = 0;
+    if (!j->adam.name || !j->in.regular) return 0;
+    window = (uint8_t *)malloc(j->codec->window);
+    if (!window) return fault_memory(j->f);
+    for (i = 0; i < model->count && !failed; i++) {
+        const tensor *t = &model->tensors[i];
+        uint64_t at;
+        if (j->choices[i].role != ADAM_V || !(j->choices[i].cells | j->choices[i].clusters)) continue;
+        failed = input_seek(&j->in, begin + t->begin, j->f);
+        for (at = t->begin; at < t->end && !failed; at += got) {
+            failed = input_read(&j->in, window, t->end - at < j->codec->window ? (size_t)(t->end - at) : j->codec->window, &got, j->f);
+            if (!failed && !got) failed = ended_early(j);
+            if (failed || !adam_has_negative(tensor_codec(t), window, got)) continue;
+            adam_refuse(j->choices, model, i);
+            j->refused = t;
+            j->refused_count++;
+            break;
+        }
+    }
+    free(window);
+    return failed || input_seek(&j->in, begin, j->f);
+}
+
+/* What the base is good for. Where that is nothing, there is none; but merge and invert make deltas in any case. */
+static int pair_tensors(job *j)
+{
+    const safetensors *model = &j->header.model;
+    if (!j->given) return 0;
+    if (pairs_find(&j->pairs, model, &j->given->model, j->f)) return 1;
+    if (j->o->command != COMPRESS) return 0;
+    if (pairs_sample(&j->pairs, j->codec, &j->in, model, &j->given->file, j->f)) return 1;
+    if (!j->pairs.used_bytes) j->base = NULL;
+    return 0;
+}
+
+/* What becomes of each tensor. */
+static int choose(job *j, const char *path)
+{
+    const safetensors *model = &j->header.model;
+    j->adam = j->o->adam;
+    if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, &j->codec->used, j->f)) return 1;
+    j->choices = adam_roles(model, path);
+    if (!j->choices) return fault_memory(j->f);
+    adam_choose(&j->adam, model, j->choices);
+    return check_moments(j) || pair_tensors(j) ||
+           plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f) ||
+           group_plan(&j->plan, j->base != NULL, j->f);
+}
+
+/* What is removed must be there still, in the output and its base. */
+static int check_removable(const job *j, const char *path)
+{
+    if (j->in.regular && used_is_base(&j->codec->used, &j->in.stamp))
+        return fault_set(j->f, "is its own base, without which the output is of no use: not with --rm");
+    return output_check_removable(&j->out, &j->in, path, j->f);
+}
+
+/* Looks at the input, and at the output's place, before anything is written. */
+static int prepare(job *j, const char *path, const char *target)
+{
+    const char *foreign;
+    if (input_note(&j->in, path, &j->codec->used, j->f)) return 1;
+    if (!j->o->dtype) {
+        if (header_read(&j->header, &j->in, j->f) || choose(j, path)) return 1;
+        if (j->o->dry_run) return 0;
+    } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
+        return not_whole(j, j->in.size);
+    } else if (j->o->verbose && (foreign = foreign_name(&j->in, j->f)) != NULL) {
+        line_wipe();
+        (void)print_text(stderr, path, strlen(path));
+        (void)fprintf(stderr, ": looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
+    }
+    if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
+        return fault_set(j->f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
+    if (output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
+    output_keep_time(&j->out);
+    return j->o->remove_input && check_removable(j, path);
+}
+
+/* ================================================================================= OUTPUT */
+
+/* What is done at this stage of the training, and why. */
+static void print_stage(FILE *to, const job *j)
+{
+    if (!j->stage.elements) return;
+    (void)fprintf(to, " (updates are %.3g of the weights in ", j->stage.ratio);
+    (void)print_text(to, j->stage.weights, strlen(j->stage.weights));
+    (void)fprintf(to, ", so they may be %.3g %% off: m LOG-%u, v LOG-%u)", 100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
+}
+
+/* Where only one moment is in the file: what the policy makes of the update together with the other. */
+static double promised_update(const job *j)
+{
+    const adam_policy *p = &j->adam;
+    return adam_update_bound(p->m_cells ? bitsnap_log_bound(p->m_cells) : 0, p->v_cells ? bitsnap_log_bound(p->v_cells) : 0);
+}
+
+/* One line, whoever looks: elements have become others. */
+static void report_adam(const job *j, const char *path)
+{
+    const lossy_names names = { &j->header.model, j->choices };
+    const lossy_sums s = lossy_add_up(&j->lossy, &names);
+    (void)print_text(stderr, path, strlen(path));
+    (void)fprintf(stderr, ": --adam %s", j->adam.name);
+    print_stage(stderr, j);
+    (void)fputs(": ", stderr);
+    if (s.tensors) lossy_print_line(stderr, &s, &names);
+    else (void)fputs("nothing quantized, every element is exact", stderr);
+    if (s.tensors && !s.pairs && !j->adam.clusters) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
+    (void)putc('\n', stderr);
+}
+
+static const char *role_name(const adam_choice *c) { return c->role == ADAM_M ? "m" : c->role == ADAM_V ? "v" : "-"; }
+
+/* --dry-run: each tensor, and why it will be what. */
+static void report_plan(const job *j, const char *path)
+{
+    const safetensors *m = &j->header.model;
+    size_t i;
+    if (j->o->file_count > 1) {
+        (void)print_text(stdout, path, strlen(path));
+        (void)fputs(":\n", stdout);
+    }
+    if (j->stage.elements) {
+        (void)printf("stage");
+        print_stage(stdout, j);
+        (void)putchar('\n');
+    }
+    (void)printf("%-2s  %-8s  %10s  %12s  name\n", "", "becomes", "bound", "elements");
+    for (i = 0; i < m->count; i++) {
+        const tensor *t = &m->tensors[i];
+        const adam_choice *c = &j->choices[i];
+        char family[16] = "exact", bound[24] = "-";
+        if (c->cells) {
+            (void)snprintf(family, sizeof family, "LOG-%u", c->cells);
+            (void)snprintf(bound, sizeof bound, "%.4f %%", 100 * bitsnap_log_bound(c->cells));
+        }
+        if (c->clusters) {
+            (void)snprintf(family, sizeof family, "C-%u", c->clusters);
+            (void)snprintf(bound, sizeof bound, "none");
+        }
+        (void)printf("%-2s  %-8s  %10s  %12llu  ", role_name(c), family, bound, (unsigned long long)t->elements);
+        (void)print_text(stdout, t->name.at, t->name.size);
+        if (c->pattern) (void)printf("  (%s in its %sname)", c->pattern, c->by_file ? "file's " : "");
+        if (c->why) (void)printf("  (%s)", c->why);
+        (void)putchar('\n');
+    }
+}
+
+static void report_plan_json(const job *j, const char *path)
+{
+    const safetensors *m = &j->header.model;
+    json out = { NULL, 0 };
+    size_t i;
+    out.to = stdout;
+    json_begin(&out, '{');
+    json_member_string(&out, "command", "dry-run");
+    json_member_string(&out, "file", path);
+    json_name(&out, "tensors");
+    json_begin(&out, '[');
+    for (i = 0; i < m->count; i++) {
+        const adam_choice *c = &j->choices[i];
+        json_begin(&out, '{');
+        json_name(&out, "name");
+        json_text(&out, m->tensors[i].name.at, m->tensors[i].name.size);
+        json_member_string(&out, "role", c->role ? role_name(c) : "");
+        json_member_whole(&out, "cells", c->cells);
+        if (c->clusters) json_member_whole(&out, "clusters", c->clusters);
+        json_member_real(&out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
+        if (c->pattern) json_member_string(&out, "pattern", c->pattern);
+        if (c->why) json_member_string(&out, "why_exact", c->why);
+        json_end(&out, '}');
+    }
+    json_end(&out, ']');
+    json_end(&out, '}');
+    (void)putc('\n', stdout);
+}
+
+/* One line, unless -q: what is called a second moment is none. */
+static void warn_of_moments(const job *j, const char *path)
+{
+    const text_slice name = j->refused->name;
+    char what[512], more[32] = "";
+    if (j->refused_count > 1) (void)snprintf(more, sizeof more, " and %zu more", j->refused_count - 1);
+    (void)snprintf(what, sizeof what, "second moments never have negative elements, as has %.*s%s; these stay exact, and their first moments",
+                   name.size < 300 ? (int)name.size : 300, name.at, more);
+    warn(&j->codec->used, path, what);
+}
+
+/* One line, unless -q: the base that was given is not as good as it should be. */
+static void warn_of_base(const job *j, const char *path)
+{
+    const pairs *p = &j->pairs;
+    const uint64_t alone = pairs_alone(p);
+    const char *what;
+    if (!j->base && !p->found)
+        what = "no tensor has a partner in the base (-v says why); compressed without, so it needs none to be restored";
+    else if (!j->base)
+        what = "the base does not make it smaller; compressed without, so it needs none to be restored";
+    else if (j->against <= p->used_bytes / 1000)
+        what = "the base hardly makes it smaller, but is needed to restore it; better compress it without -b";
+    else if (alone && j->paired_stored >= alone && p->used_bytes >= WARNED_LEAST)
+        what = "with the base it is about as large as without, but needs it to be restored; better compress it without -b";
+    else
+        return;
+    warn(&j->codec->used, path, what);
+}
+
+/* What the base was good for. */
+static void report_base(const job *j, const char *path)
+{
+    const pairs *p = &j->pairs;
+    char found[32], used[32], all[32];
+    if (j->o->verbose && !j->o->quiet) {
+        line_wipe();
+        (void)print_text(stderr, path, strlen(path));
+        (void)fprintf(stderr, ": %zu of %zu tensors have a partner in the base, %s of %s; %s are coded against it\n", p->found, p->count,
+                      size_text(found, p->found_bytes), size_text(all, j->header.model.data_size), size_text(used, j->against));
+        pairs_print(p, stderr, path, &j->header.model);
+    }
+    warn_of_base(j, path);
+}
+
+static void report(const job *j, const char *path, const char *target, double begun)
+{
+    summary s;
+    if (j->o->dry_run) {
+        if (j->o->json) report_plan_json(j, path);
+        else report_plan(j, path);
+        return;
+    }
+    s.input = path;
+    s.output = target;
+    s.bytes_in = j->writer.source_size;
+    s.bytes_out = j->out.size;
+    s.seconds = seconds_now() - begun;
+    if (j->o->json) {
+        static const char *const levels[] = { "default", "fast", "default", "best" };
+        json out = { NULL, 0 };
+        out.to = stdout;
+        json_begin(&out, '{');
+        json_summary(&out, j->o, &s);
+        json_member_string(&out, "level", levels[j->o->level]);
+        json_member_whole(&out, "threads", pool_workers(j->codec->threads));
+        json_member_whole(&out, "frames", j->frames);
+        json_bases(&out, j->o);
+        if (j->given) {
+            json_member_truth(&out, "needs_base", j->base != NULL);
+            pairs_json(&j->pairs, &out, &j->header.model, j->against);
+        }
+        if (j->adam.name) {
+            const lossy_names names = { &j->header.model, j->choices };
+            json_member_string(&out, "adam", j->adam.name);
+            lossy_json(&j->lossy, &out, &names);
+        }
+        tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0, 0);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+    } else {
+        print_summary(j->o, &s);
+        if (j->adam.name && !j->o->quiet) report_adam(j, path);
+    }
+    if (j->given) report_base(j, path);
+    if (j->refused) warn_of_moments(j, path);
+}
+
+int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
+{
+    const double begun = seconds_now();
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.given = j.base = b;
+    j.f = f;
+    j.in = *in;
+    j.out.fd = -1;
+    memset(in, 0, sizeof *in);
+    in->fd = -1;
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
+                   SIZE_UNKNOWN);
+    failed = prepare(&j, path, target) || (!o->dry_run && put_file(&j));
+    progress_end(&j.progress);
+    if (!failed && o->remove_input && !o->dry_run) failed = output_remove_source(&j.out, &j.in, path, f);
+    if (!failed) report(&j, path, target, begun);
+    else output_discard(&j.out);
+    free(j.window);
+    stage_free(&j.stage);
+    file_write_close(&j.writer);
+    tally_close(&j.tally);
+    lossy_free(&j.lossy);
+    plan_free(&j.plan);
+    pairs_free(&j.pairs);
+    free(j.choices);
+    link_free(&j.link);
+    header_free(&j.header);
+    input_close(&j.in);
+    return failed;
+}
+
+char *compress_target(const char *path)
+{
+    char *target = (char *)malloc(strlen(path) + sizeof ".bsnap");
+    return target ? strcat(strcpy(target, path), ".bsnap") : NULL;
+}
+
+int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f)
+{
+    const char *target = o->output;
+    char *named = NULL;
+    input in;
+    int failed;
+    if (!target && !strcmp(path, "-")) target = "-";
+    if (!target) {
+        target = named = compress_target(path);
+        if (!named) return fault_memory(f);
+    }
+    failed = input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f);
+    free(named);
+    return failed;
+}

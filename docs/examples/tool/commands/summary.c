@@ -1,0 +1,76 @@
+/* summary.c - what commands say when they are done.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "commands.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* Whether it is the output that is packed. */
+static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | INVERT)) != 0; }
+
+static int speaks(const options *o) { return !o->quiet && !o->json && (o->verbose || isatty(STDERR_FILENO)); }
+
+static void print_sizes(const options *o, const summary *s)
+{
+    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
+    (void)fprintf(stderr, ": %llu -> %llu bytes, ratio %.4f, %.2f s", (unsigned long long)s->bytes_in,
+                  (unsigned long long)s->bytes_out, packed ? (double)source / (double)packed : 0, s->seconds);
+    if (s->seconds > 0) (void)fprintf(stderr, ", %.0f MB/s", (double)source / s->seconds / 1e6);
+    (void)putc('\n', stderr);
+}
+
+static summary all;    /* of the files that are done */
+static size_t counted;
+
+void summary_add(const summary *s)
+{
+    counted++;
+    all.bytes_in += s->bytes_in;
+    all.bytes_out += s->bytes_out;
+    all.seconds += s->seconds;
+}
+
+void print_summary(const options *o, const summary *s)
+{
+    summary_add(s);
+    if (!speaks(o)) return;
+    (void)print_text(stderr, s->input, strlen(s->input));
+    (void)fputs(" -> ", stderr);
+    (void)print_text(stderr, s->output, strlen(s->output));
+    print_sizes(o, s);
+}
+
+void print_sum(const options *o)
+{
+    if (!speaks(o) || o->file_count < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO)) || o->dry_run) return;
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "%zu of %zu files", counted, o->file_count);
+    if (counted) print_sizes(o, &all);
+    else (void)putc('\n', stderr);
+}
+
+void json_summary(json *j, const options *o, const summary *s)
+{
+    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
+    json_member_string(j, "command", command_name(o->command));
+    json_member_string(j, "file", s->input);
+    if (s->output) json_member_string(j, "output", s->output);
+    json_member_whole(j, "bytes_in", s->bytes_in);
+    json_member_whole(j, "bytes_out", s->bytes_out);
+    json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
+    json_member_real(j, "seconds", s->seconds);
+}
+
+void json_bases(json *j, const options *o)
+{
+    size_t i;
+    if (!o->base_count) return;
+    json_name(j, "base");
+    json_begin(j, '[');
+    for (i = 0; i < o->base_count; i++) json_string(j, o->bases[i]);
+    json_end(j, ']');
+}

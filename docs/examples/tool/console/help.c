@@ -1,0 +1,376 @@
+/* help.c - the tool explains itself.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "help.h"
+
+#include "bitsnap.h"
+
+#include <stdio.h>
+
+static const char general[] =
+    "bitsnap - lossless compression of tensor checkpoints\n"
+    "\n"
+    "  bitsnap compress FILE...      FILE.bsnap for each .safetensors file\n"
+    "  bitsnap decompress FILE...    the file as it was, byte for byte\n"
+    "  bitsnap test FILE...          checks everything, writes nothing\n"
+    "  bitsnap info FILE...          tensors, sizes, forms, the order-0 bound\n"
+    "  bitsnap compare FILE FILE     tensor by tensor: equal, or how far apart\n"
+    "  bitsnap apply DELTA FILE      a .safetensors file as the delta has it\n"
+    "  bitsnap merge DELTA DELTA...  one delta for those that follow each other\n"
+    "  bitsnap invert DELTA          the delta back\n"
+    "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
+    "\n"
+    "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
+    "bitsnap help COMMAND, or bitsnap COMMAND --help, explains a command.\n"
+    "\n"
+    "Examples\n"
+    "  bitsnap compress model.safetensors            writes model.safetensors.bsnap\n"
+    "  bitsnap info model.safetensors.bsnap\n"
+    "  bitsnap d -c model.safetensors.bsnap | sha256sum\n"
+    "  bitsnap compress -f -l best --rm model.safetensors   smaller, slower; replaces\n"
+    "                                                it, and removes what is in it\n"
+    "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors again\n"
+    "\n"
+    "A delta stores only what differs from another file, its base (-b)\n"
+    "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
+    "  bitsnap decompress -b step1.safetensors -o copy.safetensors step2.delta\n"
+    "  cp step1.safetensors live.safetensors\n"
+    "  bitsnap apply step2.delta live.safetensors    step 1 becomes step 2 in place,\n"
+    "                                                as a whole or not at all\n"
+    "\n"
+    "A FILE of - is standard input. Outputs are written beside their place under\n"
+    "another name, and get their own when they are whole and on the disk. The exit\n"
+    "status is 0 where all went well, 1 after an error (one line on standard error\n"
+    "says which), 2 where the command line is wrong; compare has its own.\n";
+
+static const char common_options[] =
+    "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
+    "                       use, which is the default but for benchmark, where it is 1\n"
+    "  -q, --quiet          says nothing but errors\n"
+    "  -v, --verbose        says more\n"
+    "      --json           says it as JSON on standard output, one object and line\n"
+    "                       for each file (docs/TOOL.md has their members)\n"
+    "      --no-progress    no progress line; without a terminal on standard error\n"
+    "                       there is none anyway\n"
+    "  -h, --help           this text\n"
+    "  -V, --version        the version\n"
+    "      --               what follows are files, even if they begin with -\n";
+
+static const char temp_text[] =
+    "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
+    "                       to, or what comes from a pipe and is read more than once: they\n"
+    "                       need as much room; without it $TMPDIR, or else /tmp\n";
+
+static const char base_text[] =
+    "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
+    "                       file of one, which is expanded (see --temp). Given several\n"
+    "                       times it is a chain: the first is whole, every other a delta\n"
+    "                       to what stands before it, or whole again\n";
+
+static const char compress_text[] =
+    "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
+    "\n"
+    "FILE is a .safetensors file, known by its content, or with --dtype raw\n"
+    "little-endian elements. The output restores it byte for byte and carries checks\n"
+    "of everything. Memory does not depend on the size of FILE.\n"
+    "\n"
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -\n"
+    "  -f, --force          replaces an output that is there; never a file that the\n"
+    "                       command reads\n"
+    "  -l, --level LEVEL    fast, default or best\n"
+    "      --dtype NAME     FILE holds raw elements, whatever it looks like: bf16 f16\n"
+    "                       f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 bool (u8 to u64\n"
+    "                       are the same as i8 to i64)\n"
+    "      --rm             removes FILE when its output, which must be a file, is whole\n"
+    "                       and on the disk, if FILE is still what was read\n"
+    "      --self-contained with -b: a delta that can be merged without its base, and\n"
+    "                       inverted where no part of it is smaller without the base;\n"
+    "                       larger by a tenth to a third\n"
+    "      --max-output SIZE\n"
+    "                       with -b: the largest size that a .bsnap BASE may expand to,\n"
+    "                       such as 500M (of 2^20 bytes) or 2T\n"
+    "\n"
+    "With -b the output is a delta: it stores the differences between FILE and BASE,\n"
+    "and restoring needs BASE. Tensors are paired by name, dtype and shape, wherever\n"
+    "they stand; F16 and BF16 tensors also with F32 tensors, their master copies.\n"
+    "Tensors without a partner, or with one that samples say does not help, are\n"
+    "compressed for themselves; -v names them. If no tensor gains, that is said, and\n"
+    "the output is as without -b, and needs no BASE. (Of FILE from a pipe no samples\n"
+    "can be taken.)\n"
+    "\n";
+
+static const char adam_text[] =
+    "Everything is restored bit for bit, but for what --adam names: it quantizes the\n"
+    "moments of Adam, m (exp_avg) and v (exp_avg_sq). POLICY is\n"
+    "  exact                nothing is quantized\n"
+    "  resume               m LOG-70, v LOG-35: an update is at most 1.0 % off\n"
+    "  standard             m LOG-16, v LOG-8: at most 4.5 %\n"
+    "  small                m LOG-8, v LOG-4: at most 9.2 %\n"
+    "  stage, stage=RATE    as coarse as the size of the updates at this learning rate\n"
+    "                       (0.001) lets them be, between small and resume\n"
+    "  clusters, clusters=N N clusters of each block, 2 to 256 (16), as in the paper\n"
+    "                       BitSnap, arXiv 2511.12376: for comparison, without a bound\n"
+    "  m=LOSS,v=LOSS        LOSS: a relative error (0.5% or 0.005), LOG-70, or lossless;\n"
+    "                       a moment that is not named stays exact\n"
+    "No element is farther from what it was than its bound, as a part of its own size,\n"
+    "but with clusters; zeros (but with clusters), infinities and NaNs stay what they\n"
+    "are. Moments are known by the name of\n"
+    "the tensor (exp_avg, adam_m, first_moment, moment1, mu where there is a nu, and\n"
+    "their counterparts), else by that of the file; the longest of these words counts.\n"
+    "A v with negative elements is none: it stays exact, and its m with it, and that is\n"
+    "said. (Files are looked through before. Of a pipe that cannot be done: there such\n"
+    "a v is an error, when it comes.)\n"
+    "\n"
+    "      --adam POLICY    quantizes moments; says what it did on standard error\n"
+    "      --adam-min N     tensors of fewer elements stay exact; 4096 by default\n"
+    "      --weights FILE   for stage: the file with the weights; by default one beside\n"
+    "                       FILE, called master, model, weights or bf16 where FILE has\n"
+    "                       the word for the moment, else FILE itself\n"
+    "      --dry-run        says what would become of each tensor, and why; writes nothing\n"
+    "\n";
+
+static const char compress_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap compress model.safetensors\n"
+    "  bitsnap compress --adam standard optimizer.safetensors\n"
+    "  bitsnap compress --adam m=0.5%,v=1% --dry-run optimizer.safetensors\n"
+    "  bitsnap compress -f --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
+    "  bitsnap compress -l fast -o backup/model.bsnap model.safetensors\n"
+    "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
+    "  bitsnap compress --dtype bf16 weights.bin\n"
+    "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
+    "  bitsnap compress -b step1.safetensors -b step2.delta -o step3.delta step3.safetensors\n"
+    "  bitsnap compress -b master.safetensors -o model.delta model.bf16.safetensors\n";
+
+static const char max_output_text[] =
+    "      --max-output SIZE\n"
+    "                       the largest size that FILE may expand to, such as 500M (of\n"
+    "                       2^20 bytes) or 2T. Without it a file is refused that expands\n"
+    "                       to more than 4 GiB and also to more than 256 times its size:\n"
+    "                       a few bytes can be made to fill every disk\n";
+
+static const char decompress_text[] =
+    "bitsnap decompress FILE... - restores the file that FILE holds, byte for byte\n"
+    "\n"
+    "The output is called like FILE without .bsnap. It is there only if every check\n"
+    "has agreed. If FILE was made with --adam, that is said on standard error: the\n"
+    "output is not what was compressed.\n"
+    "\n"
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -; what has been written before an error\n"
+    "                       was found stays written\n"
+    "  -f, --force          replaces an output that is there\n"
+    "      --rm             removes FILE when the output, which must be a file, is whole\n"
+    "                       and on the disk, if FILE is still what was read\n";
+
+static const char decompress_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap decompress model.safetensors.bsnap\n"
+    "  bitsnap decompress -o copy.safetensors model.safetensors.bsnap\n"
+    "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >remote.safetensors\n"
+    "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
+    "  bitsnap decompress -b step1.bsnap -b step2.delta -o step3.safetensors step3.delta\n";
+
+static const char test_text[] =
+    "bitsnap test FILE... - decodes everything, checks everything, writes nothing\n"
+    "\n"
+    "Says \"FILE: ok\", or what is wrong and where; of a FILE made with --adam also how\n"
+    "far its elements are from what they were, and whether that is within its bounds.\n"
+    "Checks find accidents; they are no protection against somebody who wants to\n"
+    "deceive.\n"
+    "\n";
+
+static const char test_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap test *.bsnap\n"
+    "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n"
+    "  bitsnap test -b step1.safetensors step2.delta\n";
+
+static const char info_text[] =
+    "bitsnap info FILE... - the tensors of a .bsnap file and what they take\n"
+    "\n"
+    "Of each tensor bits/element and ratio: its share of the blocks that hold it.\n"
+    "\"order-0\" is the order-0 bound, in bits per element: the entropy of the\n"
+    "exponents, for every 65,536 elements, and all other bits as they are, but for\n"
+    "those that are constant there, which cost nothing; of integers the entropy of\n"
+    "each byte. No codec that looks at single exponents gets below it. The bound has\n"
+    "to be computed from the elements, so all are decoded and checked; --no-bound\n"
+    "looks at sizes alone, and at once. -q leaves the tables out.\n"
+    "\n"
+    "Then how the blocks are coded: of each form how many there are, what its parts\n"
+    "take, and what lists of each kind do; with -v for every frame. The words are those\n"
+    "of docs/FORMAT.md, sections 4 and 5.\n"
+    "\n"
+    "Of deltas: the base they were made against, by size and id, and of each frame how\n"
+    "many cells (of elements that are coded together) are the same as the base's,\n"
+    "differences to them, or coded for themselves. With the base, from -b, they are\n"
+    "decoded: then it is known how many elements of each tensor, block and class have\n"
+    "changed; without it as much of that as blocks of one class tell. Their tensors are\n"
+    "known where the base is, from -b or as the file before. A delta behind another\n"
+    "file in the command line is told to follow it or not.\n"
+    "\n"
+    "Of quantized tensors (compress --adam): the cells of an octave, columns, the bound\n"
+    "of relative errors, what was measured when they were encoded (the largest relative\n"
+    "error, the mean, the mean square error, the largest absolute error), how many\n"
+    "elements stand exactly, and of m beside its v the bound of an update's error.\n"
+    "\n"
+    "      --no-bound       without the bound, and how blocks are coded\n"
+    "      --chain          every file must follow the one before, else status 1\n";
+
+static const char info_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap info model.safetensors.bsnap\n"
+    "  bitsnap info -v -b step1.safetensors step2.delta\n"
+    "  bitsnap info --no-bound --json model.safetensors.bsnap\n"
+    "  bitsnap info -q --chain step1.bsnap step2.delta step3.delta\n";
+
+static const char compare_text[] =
+    "bitsnap compare FILE FILE - two files, tensor by tensor\n"
+    "\n"
+    "Each FILE is a .safetensors or a .bsnap file, or with --dtype raw elements.\n"
+    "Tensors are matched by name, wherever they stand. With -b a FILE may be a delta\n"
+    "to BASE, or both. The exit status is 0 if the files hold the same bytes, header\n"
+    "texts included, 1 if not, and 2 where an error kept that from being found out.\n"
+    "Equal tensors are listed with -v only.\n"
+    "\n"
+    "For tensors of floats (F8_E4M3 F8_E5M2 F16 BF16 F32 F64) that differ, in double\n"
+    "precision, over all elements a of the first and b of the second file:\n"
+    "  max abs   the largest |b - a|            MSE   the mean of (b - a)^2\n"
+    "  max rel   the largest |b - a| / |a|      MRE   the mean of |b - a| / |a|\n"
+    "Elements that became other numbers from a zero have no relative error: \"from\n"
+    "zero\" counts them. Where an infinity or a NaN is on either side there is no error\n"
+    "at all: \"not finite\" counts those that differ, but not NaNs that became other\n"
+    "NaNs.\n"
+    "\n"
+    "A tensor that is quantized in one of the files is measured against the other's, and\n"
+    "the exit status is 0, too, where nothing differs by more than its bound.\n"
+    "\n"
+    "      --dtype NAME     files that are no .bsnap hold raw elements\n"
+    "      --adam POLICY    the bounds, where the second file is what was restored from a\n"
+    "                       .bsnap file that was made so; see bitsnap compress --help\n"
+    "      --adam-min N     likewise\n";
+
+static const char compare_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
+    "  bitsnap compare step1000.bsnap step2000.bsnap\n"
+    "  bitsnap compare -q a.safetensors b.safetensors && echo they are equal\n"
+    "  bitsnap compare -b step1.safetensors step2.safetensors step2.delta\n"
+    "  bitsnap compare --adam standard states.safetensors restored.safetensors\n";
+
+static const char apply_text[] =
+    "bitsnap apply DELTA FILE - FILE becomes what DELTA was made from\n"
+    "\n"
+    "FILE is the .safetensors file that DELTA was made against. The result is written\n"
+    "beside it and takes its place when it is whole, checked and on the disk: until\n"
+    "then, and after every error, FILE is as it was. If it is the result already, that\n"
+    "is said, and nothing changes: applying twice does no harm. A DELTA of - is\n"
+    "standard input. Deltas to a master copy are refused. If another file has got the\n"
+    "name of FILE meanwhile, that stays.\n"
+    "\n"
+    "  -f, --force          also where FILE is read-only, as files are that others share;\n"
+    "                       through a symbolic link all who link to it get the result\n";
+
+static const char apply_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap apply step2.delta live.safetensors\n"
+    "  ssh host cat step2.delta | bitsnap apply - live.safetensors\n";
+
+static const char merge_text[] =
+    "bitsnap merge DELTA DELTA... -o FILE - one delta for those that follow each other\n"
+    "\n"
+    "FILE is a delta from the base of the first to the result of the last. Without the\n"
+    "base that is possible where they were made with --self-contained, and of others\n"
+    "where few elements changed; with -b always.\n"
+    "\n";
+
+static const char merge_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap merge monday.delta tuesday.delta wednesday.delta -o week.delta\n"
+    "  bitsnap merge -b sunday.safetensors monday.delta tuesday.delta -o both.delta\n";
+
+static const char invert_text[] =
+    "bitsnap invert DELTA -o FILE - the delta back, from the result to the base\n"
+    "\n"
+    "Without the base that is possible where DELTA was made with --self-contained, no\n"
+    "part of it was smaller without the base, and no tensors were taken away; with -b\n"
+    "always.\n"
+    "\n";
+
+static const char invert_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap invert step2.delta -o back.delta && bitsnap apply back.delta live.safetensors\n"
+    "  bitsnap invert -b step1.safetensors step2.delta -o other.delta\n";
+
+static const char algebra_options[] =
+    "  -o, --output FILE    the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -\n"
+    "  -f, --force          replaces an output that is there\n"
+    "  -l, --level LEVEL    with -b: fast, default or best\n"
+    "      --self-contained with -b: the output can be merged without it, and inverted\n"
+    "                       where no part of it is smaller without the base\n"
+    "      --max-output SIZE\n"
+    "                       the largest size that a file, or a part of one that has to\n"
+    "                       be decoded, may expand to (see bitsnap decompress --help)\n";
+
+static const char benchmark_text[] =
+    "bitsnap benchmark FILE... - how small, and how fast, in memory\n"
+    "\n"
+    "FILE is a .safetensors file, or with --dtype raw elements. It is read into memory\n"
+    "as a whole; then its elements are copied, compressed and decompressed, again and\n"
+    "again for a second, and the fastest of each is shown: GB of elements per second\n"
+    "in and out, and out as a fraction of memcpy. \"compressed\" is the .bsnap file,\n"
+    "\"order-0\" the ratio of the order-0 bound (see bitsnap info --help).\n"
+    "\n"
+    "  -l, --level LEVEL    fast, default or best\n"
+    "      --dtype NAME     FILE holds raw elements\n";
+
+static const char benchmark_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap benchmark *.safetensors\n"
+    "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
+
+static void put(const char *first, const char *second, const char *third, const char *fourth, const char *examples)
+{
+    (void)fputs(first, stdout);
+    (void)fputs(second, stdout);
+    (void)fputs(third, stdout);
+    (void)fputs(fourth, stdout);
+    (void)fputs(common_options, stdout);
+    (void)fputs(examples, stdout);
+}
+
+void print_help(command c)
+{
+    switch (c) {
+    case COMPRESS: put(compress_text, adam_text, base_text, temp_text, compress_examples); break;
+    case DECOMPRESS: put(decompress_text, base_text, temp_text, max_output_text, decompress_examples); break;
+    case TEST: put(test_text, base_text, temp_text, max_output_text, test_examples); break;
+    case INFO: put(info_text, base_text, temp_text, max_output_text, info_examples); break;
+    case BENCHMARK: put(benchmark_text, "", "", "", benchmark_examples); break;
+    case COMPARE: put(compare_text, base_text, temp_text, max_output_text, compare_examples); break;
+    case APPLY: put(apply_text, "", temp_text, max_output_text, apply_examples); break;
+    case MERGE: put(merge_text, algebra_options, base_text, temp_text, merge_examples); break;
+    case INVERT: put(invert_text, algebra_options, base_text, temp_text, invert_examples); break;
+    default: (void)fputs(general, stdout); break;
+    }
+}
+
+void print_version(void)
+{
+    const bitsnap_kernels *best = NULL, *next;
+    unsigned i;
+    for (i = 0; (next = bitsnap_kernels_get(i)) != NULL; i++) best = next;
+    (void)printf("bitsnap %s (kernels: %s)\n", BITSNAP_VERSION, best ? bitsnap_kernels_name(best) : "none");
+}

@@ -1,0 +1,303 @@
+/* options.c - the command line.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct command_entry {
+    const char *name;
+    command command;
+} command_entry;
+
+/* The first name of a command is the one that messages use. */
+static const command_entry commands[] = {
+    { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
+    { "benchmark", BENCHMARK }, { "apply", APPLY }, { "merge", MERGE }, { "invert", INVERT },
+    { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
+};
+
+typedef struct option_entry {
+    char letter;
+    const char *name;
+    int has_argument;
+    unsigned commands; /* those that it is of use to */
+} option_entry;
+
+enum {
+    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT,
+    WRITE = COMPRESS | DECOMPRESS,
+    ALGEBRA = MERGE | INVERT,
+    READ = ALL & ~BENCHMARK,
+    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA
+};
+
+static const option_entry entries[] = {
+    { 'o', "output", 1, WRITE | ALGEBRA },
+    { 'c', "stdout", 0, WRITE | ALGEBRA },
+    { 'f', "force", 0, WRITE | ALGEBRA | APPLY },
+    { 'b', "base", 1, WITH_BASE },
+    { 'T', "threads", 1, ALL },
+    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA },
+    { 'q', "quiet", 0, ALL },
+    { 'v', "verbose", 0, ALL },
+    { 'h', "help", 0, ALL },
+    { 'V', "version", 0, ALL },
+    { 'J', "json", 0, ALL },
+    { 'P', "no-progress", 0, ALL },
+    { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
+    { 'R', "rm", 0, WRITE },
+    { 'M', "max-output", 1, READ },
+    { 'B', "no-bound", 0, INFO },
+    { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
+    { 'C', "chain", 0, INFO },
+    { 'A', "adam", 1, COMPRESS | COMPARE },
+    { 'N', "adam-min", 1, COMPRESS | COMPARE },
+    { 'W', "weights", 1, COMPRESS },
+    { 'Y', "dry-run", 0, COMPRESS },
+    { 'E', "temp", 1, READ }
+};
+
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert or benchmark; see bitsnap --help"
+#define SHORT_LETTERS "ocfbTlqvhV" /* the others have long names only */
+
+const char *command_name(command c)
+{
+    size_t i;
+    for (i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (commands[i].command == c) return commands[i].name;
+    return "";
+}
+
+/* Digits, and one of K, M, G, T behind them: times 1024, ... */
+static int parse_size(const char *text, uint64_t *size)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    unsigned shift = 0;
+    *size = 0;
+    if (*text < '0' || *text > '9') return 1;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+        if (*size > (UINT64_MAX - digit) / 10) return 1;
+        *size = 10 * *size + digit;
+    }
+    if (*text) {
+        unit = strchr(units, *text >= 'a' ? *text - 32 : *text);
+        if (!unit || text[1]) return 1;
+        shift = 10 * (unsigned)(unit - units + 1);
+    }
+    if (*size > UINT64_MAX >> shift) return 1;
+    *size <<= shift;
+    return 0;
+}
+
+static int set(options *o, char letter, const char *argument, fault *f)
+{
+    uint64_t number;
+    switch (letter) {
+    case 'o': o->output = argument; break;
+    case 'c': o->output = "-"; break;
+    case 'f': o->force = 1; break;
+    case 'q': o->quiet = 1; break;
+    case 'v': o->verbose = 1; break;
+    case 'h': o->help = 1; break;
+    case 'V': o->version = 1; break;
+    case 'J': o->json = 1; break;
+    case 'P': o->no_progress = 1; break;
+    case 'R': o->remove_input = 1; break;
+    case 'B': o->no_bound = 1; break;
+    case 'S': o->self_contained = 1; break;
+    case 'C': o->chain = 1; break;
+    case 'Y': o->dry_run = 1; break;
+    case 'W': o->weights = argument; break;
+    case 'E':
+        if (!*argument) return fault_set(f, "--temp wants the name of a directory");
+        o->temp = argument;
+        break;
+    case 'A': return adam_parse(&o->adam, argument, f);
+    case 'N':
+        if (parse_size(argument, &o->adam.least)) return fault_set(f, "--adam-min wants a number of elements, not '%s'", argument);
+        break;
+    case 'b':
+        if (!*argument) return fault_set(f, "-b wants the name of a file");
+        if (o->base_count == BASES_MAX) return fault_set(f, "more than %d -b; merge deltas first", BASES_MAX);
+        o->bases[o->base_count++] = argument;
+        break;
+    case 'T':
+        if (parse_size(argument, &number) || number > 1024)
+            return fault_set(f, "-T wants a number of threads up to 1024, 0 for all, not '%s'", argument);
+        o->threads = (unsigned)number;
+        break;
+    case 'l':
+        if (!strcmp(argument, "fast")) o->level = BITSNAP_FAST;
+        else if (!strcmp(argument, "default")) o->level = BITSNAP_DEFAULT;
+        else if (!strcmp(argument, "best")) o->level = BITSNAP_BEST;
+        else return fault_set(f, "-l wants fast, default or best, not '%s'", argument);
+        break;
+    case 'D':
+        o->dtype = element_type_find(argument, strlen(argument), 1);
+        if (!o->dtype || o->dtype->bits < 8)
+            return fault_set(f, "--dtype wants one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
+                             "bool, not '%s'", argument);
+        break;
+    default: /* 'M' */
+        if (parse_size(argument, &number) || !number)
+            return fault_set(f, "--max-output wants a size such as 500M, 20G or 2T, not '%s'", argument);
+        o->max_output = number;
+        break;
+    }
+    return 0;
+}
+
+/* The entry of a long name, also if it is shortened but clear. */
+static const option_entry *find_long(const char *name, size_t size, fault *f)
+{
+    const option_entry *found = NULL;
+    size_t i;
+    for (i = 0; i < ENTRIES; i++) {
+        if (strncmp(entries[i].name, name, size) || !size) continue;
+        if (strlen(entries[i].name) == size) return &entries[i];
+        if (found) {
+            (void)fault_set(f, "--%.*s could be --%s or --%s", (int)size, name, found->name, entries[i].name);
+            return NULL;
+        }
+        found = &entries[i];
+    }
+    if (!found) (void)fault_set(f, "--%.*s is no option; see bitsnap --help", (int)size, name);
+    return found;
+}
+
+static const option_entry *find_letter(char letter, fault *f)
+{
+    size_t i;
+    for (i = 0; i < ENTRIES; i++)
+        if (entries[i].letter == letter && strchr(SHORT_LETTERS, letter)) return &entries[i];
+    (void)fault_set(f, "-%c is no option; see bitsnap --help", letter);
+    return NULL;
+}
+
+/* What the command line says as a whole. `used` has a bit for each entry that was given. */
+static int check(const options *o, unsigned used, fault *f)
+{
+    const char *name = command_name(o->command);
+    size_t i, standards;
+    int least = 0;
+    for (i = 0; i < ENTRIES; i++)
+        if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
+            return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
+    if (o->command == APPLY && o->file_count != 2)
+        return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
+    if (o->file_count == 0)
+        return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
+    if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
+    if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge wants two deltas or more, each following the one before");
+    if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s wants the name of its output: -o FILE", name);
+    if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output))
+        return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : "max-output");
+    if (o->command == COMPRESS && o->base_count && o->dtype)
+        return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
+    for (i = 0; i < ENTRIES; i++) least |= entries[i].letter == 'N' && (used >> i & 1);
+    if (least && !o->adam.name) return fault_set(f, "--adam-min is of use only with --adam");
+    if (o->adam.name && o->command == COMPRESS && o->base_count)
+        return fault_set(f, "--adam and -b exclude each other: a delta restores its file exactly, quantized tensors do not");
+    if (o->adam.name && o->dtype)
+        return fault_set(f, "--adam is for .safetensors files, whose tensors have names, not for raw elements");
+    if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give cells");
+    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give cells");
+    if (o->weights && !o->adam.stage) return fault_set(f, "--weights is of use only with --adam stage");
+    if (o->dry_run && (o->dtype || o->base_count)) return fault_set(f, "--dry-run goes with .safetensors files, without -b");
+    for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
+    if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
+    if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");
+    for (i = 0; i < o->base_count; i++) {
+        size_t k;
+        for (k = 0; k < o->file_count + i; k++)
+            if (!strcmp(o->bases[i], "-") && !strcmp(k < o->file_count ? o->files[k] : o->bases[k - o->file_count], "-"))
+                return fault_set(f, "- can be read once only");
+    }
+    if (o->output && o->file_count > 1 && o->command != MERGE) return fault_set(f, "-o and -c take one input, not %zu", o->file_count);
+    for (i = 0; i < o->file_count; i++) {
+        const int standard = !strcmp(o->files[i], "-");
+        const int to_standard = o->output ? !strcmp(o->output, "-") : standard;
+        if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
+        if (standard && o->file_count > 1 && !(o->command & (COMPARE | MERGE)) && !(o->command == APPLY && i == 0))
+            return fault_set(f, "- cannot be given together with other files");
+        if (!(o->command & (WRITE | ALGEBRA))) continue;
+        if (o->remove_input && (standard || to_standard))
+            return fault_set(f, "--rm needs an input and an output that are files");
+        if (o->json && to_standard)
+            return fault_set(f, "--json writes to standard output, and so does the result; give -o FILE");
+    }
+    if (o->command == COMPARE && !strcmp(o->files[0], "-") && !strcmp(o->files[1], "-"))
+        return fault_set(f, "- can be one of the two files, not both");
+    if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
+    return 0;
+}
+
+int options_parse(options *o, int argc, char **argv, fault *f)
+{
+    unsigned used = 0;
+    int i, operands = 0, options_end = 0;
+    memset(o, 0, sizeof *o);
+    o->adam.least = 4096;
+    for (i = 1; i < argc; i++) {
+        char *word = argv[i];
+        const option_entry *e;
+        if (options_end || word[0] != '-' || !word[1]) {
+            argv[operands++] = word; /* never ahead of i, as argv[0] is free */
+            continue;
+        }
+        if (!strcmp(word, "--")) {
+            options_end = 1;
+            continue;
+        }
+        if (word[1] == '-') {
+            const char *name = word + 2, *equals = strchr(name, '=');
+            const char *argument = equals ? equals + 1 : NULL;
+            e = find_long(name, equals ? (size_t)(equals - name) : strlen(name), f);
+            if (!e) return 1;
+            if (!e->has_argument && argument) return fault_set(f, "--%s takes no value", e->name);
+            if (e->has_argument && !argument) {
+                if (i + 1 == argc) return fault_set(f, "--%s wants a value", e->name);
+                argument = argv[++i];
+            }
+            used |= 1u << (e - entries);
+            if (set(o, e->letter, argument, f)) return 1;
+            continue;
+        }
+        for (word++; *word; word++) { /* -qf, -T4, -T 4 */
+            const char *argument = NULL;
+            e = find_letter(*word, f);
+            if (!e) return 1;
+            if (e->has_argument) {
+                if (!word[1] && i + 1 == argc) return fault_set(f, "-%c wants a value", *word);
+                argument = word[1] ? word + 1 : argv[++i];
+            }
+            used |= 1u << (e - entries);
+            if (set(o, e->letter, argument, f)) return 1;
+            if (argument) break;
+        }
+    }
+    while (operands && !strcmp(argv[0], "help")) { /* help COMMAND is COMMAND --help */
+        o->help = 1;
+        argv++, operands--;
+    }
+    if (operands) {
+        size_t c;
+        for (c = 0; c < sizeof commands / sizeof *commands; c++)
+            if (!strcmp(argv[0], commands[c].name)) o->command = commands[c].command;
+        if (!o->command) return fault_set(f, "'%s' is no command" COMMANDS, argv[0]);
+    }
+    o->files = argv + 1;
+    o->file_count = operands ? (size_t)operands - 1 : 0;
+    for (i = 0; i < ENTRIES; i++) /* what is measured is one thread, where nothing else is said */
+        if (entries[i].letter == 'T' && o->command == BENCHMARK && !(used >> i & 1)) o->threads = 1;
+    if (o->help || o->version) return 0;
+    if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
+    return check(o, used, f);
+}

@@ -1,0 +1,38 @@
+/* options.h - the command line.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_OPTIONS_H
+#define TOOL_OPTIONS_H
+
+#include "../tensors/adam.h"
+
+typedef enum command {
+    NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
+    MERGE = 128, INVERT = 256
+} command;
+
+#define BASES_MAX 256
+
+typedef struct options {
+    command command;
+    char **files;           /* operands behind the command */
+    size_t file_count;
+    const char *bases[BASES_MAX]; /* -b, in order */
+    size_t base_count;
+    const char *output;     /* -o; "-" for standard output, also with -c */
+    const element_type *dtype; /* raw elements of this type */
+    const char *temp;       /* --temp: the directory of temporary files that only this program reads; null: $TMPDIR or /tmp */
+    uint64_t max_output;    /* 0: the rule against bombs */
+    unsigned threads;       /* 0: all */
+    int level;
+    adam_policy adam;       /* --adam, --adam-min */
+    const char *weights;    /* --weights: for --adam stage */
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run;
+    int help, version;
+} options;
+
+const char *command_name(command c);
+
+/* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
+int options_parse(options *o, int argc, char **argv, fault *f);
+
+#endif

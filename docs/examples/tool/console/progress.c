@@ -1,0 +1,109 @@
+/* progress.c - a line on the terminal that says how far a file is.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "progress.h"
+
+#include "fault.h"
+#include "../system/io.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static size_t file_number, file_count; /* "2 of 5" */
+
+void progress_files(size_t number, size_t count)
+{
+    file_number = number;
+    file_count = count;
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t)) return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void progress_begin(progress *p, int wanted, const char *name, uint64_t total)
+{
+    memset(p, 0, sizeof *p);
+    p->on = wanted && isatty(STDERR_FILENO);
+    p->name = name;
+    p->total = total;
+    p->begun = seconds_now();
+}
+
+void progress_set_total(progress *p, uint64_t total) { p->total = total; }
+
+/* Asked for each line, as windows change. The last column stays free: some terminals begin a new line when it is written. */
+static size_t terminal_columns(void)
+{
+    size_t columns = 80;
+#ifdef TIOCGWINSZ
+    struct winsize w;
+    if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col) columns = w.ws_col;
+#endif
+    return columns - 1;
+}
+
+/* The end of a name that is too long tells more than its start. */
+static void print_end(const char *name, size_t room)
+{
+    const char *end = name + strlen(name);
+    size_t columns = text_columns(name, strlen(name)), one;
+    const int cut = columns > room;
+    if (cut && room < 4) return;
+    while (columns > room - (cut ? 3 : 0)) {
+        name += text_step(name, end, &one);
+        columns -= one;
+    }
+    if (cut) (void)fputs("...", stderr);
+    (void)print_text(stderr, name, (size_t)(end - name));
+}
+
+/* Adds a part behind the name if that keeps so many columns; the text is as long as so many parts need. */
+static void add_part(char *text, const char *part, size_t columns, size_t name)
+{
+    if (strlen(text) + strlen(part) + name <= columns) (void)strcat(text, part);
+}
+
+void progress_show(progress *p, uint64_t done)
+{
+    const double now = p->on ? seconds_now() : 0, passed = now - p->begun;
+    const double speed = passed > 0 ? (double)done / passed : 0;
+    size_t columns, name;
+    char text[256] = "", part[64]; /* four parts */
+    if (!p->on || now - p->shown < 0.1) return;
+    p->shown = now;
+    columns = terminal_columns();
+    name = text_columns(p->name, strlen(p->name));
+    if (name > 12) name = 12; /* so much of it is worth more than what follows */
+    if (p->total != SIZE_UNKNOWN && p->total > 0) (void)snprintf(part, sizeof part, "  %3.0f %%", 100 * (double)done / (double)p->total);
+    else (void)snprintf(part, sizeof part, "  %.0f MB", (double)done / 1e6);
+    add_part(text, part, columns, 0);
+    (void)snprintf(part, sizeof part, "  %zu of %zu", file_number, file_count);
+    if (file_count > 1) add_part(text, part, columns, name);
+    (void)snprintf(part, sizeof part, "  %.0f MB/s", speed / 1e6);
+    add_part(text, part, columns, name);
+    if (p->total != SIZE_UNKNOWN && p->total > done && passed > 0.5 && speed > 0) {
+        const double left = ((double)p->total - (double)done) / speed;
+        if (left < 1e6) {
+            (void)snprintf(part, sizeof part, "  %lu:%02lu left", (unsigned long)left / 60, (unsigned long)left % 60);
+            add_part(text, part, columns, name);
+        }
+    }
+    (void)fputs("\r\033[K", stderr);
+    print_end(p->name, columns - strlen(text));
+    (void)fputs(text, stderr);
+    line_mark();
+    (void)fflush(stderr);
+}
+
+void progress_end(progress *p)
+{
+    if (p->on) line_wipe();
+    p->on = 0;
+}

@@ -1,0 +1,81 @@
+/* codec.c - the codec with its memory and threads, as all commands use it.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "codec.h"
+
+#include "../system/processors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW ((size_t)8 << 20)
+#define WORKSPACE_MAX ((size_t)512 << 20)
+
+int codec_open(codec *c, unsigned threads, int level, fault *f)
+{
+    memset(c, 0, sizeof *c);
+    c->threads = pool_new(threads ? threads : processors());
+    if (!c->threads) return fault_memory(f);
+    c->b.run = pool_run;
+    c->b.run_context = c->threads;
+    c->b.level = level;
+    c->b.flags = BITSNAP_CONTENT_ID;
+    for (c->window = WINDOW; c->window / ((size_t)1 << 20) < pool_workers(c->threads); c->window *= 2)
+        ;
+    return codec_reserve(c, 0, 0, f);
+}
+
+void codec_close(codec *c)
+{
+    pool_free(c->threads);
+    free(c->b.workspace);
+    used_free(&c->used);
+    memset(c, 0, sizeof *c);
+}
+
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta)
+{
+    bitsnap b = c->b;
+    memset(&b.base, 0, sizeof b.base);
+    b.workers = workers;
+    b.block_log2 = block_log2 ? block_log2 : delta ? 19 : 16;
+    if (delta && b.block_log2 < 16) b.block_log2 = 16;
+    b.base.data = delta ? c : NULL;
+    b.base.dtype = BITSNAP_I8;
+    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_I8); /* of any number of elements */
+}
+
+int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
+{
+    unsigned workers = pool_workers(c->threads);
+    size_t size = codec_workspace(c, block_log2, workers, delta);
+    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = codec_workspace(c, block_log2, workers /= 2, delta);
+    if (!size) return fault_memory(f);
+    if (size > c->b.workspace_size) {
+        free(c->b.workspace);
+        c->b.workspace = malloc(size);
+        c->b.workspace_size = c->b.workspace ? size : 0;
+        if (!c->b.workspace) return fault_memory(f);
+    }
+    c->b.workers = workers;
+    pool_limit(c->threads, workers);
+    return 0;
+}
+
+void swap_elements(void *elements, size_t bytes, unsigned width)
+{
+    const uint16_t one = 1;
+    uint8_t low;
+    uint8_t *p = (uint8_t *)elements, *end = p + bytes;
+    unsigned i;
+    memcpy(&low, &one, 1);
+    if (low || width < 2) return;
+    for (; p < end; p += width) {
+        for (i = 0; i < width / 2; i++) {
+            const uint8_t byte = p[i];
+            p[i] = p[width - 1 - i];
+            p[width - 1 - i] = byte;
+        }
+    }
+}

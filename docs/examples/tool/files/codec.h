@@ -1,0 +1,33 @@
+/* codec.h - the codec with its memory and threads, as all commands use it.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_CODEC_H
+#define TOOL_CODEC_H
+
+#include "bitsnap.h"
+#include "../console/fault.h"
+#include "../system/parallel.h"
+#include "../system/place.h"
+
+typedef struct codec {
+    bitsnap b;
+    pool *threads;
+    size_t window;   /* bytes of elements that are coded in one go: a multiple of 8 MiB, which is a whole number
+                        of blocks whatever their size and dtype */
+    used_files used; /* what the run reads and writes */
+} codec;
+
+/* 0 threads: one for each processor that this process may use. */
+int codec_open(codec *c, unsigned threads, int level, fault *f);
+void codec_close(codec *c);
+
+/* Bytes of workspace for blocks of this size (0: the usual ones), or for deltas of it. Two workers can merge. */
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta);
+
+/* Memory for blocks of this size, or for deltas of it; where that is too much, fewer threads will work. */
+int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f);
+
+/* Elements of files are little-endian, those of the codec as the machine has them: from one to the other, in
+ * place. Does nothing on little-endian machines. */
+void swap_elements(void *elements, size_t bytes, unsigned width);
+
+#endif

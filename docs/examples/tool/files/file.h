@@ -1,0 +1,225 @@
+/* file.h - reading and writing .bsnap files: docs/FORMAT.md, section 8.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A .bsnap file holds a source: raw elements, or a .safetensors file, which is the size of its header text, the
+ * text, and elements. Both directions go through it from the first byte to the last, a window at a time. */
+#ifndef TOOL_FILE_H
+#define TOOL_FILE_H
+
+#include "codec.h"
+#include "../system/io.h"
+#include "link.h"
+
+/* Values of the format. A delta holds a .safetensors file, too, but by what it differs from another. */
+enum { SOURCE_RAW = 0, SOURCE_SAFETENSORS = 1, SOURCE_DELTA = 2 };
+
+/* What a delta is against: a .safetensors file. */
+typedef struct file_base {
+    char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
+    const char *text;
+    size_t text_size;
+    uint8_t *data;         /* little-endian; null where only the text is at hand. On machines that are not little-endian
+                              the part in use is changed meanwhile */
+    uint64_t data_size;
+} file_base;
+
+/* Elements of the base, from this byte of its data on. */
+typedef struct file_range {
+    uint64_t begin;
+    bitsnap_dtype dtype;
+} file_range;
+
+/* As what elements are coded. */
+typedef struct file_form {
+    bitsnap_dtype dtype;
+    unsigned cells;        /* of an octave, where they are quantized; else 0 */
+    unsigned clusters;     /* or of a block, where they are quantized so */
+    uint64_t columns;      /* 0: not known */
+} file_form;
+
+/* Who wants to know what blocks take: called for each in order, with the bytes of its elements and its own. Set
+ * it after file_write_begin and file_read_begin, which clear it. */
+typedef struct block_observer {
+    void (*note)(void *context, uint64_t source_bytes, uint64_t stored_bytes);
+    void *context;
+    uint64_t *against;     /* counts the bytes of elements that are coded as those of the base, or by how they differ; or null */
+} block_observer;
+
+void file_note_blocks(const block_observer *o, const bitsnap_encoder *s, uint64_t *noted, const uint8_t *p, size_t size);
+
+/* The range of the base that the codec works with, while it does. */
+typedef struct file_used {
+    uint8_t *bytes;
+    size_t size;
+    unsigned width;
+} file_used;
+
+int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f);
+void file_release_range(codec *c, file_used *used);
+
+/* The records of the source, pieces of its text and frames: entries of the tree that finds them, and where they are. */
+typedef struct record_list {
+    uint8_t *entries;      /* RECORD_ENTRY bytes each */
+    size_t count, capacity;
+    size_t frames;         /* how many of them are */
+    uint64_t frame_bytes, last; /* bytes of the frames, and of the last one */
+} record_list;
+
+/* The end record of a file with these records; `names`: entries of so many names. In memory that the caller frees. */
+int file_end_record(uint8_t **bytes, size_t *size, const record_list *l, uint64_t source_size, const uint8_t *names, size_t name_count,
+                    uint64_t file_check, fault *f);
+
+/* A record that stands for what begins with this byte of the source, and begins with that byte of the file. */
+int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f);
+
+/* ================================================================================= WRITING */
+
+typedef struct file_writer {
+    codec *codec;
+    output *out;
+    block_observer observer;
+    record_list records;
+    uint64_t file_check;   /* that of the header */
+    uint8_t *names;        /* entries of the tree of names */
+    size_t name_count;
+    uint64_t source_size;  /* bytes of the source so far */
+    uint64_t frame_begin;  /* byte of the file */
+    bitsnap_encoder stream; /* of the frame being written */
+    uint64_t noted;        /* its elements that the observer knows of */
+    bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
+    const file_base *base; /* of a delta */
+    file_used used;
+    uint8_t *packed;       /* what leaves the codec */
+    size_t packed_size;
+} file_writer;
+
+/* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
+int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
+                     int quantized, fault *f);
+
+/* The same for a delta. Without a base only frames that are packed, or have none, can follow. */
+int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f);
+
+/* A frame: begin, windows (c->window bytes each, but for the last), end. `elements` are little-endian, and
+ * changed on machines that are not. `range`: the elements of the base that it is coded against, or null. */
+int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f);
+int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
+int file_write_frame_end(file_writer *w, fault *f);
+
+/* The same frame, in memory; where it does not fit, a failure. bitsnap_bound() is enough. */
+int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
+                    uint8_t *frame, size_t capacity, size_t *size, fault *f);
+
+/* A frame that is there already, for so many bytes of the source; `place`: where in the base its elements lie, or null. */
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f);
+
+/* The end record. file_write_close frees memory, at any time. */
+int file_write_end(file_writer *w, fault *f);
+void file_write_close(file_writer *w);
+
+/* ================================================================================= READING */
+
+/* What there is to know of a frame without decoding it. */
+typedef struct file_frame {
+    uint64_t at, size;        /* bytes of the file */
+    uint64_t begin, bytes;    /* of the data of the source */
+    uint64_t count;
+    bitsnap_dtype dtype;
+    int quantized;
+    unsigned cells, clusters; /* of an octave, or of a block, where it is quantized so; else 0 */
+    bitsnap_certificate certificate; /* where it is quantized; bound 0: there is none */
+    uint64_t columns;         /* 0: not known */
+    int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */
+    file_range range;         /* of the base, where there is one */
+    uint64_t base_id;         /* content id of that range */
+    int has_id;
+    uint64_t id;              /* content id of the elements */
+    uint64_t same, differences, plain; /* cells that are as the base, coded as differences to it, or alone */
+} file_frame;
+
+/* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are
+ * those of file_look, and of file_read with an observer of forms. Returns 0, or 1 with a message. */
+typedef struct frame_observer {
+    int (*note)(void *context, const file_frame *frame, fault *f);
+    void *context;
+} frame_observer;
+
+/* Who wants to know how blocks are coded. `block` is called for each in order, with the number of its elements that have
+ * changed, or UINT64_MAX where that is not known, as it is of elements that are coded for themselves and not decoded, or
+ * against a cast. `elements`, where not null, gets the elements as they are decoded, with those of the base, null where
+ * there are none of the same dtype. */
+typedef struct form_observer {
+    int (*block)(void *context, const bitsnap_block *block, uint64_t changed, fault *f);
+    void (*elements)(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width);
+    void *context;
+} form_observer;
+
+/* How many of n elements are others than those of the base. */
+uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width);
+
+typedef struct file_reader {
+    codec *codec;
+    input *in;
+    block_observer observer;
+    form_observer form_observer;
+    frame_observer frame_observer;
+    record_list records;
+    uint64_t file_check;   /* that of the header */
+    int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
+    int quantized;         /* some of its frames are: what it restores is not what it was made from */
+    int met_quantized;     /* such a frame has come */
+    int frame_quantized;   /* the frame is one */
+    int ended;             /* the end record has been read and agreed */
+    uint64_t claimed;      /* bytes of the source, as the header has it; SIZE_UNKNOWN where it does not */
+    uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */
+    uint64_t done;         /* bytes of the source so far */
+    char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
+    size_t text_size;
+    file_link link;        /* of a delta */
+    const file_base *base; /* what was given as its base */
+    file_range range;      /* of the base: of the next frame, where `placed` */
+    file_used used;
+    int placed;
+    bitsnap_dtype dtype;   /* of the elements that were read last */
+    bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
+    int in_frame;
+    bitsnap_decoder stream;
+    bitsnap_info info;     /* of the frame */
+    file_frame cells;      /* of the frame: only the numbers of its cells */
+    uint64_t frame_begin;  /* byte of the file */
+    uint64_t record_begin; /* the same, or where its place record begins */
+    uint64_t noted;
+    uint8_t *elements;     /* c->window bytes */
+    int only_check;        /* the elements are not wanted: what file_read gives has their size, and is to be passed over */
+    int pass_runs;         /* windows that are equal because one element is repeated come once: */
+    uint64_t again;        /* and stand for so many more, behind what was read last */
+} file_reader;
+
+/* Fails where `size` bytes are too many to be made of `from`: more than `limit`, or with limit 0 more than both 4 GiB and 256
+ * times `from`. `whole` is what the message then asks for. */
+int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f);
+
+/* Reads what comes before the frames. A delta needs its base; others do not use it. A source that is too large to be made of
+ * the file (of a delta: and its base) by `limit`, as file_check_limit has it, is refused as soon as that is known. */
+int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
+
+/* The same for file_look. `base` may be null, or a text only; it is used where it is that of the delta. */
+int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, fault *f);
+
+/* The next elements, as bytes of the source: a window at a time, or what a frame has left. *size is 0 at the
+ * end of the file, when everything has been checked. They stay until the next call. */
+int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f);
+
+/* Goes on to the end without decoding: only the grammar of records and blocks is looked at. */
+int file_look(file_reader *r, fault *f);
+
+void file_read_close(file_reader *r);
+
+/* Whether a file begins like this one: 8 bytes are enough; and whether it is a delta, by 10. */
+int file_is_bsnap(const uint8_t *bytes, size_t size);
+int file_is_delta(const uint8_t *bytes, size_t size);
+
+/* 2^30 bytes as "1.0 GiB"; `text` has 32 bytes. */
+const char *size_text(char *text, uint64_t bytes);
+
+#endif

@@ -1,0 +1,259 @@
+/* group.c - small neighbours as one frame, so that no file grows by what frames take besides their elements.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * A frame may hold any bytes as elements of any dtype (docs/FORMAT.md, section 8.4). What is coded as another dtype than its
+ * own rarely gains by it, but a frame less saves a hundred bytes and more. */
+#include "../system/posix.h"
+
+#include "group.h"
+
+#include "../files/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL ((uint64_t)1 << 20)    /* bytes of a piece that may stand in a group */
+#define SMALLEST ((uint64_t)256)
+#define CELL 65536                   /* elements of a block */
+#define FRAME_LEAST 84               /* bytes that any frame with elements takes */
+enum { DTYPES = BITSNAP_F64 + 1 };
+
+/* The most bytes that a piece takes besides its elements: records, header, footer and blocks. */
+static uint64_t overhead(const piece *x)
+{
+    const uint64_t blocks = x->bytes / bitsnap_width(x->form.dtype) / CELL + 1;
+    return x->paired ? 110 + 36 * blocks : 80 + (x->form.columns ? 12u : 0u) + 16 * blocks;
+}
+
+/* Whether that may be more than a thousandth of the bytes, and what the file's own records leave of a KiB. Tensors that are
+ * quantized have frames of their own anyway. */
+static int is_too_much(const plan *p)
+{
+    uint64_t more = 0, bytes = 0;
+    size_t i;
+    for (i = 0; i < p->count; i++) {
+        if (piece_stands_alone(&p->pieces[i])) continue;
+        more += overhead(&p->pieces[i]);
+        bytes += p->pieces[i].bytes;
+    }
+    return more > bytes / 1000 + 768;
+}
+
+/* ================================================================================= ONE DTYPE */
+
+static int is_aligned(const piece *x, size_t n, unsigned width, bitsnap_dtype only)
+{
+    const uint64_t begin = x[0].begin;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if ((!only || x[i].form.dtype == only) && (x[i].begin - begin) % width) return 0;
+    return (x[n - 1].begin + x[n - 1].bytes - begin) % width == 0;
+}
+
+/* The widest integers that no piece begins or ends amid. */
+static bitsnap_dtype integers_of(const piece *x, size_t n)
+{
+    if (is_aligned(x, n, 8, (bitsnap_dtype)0)) return BITSNAP_I64;
+    if (is_aligned(x, n, 4, (bitsnap_dtype)0)) return BITSNAP_I32;
+    return is_aligned(x, n, 2, (bitsnap_dtype)0) ? BITSNAP_I16 : BITSNAP_I8;
+}
+
+/* What most of the bytes are, if these remain whole elements; else integers. */
+static bitsnap_dtype dtype_of(const piece *x, size_t n)
+{
+    uint64_t bytes[DTYPES] = { 0 };
+    bitsnap_dtype most = x[0].form.dtype;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const bitsnap_dtype dtype = x[i].form.dtype;
+        bytes[dtype] += x[i].bytes;
+        if (bytes[dtype] > bytes[most]) most = dtype;
+    }
+    return is_aligned(x, n, bitsnap_width(most), most) ? most : integers_of(x, n);
+}
+
+/* All of them as one, without a base. */
+static piece one_of(const piece *x, size_t n, bitsnap_dtype dtype)
+{
+    piece all;
+    memset(&all, 0, sizeof all);
+    all.form.dtype = dtype;
+    all.begin = x[0].begin;
+    all.bytes = x[n - 1].begin + x[n - 1].bytes - all.begin;
+    return all;
+}
+
+/* ================================================================================= BY SIZE ALONE */
+
+/* How many of n pieces, each less than `small`, can be one frame against the same elements of the base, or against none. */
+static size_t joint_length(const piece *x, size_t n, uint64_t small)
+{
+    const uint64_t begin = x[0].begin;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (x[i].bytes >= small || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
+        if (x[i].paired != x[0].paired) break;
+        if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
+    }
+    return i ? i : 1;
+}
+
+static void join(plan *p, const piece *from, size_t count, uint64_t small)
+{
+    size_t i, n;
+    p->count = 0;
+    for (i = 0; i < count; i += n) {
+        piece *to = &p->pieces[p->count++];
+        n = joint_length(from + i, count - i, small);
+        *to = from[i];
+        if (n == 1) continue;
+        *to = one_of(from + i, n, dtype_of(from + i, n));
+        to->paired = from[i].paired;
+        to->range.begin = from[i].range.begin;
+        to->range.dtype = to->form.dtype;
+    }
+}
+
+int group_plan(plan *p, int is_delta, fault *f)
+{
+    const size_t count = p->count;
+    uint64_t small;
+    piece *from;
+    p->grouped = is_too_much(p);
+    if (!p->grouped || !is_delta) return 0;
+    from = (piece *)malloc(count * sizeof *from);
+    if (!from) return fault_memory(f);
+    memcpy(from, p->pieces, count * sizeof *from);
+    for (small = SMALLEST; small <= SMALL && p->grouped; small *= 2) {
+        join(p, from, count, small);
+        p->grouped = is_too_much(p);
+    }
+    free(from);
+    return 0;
+}
+
+/* ================================================================================= BY WHAT IS SMALLER */
+
+size_t group_length(const plan *p, size_t first)
+{
+    const piece *x = &p->pieces[first];
+    const size_t count = p->grouped ? p->count - first : 1;
+    size_t i;
+    for (i = 0; i < count; i++)
+        if (x[i].bytes >= SMALL || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
+    return i ? i : 1;
+}
+
+/* Frames one behind the other. */
+typedef struct row {
+    uint8_t *bytes;
+    size_t capacity, size, more; /* more: what else of the file they take */
+    piece *pieces;               /* what is in each, and its size */
+    size_t *sizes;
+    size_t count;
+} row;
+
+static int row_open(row *r, size_t capacity, size_t count, fault *f)
+{
+    memset(r, 0, sizeof *r);
+    r->capacity = capacity;
+    r->bytes = (uint8_t *)malloc(capacity);
+    r->pieces = (piece *)malloc(count * sizeof *r->pieces);
+    r->sizes = (size_t *)malloc(count * sizeof *r->sizes);
+    return r->bytes && r->pieces && r->sizes ? 0 : fault_memory(f);
+}
+
+static void row_close(row *r)
+{
+    free(r->bytes);
+    free(r->pieces);
+    free(r->sizes);
+}
+
+/* A frame behind the last one, which is not taken yet. `elements`: of the first piece of the group. */
+static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, fault *f)
+{
+    r->pieces[r->count] = *x;
+    return file_pack_frame(w, &x->form, elements + (x->begin - first->begin), (size_t)x->bytes, x->paired ? &x->range : NULL,
+                           r->bytes + r->size, r->capacity - r->size, &r->sizes[r->count], f);
+}
+
+/* Bytes of the file besides the frame: of its place, and in the end record. */
+static size_t records(const piece *x) { return RECORD_ENTRY + (x->paired ? (size_t)PLACE_SIZE : 0); }
+
+static void row_take(row *r)
+{
+    r->more += records(&r->pieces[r->count]);
+    r->size += r->sizes[r->count++];
+}
+
+static int row_add(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, fault *f)
+{
+    if (row_pack(r, w, x, first, elements, f)) return 1;
+    row_take(r);
+    return 0;
+}
+
+/* Whether a piece takes less as a frame than it has bytes; if so that is packed. */
+static int pays(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, int *failed, fault *f)
+{
+    if (x->bytes <= FRAME_LEAST) return 0;
+    *failed = row_pack(r, w, x, first, elements, f);
+    return !*failed && r->sizes[r->count] + records(x) < x->bytes;
+}
+
+/* Pieces as frames, neighbours that do not pay in one, until all take `most` bytes: then r->count is 0. */
+static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *elements, size_t most, fault *f)
+{
+    size_t i = 0, to;
+    int failed = 0;
+    while (i < n && r->size + r->more < most) {
+        for (to = i; to < n && !pays(r, w, &x[to], x, elements, &failed, f) && !failed; to++)
+            ;
+        if (failed) return 1;
+        if (to - i == n) break; /* that would be all in one */
+        if (to == i) {
+            row_take(r);
+            i++;
+        } else {
+            const piece all = to - i == 1 ? x[i] : one_of(x + i, to - i, dtype_of(x + i, to - i));
+            if (row_add(r, w, &all, x, elements, f)) return 1;
+            i = to;
+        }
+    }
+    if (i < n || r->size + r->more >= most) r->count = 0;
+    return 0;
+}
+
+int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fault *f)
+{
+    const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin);
+    const size_t bound = bitsnap_bound(NULL, bytes, BITSNAP_I8) + 256 + bytes / CELL * 32; /* with columns, a base and a content id, too */
+    const bitsnap_dtype dtypes[2] = { dtype_of(x, n), integers_of(x, n) };
+    row rows[3];
+    size_t i, best = 0, least = SIZE_MAX;
+    const uint8_t *frame;
+    int failed = 0;
+    memset(rows, 0, sizeof rows);
+    for (i = 0; i < 3 && !failed; i++) {
+        row *r = &rows[i];
+        if (i == 1 && dtypes[0] == dtypes[1]) continue;
+        if (i < 2) {
+            const piece all = one_of(x, n, dtypes[i]);
+            failed = row_open(r, bound, 1, f) || row_add(r, w, &all, x, elements, f);
+        } else {
+            failed = row_open(r, least + bound, n + 1, f) || row_fill(r, w, x, n, elements, least, f);
+        }
+        if (r->count && r->size + r->more < least) {
+            best = i;
+            least = r->size + r->more;
+        }
+    }
+    frame = rows[best].bytes;
+    for (i = 0; i < rows[best].count && !failed; frame += rows[best].sizes[i++]) {
+        const piece *p = &rows[best].pieces[i];
+        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range.begin : NULL, f);
+    }
+    for (i = 0; i < 3; i++) row_close(&rows[i]);
+    return failed;
+}

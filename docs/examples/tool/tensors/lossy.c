@@ -1,0 +1,200 @@
+/* lossy.c - what is quantized in a .bsnap file, and how far it is certified to be from what it was.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "lossy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int lossy_note(lossy *l, const file_frame *frame, fault *f)
+{
+    file_frame *frames;
+    if (!frame->quantized) return 0;
+    frames = (file_frame *)grown(l->frames, l->count, &l->capacity, sizeof *frames, f);
+    if (!frames) return 1;
+    l->frames = frames;
+    l->frames[l->count++] = *frame;
+    return 0;
+}
+
+void lossy_free(lossy *l)
+{
+    free(l->frames);
+    memset(l, 0, sizeof *l);
+}
+
+/* The first frame that ends behind this byte of the data. */
+static size_t first_behind(const lossy *l, uint64_t begin)
+{
+    size_t low = 0, high = l->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (l->frames[middle].begin + l->frames[middle].bytes <= begin) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound)
+{
+    int bounded = 1;
+    size_t i;
+    *bound = 0;
+    for (i = first_behind(l, begin); i < l->count && l->frames[i].begin < end; i++) {
+        const double here = l->frames[i].certificate.bound;
+        if (here <= 0) bounded = 0;
+        if (here > *bound) *bound = here;
+    }
+    return bounded;
+}
+
+/* ================================================================================= NAMES */
+
+/* The tensor that a frame begins with, as a number; model->count where there is none. */
+static size_t tensor_of(const file_frame *x, const safetensors *model)
+{
+    size_t low = 0, high = model->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->tensors[middle].end <= x->begin) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* What is known of a frame by its tensor. */
+typedef struct label {
+    const tensor *tensor;  /* null: not known */
+    adam_role role;
+    int paired;
+    double update;         /* of m with its counterpart: the bound of an update's relative error */
+} label;
+
+static label label_of(const lossy *l, const file_frame *x, const lossy_names *names)
+{
+    label a;
+    const adam_choice *c;
+    double bound;
+    size_t i;
+    memset(&a, 0, sizeof a);
+    if (!names->model || (i = tensor_of(x, names->model)) == names->model->count) return a;
+    c = &names->roles[i];
+    a.tensor = &names->model->tensors[i];
+    a.role = c->role;
+    a.paired = c->role == ADAM_M && c->partner && x->certificate.bound > 0 &&
+               lossy_bound(l, c->partner->begin, c->partner->end, &bound);
+    if (a.paired) a.update = adam_update_bound(x->certificate.bound, bound);
+    return a;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
+{
+    lossy_sums s;
+    size_t i;
+    memset(&s, 0, sizeof s);
+    s.within = 1;
+    for (i = 0; i < l->count; i++) {
+        const file_frame *x = &l->frames[i];
+        const label a = label_of(l, x, names);
+        s.tensors++;
+        s.elements += x->count;
+        s.bytes += x->size;
+        s.of_role[a.role]++;
+        s.bound[a.role] = larger(s.bound[a.role], x->certificate.bound);
+        s.largest[a.role] = larger(s.largest[a.role], x->certificate.max_relative);
+        s.pairs += a.paired != 0;
+        s.update = larger(s.update, a.update);
+        if (x->certificate.bound <= 0) s.unbounded++;
+        else if (!(x->certificate.max_relative <= x->certificate.bound)) s.within = 0;
+    }
+    return s;
+}
+
+/* ================================================================================= OUTPUT */
+
+static const char *const role_names[3] = { "", "m", "v" };
+
+void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names)
+{
+    size_t role;
+    (void)fprintf(to, "%zu", s->tensors);
+    if (names->model) (void)fprintf(to, " of %zu", names->model->count);
+    (void)fprintf(to, " tensors quantized, %.3f bits/element; relative errors",
+                  s->elements ? 8 * (double)s->bytes / (double)s->elements : 0);
+    for (role = 0; role < 3; role++) {
+        if (s->of_role[role] && s->bound[role] <= 0)
+            (void)fprintf(to, " %s%swithout a bound (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->largest[role]);
+        else if (s->of_role[role])
+            (void)fprintf(to, " %s%sat most %.3f %% (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->bound[role],
+                          100 * s->largest[role]);
+    }
+    if (s->pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s->update);
+    (void)fprintf(to, s->unbounded == s->tensors ? " none has a bound" : s->within ? " all within bounds" : " NOT within bounds");
+    if (s->unbounded && s->unbounded < s->tensors) (void)fprintf(to, ", but %zu have none", s->unbounded);
+}
+
+void lossy_print_table(const lossy *l, const lossy_names *names)
+{
+    size_t i;
+    (void)printf("%-2s  %-7s  %7s  %10s  %10s  %10s  %10s  %10s  %8s  %10s  %s\n", "", "cells", "columns", "bound", "max rel", "MRE",
+                 "MSE", "max abs", "exact", "update", "quantized");
+    for (i = 0; i < l->count; i++) {
+        const file_frame *x = &l->frames[i];
+        const bitsnap_certificate *c = &x->certificate;
+        const label a = label_of(l, x, names);
+        char family[16] = "other";
+        if (x->cells) (void)snprintf(family, sizeof family, "LOG-%u", x->cells);
+        else if (x->clusters) (void)snprintf(family, sizeof family, "C-%u", x->clusters);
+        (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
+                     (unsigned long long)x->columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
+                     c->max_absolute, (unsigned long long)c->exact);
+        if (a.paired) (void)printf("%8.4f %%  ", 100 * a.update);
+        else (void)printf("%10s  ", "-");
+        if (a.tensor) (void)print_text(stdout, a.tensor->name.at, a.tensor->name.size);
+        else (void)printf("elements from byte %llu of the data on", (unsigned long long)x->begin);
+        (void)putchar('\n');
+    }
+}
+
+void lossy_json(const lossy *l, json *j, const lossy_names *names)
+{
+    const lossy_sums s = lossy_add_up(l, names);
+    size_t i;
+    json_name(j, "quantized");
+    json_begin(j, '{');
+    json_member_whole(j, "tensors", s.tensors);
+    json_member_whole(j, "elements", s.elements);
+    json_member_real(j, "bits_per_element", s.elements ? 8 * (double)s.bytes / (double)s.elements : 0);
+    json_member_truth(j, "within_bounds", s.within);
+    if (s.of_role[ADAM_M]) json_member_real(j, "m_bound", s.bound[ADAM_M]);
+    if (s.of_role[ADAM_V]) json_member_real(j, "v_bound", s.bound[ADAM_V]);
+    if (s.pairs) json_member_real(j, "update_bound", s.update);
+    json_name(j, "frames");
+    json_begin(j, '[');
+    for (i = 0; i < l->count; i++) {
+        const file_frame *x = &l->frames[i];
+        const bitsnap_certificate *c = &x->certificate;
+        const label a = label_of(l, x, names);
+        json_begin(j, '{');
+        json_name(j, "name");
+        if (a.tensor) json_text(j, a.tensor->name.at, a.tensor->name.size);
+        else json_null(j);
+        json_member_string(j, "role", role_names[a.role]);
+        json_member_whole(j, "cells", x->cells);
+        if (x->clusters) json_member_whole(j, "clusters", x->clusters);
+        json_member_whole(j, "columns", x->columns);
+        json_member_real(j, "bound", c->bound);
+        json_member_real(j, "max_rel_error", c->max_relative);
+        json_member_real(j, "mre", c->mean_relative);
+        json_member_real(j, "mse", c->mean_square);
+        json_member_real(j, "max_abs_error", c->max_absolute);
+        json_member_whole(j, "exact", c->exact);
+        if (a.paired) json_member_real(j, "update_bound", a.update);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+    json_end(j, '}');
+}

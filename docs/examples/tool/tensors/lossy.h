@@ -1,0 +1,50 @@
+/* lossy.h - what is quantized in a .bsnap file, and how far it is certified to be from what it was.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_LOSSY_H
+#define TOOL_LOSSY_H
+
+#include "adam.h"
+#include "../files/file.h"
+#include "../console/json.h"
+
+typedef struct lossy {
+    file_frame *frames;    /* those that are quantized, in the order of the data */
+    size_t count, capacity;
+} lossy;
+
+/* Takes note of a frame, if it is quantized. */
+int lossy_note(lossy *l, const file_frame *frame, fault *f);
+void lossy_free(lossy *l);
+
+/* The largest bound of elements between these bytes of the data; 0 where none is quantized. Returns 0 where quantized ones
+ * have no bound, else 1. */
+int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound);
+
+/* What tensors the frames are. `model` is null where that is not known; else `roles` has an entry for each tensor. */
+typedef struct lossy_names {
+    const safetensors *model;
+    const adam_choice *roles;
+} lossy_names;
+
+typedef struct lossy_sums {
+    size_t tensors;
+    uint64_t elements, bytes;        /* bytes of the frames */
+    size_t of_role[3];               /* by adam_role */
+    double bound[3], largest[3];     /* relative errors: what is certified, what there was */
+    size_t pairs;                    /* moments whose counterpart is in the file, too */
+    double update;                   /* the bound of the relative error of their updates */
+    int within;                      /* what was measured is within every bound */
+    size_t unbounded;                /* tensors that have no bound */
+} lossy_sums;
+
+lossy_sums lossy_add_up(const lossy *l, const lossy_names *names);
+
+/* "n tensors ...", without an end of line. */
+void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names);
+
+void lossy_print_table(const lossy *l, const lossy_names *names);
+
+/* "quantized": {...} */
+void lossy_json(const lossy *l, json *j, const lossy_names *names);
+
+#endif

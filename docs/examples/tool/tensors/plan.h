@@ -1,0 +1,35 @@
+/* plan.h - which frames a .safetensors file becomes, how, and against what.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#ifndef TOOL_PLAN_H
+#define TOOL_PLAN_H
+
+#include "adam.h"
+#include "../files/file.h"
+#include "pairs.h"
+#include "../files/safetensors.h"
+
+typedef struct piece {
+    uint64_t begin, bytes;  /* of the data */
+    file_form form;
+    int second;             /* is quantized as a second moment */
+    int paired;             /* has elements of the base */
+    file_range range;       /* which */
+} piece;
+
+/* What is quantized is a frame of its own. */
+static inline int piece_stands_alone(const piece *x) { return (x->form.cells | x->form.clusters) != 0; }
+
+typedef struct plan {
+    piece *pieces;          /* in the order of the data, all of it */
+    size_t count;
+    int quantizes;          /* some are */
+    int grouped;            /* group.h says which are to be written together */
+} plan;
+
+/* Neighbours that are coded as the same dtype are one frame. With a base (`with` is not null): those whose partners there are
+ * neighbours, too. Without one a frame of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
+ * large enough to gain by its columns. */
+int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f);
+void plan_free(plan *p);
+
+#endif

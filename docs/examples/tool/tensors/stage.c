@@ -1,0 +1,241 @@
+/* stage.c - how coarse the moments of Adam may become at this stage of the training.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "stage.h"
+
+#include "../files/base.h"
+#include "../files/bytes.h"
+#include "difference.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* An error of an update below this part of the weights' size: a 16th of what rounding to bfloat16 does to a weight. */
+#define ERROR_OF_WEIGHT (1 / 8192.0)
+
+enum { FINEST = 70, COARSEST = 8 }; /* cells of m: what "resume" and "small" have */
+
+typedef struct job {
+    base m, v, w;
+    char *w_path;
+    int own;       /* w is the file with the moments that was given */
+    double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate, and of the weights */
+    uint64_t elements;
+    used_files *used;
+    fault *f;
+} job;
+
+/* The path of the file beside `path` that has `other` where that has the pattern. */
+static char *path_beside(const char *path, const char *pattern, const char *other)
+{
+    const char *at = NULL, *slash = strrchr(path, '/'), *next;
+    char *made;
+    for (next = slash ? slash : path; (next = strstr(next, pattern)) != NULL; next++) at = next;
+    made = (char *)malloc(strlen(path) + strlen(other) + 1);
+    if (!made || !at) {
+        free(made);
+        return NULL;
+    }
+    memcpy(made, path, (size_t)(at - path));
+    (void)strcpy(made + (at - path), other);
+    (void)strcat(made, at + strlen(pattern));
+    return made;
+}
+
+static int map(job *j, base *b, const char *path) { return base_map(b, path, j->f) || input_note(&b->in, path, j->used, j->f); }
+
+static int map_beside(job *j, base *b, const char *path, const char *pattern, const char *other)
+{
+    char *beside = path_beside(path, pattern, other);
+    int failed;
+    if (!beside) return fault_memory(j->f);
+    failed = map(j, b, beside);
+    if (failed) (void)fault_add(j->f, "; --adam stage needs both moments");
+    free(beside);
+    return failed;
+}
+
+static int map_named(job *j, const char *path)
+{
+    j->w_path = strdup(path);
+    return j->w_path ? map(j, &j->w, path) : fault_memory(j->f);
+}
+
+/* The weights: as they were given, else beside the moments, else in the same file. */
+static int map_weights(job *j, const char *path, const char *pattern, const char *weights)
+{
+    static const char *const names[] = { "master", "model", "weights", "bf16" };
+    size_t i;
+    if (weights) return map_named(j, weights);
+    for (i = 0; pattern && i < sizeof names / sizeof *names; i++) {
+        char *beside = path_beside(path, pattern, names[i]);
+        int there, failed;
+        if (!beside) return fault_memory(j->f);
+        there = access(beside, R_OK) == 0;
+        failed = there && map_named(j, beside);
+        free(beside);
+        if (there) return failed;
+    }
+    j->own = 1;
+    return map_named(j, path);
+}
+
+/* The weight that a moment belongs to: of the same name without the word for the moment, perhaps also without what stands
+ * before it. */
+static const tensor *weight_of(const tensor *m, const adam_choice *c, const tensor **names, size_t count)
+{
+    char *made = NULL;
+    text_slice name = m->name;
+    const tensor *found = NULL;
+    unsigned segments;
+    if (!c->by_file) {
+        made = adam_name_with(m->name, NULL, &name.size);
+        if (!made) return NULL;
+        name.at = made;
+    }
+    for (segments = 0; segments < 64; segments++) { /* a name can be as long as a header */
+        found = tensor_find(names, count, name);
+        if (found && shape_same(found->shape, m->shape) && tensor_has_octaves(found)) break;
+        found = NULL;
+        while (name.size && *name.at != '.' && *name.at != '/') name.at++, name.size--;
+        if (!name.size) break;
+        name.at++, name.size--;
+    }
+    free(made);
+    return found;
+}
+
+/* The elements of a tensor, one after the other. */
+typedef struct cursor {
+    const uint8_t *at;
+    unsigned width;
+    const float_format *format;
+} cursor;
+
+static cursor cursor_at(const base *b, const tensor *t)
+{
+    cursor c;
+    c.at = b->file.data + t->begin;
+    c.width = t->type->bits / 8;
+    c.format = float_format_of(t->type);
+    return c;
+}
+
+/* Whether the next one is finite. */
+static int take(cursor *c, double *x)
+{
+    const uint64_t bits = bytes_load(c->at, c->width);
+    c->at += c->width;
+    return float_value(c->format, bits, x);
+}
+
+/* Statements are short here, so that no compiler makes one rounding of two and finds other cells than another. */
+static void measure(job *j, const tensor *m, const base *v_base, const tensor *v, const tensor *w)
+{
+    cursor of_m = cursor_at(&j->m, m), of_v = cursor_at(v_base, v), of_w = cursor_at(&j->w, w);
+    const double eps_squared = 1e-16;
+    uint64_t i;
+    for (i = 0; i < m->elements; i++) {
+        double x, y, z;
+        const int finite = take(&of_m, &x) & take(&of_v, &y) & take(&of_w, &z);
+        if (!finite || y < 0) continue;
+        x *= x;
+        y += eps_squared;
+        x /= y;
+        j->updates += x;
+        z *= z;
+        j->weights += z;
+        j->elements++;
+    }
+}
+
+static int measure_all(job *j, const char *m_path)
+{
+    adam_choice *choices = adam_roles(&j->m.model, m_path);
+    const tensor **v_names = tensors_by_name(&j->v.model), **w_names = tensors_by_name(&j->w.model);
+    const int failed = !choices || !v_names || !w_names;
+    size_t i;
+    for (i = 0; !failed && i < j->m.model.count; i++) {
+        const tensor *m = &j->m.model.tensors[i], *v = choices[i].partner, *w;
+        if (choices[i].role != ADAM_M || !tensor_has_octaves(m)) continue;
+        if (choices[i].by_file) v = tensor_find(v_names, j->v.model.count, m->name);
+        if (!v || !shape_same(v->shape, m->shape) || !tensor_has_octaves(v)) continue;
+        w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count); /* not the moment itself */
+        if (w) measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
+    }
+    free(choices);
+    free((void *)v_names);
+    free((void *)w_names);
+    return failed ? fault_memory(j->f) : 0;
+}
+
+static void conclude(stage *s, adam_policy *p, job *j)
+{
+    unsigned n = COARSEST;
+    const double quotient = j->weights > 0 ? j->updates / j->weights : 1e30;
+    s->elements = j->elements;
+    s->weights = j->w_path;
+    j->w_path = NULL;
+    s->ratio = p->rate * square_root(quotient);
+    s->allowed = s->ratio > 0 ? ERROR_OF_WEIGHT / s->ratio : 1;
+    while (n < FINEST && adam_update_bound(bitsnap_log_bound(n), bitsnap_log_bound(n / 2)) > s->allowed) n += 2;
+    p->m_cells = n;
+    p->v_cells = n / 2;
+}
+
+/* Whether there are moments at all; else nothing is to be found. */
+static int has_moments(const safetensors *model, const char *path, fault *f)
+{
+    adam_choice *choices = adam_roles(model, path);
+    size_t i;
+    int found = 0;
+    if (!choices) return fault_memory(f), -1;
+    for (i = 0; i < model->count; i++) found |= choices[i].role != ADAM_NONE;
+    free(choices);
+    return found;
+}
+
+static int find(stage *s, adam_policy *p, job *j, const char *path, const char *weights)
+{
+    adam_role role;
+    const char *pattern = adam_file_pattern(path, &role), *other = pattern ? adam_counterpart(pattern) : NULL;
+    char *m_path = role == ADAM_V ? path_beside(path, pattern, other) : strdup(path);
+    int failed;
+    if (!m_path) return fault_memory(j->f);
+    failed = role == ADAM_V ? map_beside(j, &j->m, path, pattern, other) : map(j, &j->m, path);
+    if (!failed) failed = role == ADAM_M ? map_beside(j, &j->v, path, pattern, other) : map(j, &j->v, path);
+    failed = failed || map_weights(j, path, pattern, weights) || measure_all(j, m_path);
+    free(m_path);
+    if (failed) return 1;
+    if (!j->elements) return fault_set(j->f, "--adam stage finds no weights that both moments are there for; give them with --weights");
+    conclude(s, p, j);
+    return 0;
+}
+
+int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *path, const char *weights, used_files *u, fault *f)
+{
+    job j;
+    int failed, some;
+    memset(s, 0, sizeof *s);
+    memset(&j, 0, sizeof j);
+    j.used = u;
+    j.f = f;
+    j.m.in.fd = j.v.in.fd = j.w.in.fd = -1;
+    some = has_moments(model, path, f);
+    if (some <= 0) return some < 0;
+    if (!strcmp(path, "-")) return fault_set(f, "--adam stage reads a file twice, and standard input comes once");
+    failed = find(s, p, &j, path, weights);
+    base_close(&j.m);
+    base_close(&j.v);
+    base_close(&j.w);
+    free(j.w_path);
+    return failed;
+}
+
+void stage_free(stage *s)
+{
+    free(s->weights);
+    s->weights = NULL;
+}
