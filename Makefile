@@ -9,7 +9,7 @@ B = build
 HEADERS = bitsnap.h bitsnap_simd.h
 WARN = -Wall -Wextra
 TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
-TOOL_H = $(wildcard docs/examples/tool/*/*.h)
+TOOL_H = $(wildcard docs/examples/tool/*/*.h docs/examples/file/*.h)
 TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
 TESTS_C = $(wildcard tests/test_*.c)
 TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
