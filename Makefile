@@ -9,7 +9,7 @@ B = build
 HEADERS = bitsnap.h bitsnap_simd.h
 WARN = -Wall -Wextra
 TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
-TOOL_H = $(wildcard docs/examples/tool/*/*.h)
+TOOL_H = $(wildcard docs/examples/tool/*/*.h docs/examples/file/*.h)
 TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
 TESTS_C = $(wildcard tests/test_*.c)
 TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
@@ -27,6 +27,36 @@ $(B)/tool/bitsnap.o: bitsnap_simd.h
 $(B)/tool/%.o: docs/examples/tool/%.c $(TOOL_H) bitsnap.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
+
+#: make lib         build/libbitsnap.a and build/libbitsnap.so.1, for programs that do not compile the headers themselves
+lib: $(B)/libbitsnap.a $(B)/libbitsnap.so.1
+
+$(B)/libbitsnap.a: docs/examples/tool/bitsnap.c $(HEADERS)
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -fPIC -I. -c $< -o $(B)/libbitsnap.o
+	@rm -f $@
+	$(AR) rcs $@ $(B)/libbitsnap.o
+
+$(B)/libbitsnap.so.1: docs/examples/tool/bitsnap.c $(HEADERS)
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -fPIC -I. -DBITSNAP_EXPORT -shared -Wl,-soname,$(@F) $< -o $@
+
+$(B)/bitsnap.man $(B)/bitsnap.bash: $(B)/bitsnap.%: $(B)/bitsnap docs/examples/tool/console/manual.sh
+	docs/examples/tool/console/manual.sh $< $* >$@.new && mv $@.new $@
+
+#: make install     the tool, its manual page and completion for bash, the headers, packages for pkg-config and CMake, and what
+#:                  make lib has built; PREFIX (/usr/local), BINDIR, INCLUDEDIR, LIBDIR, MANDIR, COMPLETIONDIR and DESTDIR say
+#:                  where to. make uninstall, with the same, takes all of it away
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+INCLUDEDIR ?= $(PREFIX)/include
+LIBDIR ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+install uninstall:
+	@DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' INCLUDEDIR='$(INCLUDEDIR)' LIBDIR='$(LIBDIR)' MANDIR='$(MANDIR)' \
+	    COMPLETIONDIR='$(COMPLETIONDIR)' docs/cmake/install.sh $@ $(B)
+install: $(B)/bitsnap $(B)/bitsnap.man $(B)/bitsnap.bash $(if $(filter lib,$(MAKECMDGOALS)),lib,$(wildcard $(B)/libbitsnap.a $(B)/libbitsnap.so.1))
 
 #: make demo        the main job: trains a small GPT, compresses its checkpoints, restores, compares
 demo: $(B)/bitsnap $(B)/train_gpt
@@ -53,7 +83,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_switches.py
+         tests/check_mutants.sh tests/check_install.sh tests/check_switches.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -166,5 +196,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
         study study-build convergence quantizers mutants clean

@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=cc}" "${CFLAGS=-O1 -g}" "${OUT:=build/fuzz}" "${LIB_FUZZING_ENGINE:=}"
 : "${CXX:=$CC}" "${CXXFLAGS=$CFLAGS}"
-tool='file file_write record tree link text safetensors fault io place foreign parallel processors codec' # what files.c and safetensors.c need of the tool
+tool='file file_write block link container fault io place foreign parallel processors codec' # what files.c and safetensors.c need of the tool
 work=${WORK:-}
 temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
 [ -n "$work" ] || work=$temporary
@@ -15,7 +15,7 @@ mkdir -p "$OUT" "$work"
 
 compile() { # source, object, options...: unless that is newer than all it may be made of
     source=$1 object=$2; shift 2
-    [ -f "$object" ] && [ -z "$(find "$source" fuzz/*.h fuzz/build.sh bitsnap.h bitsnap_simd.h docs/examples/tool -newer "$object")" ] && return
+    [ -f "$object" ] && [ -z "$(find "$source" fuzz/*.h fuzz/build.sh bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/tool -newer "$object")" ] && return
     # shellcheck disable=SC2086
     $CC $CFLAGS "$@" -I. -c "$source" -o "$object"
 }

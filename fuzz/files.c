@@ -7,9 +7,8 @@
 
 #include "../docs/examples/tool/files/bytes.h"
 #include "../docs/examples/tool/files/file.h"
-#include "../docs/examples/tool/files/record.h"
-#include "../docs/examples/tool/files/text.h"
-#include "../docs/examples/tool/files/tree.h"
+#include "../docs/examples/tool/files/block.h"
+#include "../docs/examples/tool/files/container.h"
 
 enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16, RECORDS = 4 * FUZZ_BLOCKS };
 
@@ -54,7 +53,7 @@ static int put_hash(repair *r, const uint8_t *from)
 
 static void note(repair *r, const uint8_t *at)
 {
-    uint8_t *entry = r->records.entries + RECORD_ENTRY * r->records.count++;
+    uint8_t *entry = r->records.entries + BITSNAP_RECORD_ENTRY * r->records.count++;
     bytes_store(entry, r->source, 6);
     bytes_store(entry + 6, (uint64_t)(at - r->begin), 6);
 }
@@ -64,12 +63,12 @@ static size_t repair_piece(repair *r, size_t most, int own)
 {
     uint8_t *begin = r->to;
     size_t n, coded;
-    if (r->end - r->from < TEXT_PREFIX || memcmp(r->from, text_magic, 4) || r->records.count == RECORDS || !put(r, r->from, TEXT_PREFIX)) return 0;
-    r->from += TEXT_PREFIX;
-    n = 1 + (load32(begin + 4) - 1) % (uint32_t)(most < TEXT_PIECE ? most : TEXT_PIECE);
+    if (r->end - r->from < BITSNAP_TEXT_PREFIX || memcmp(r->from, BITSNAP_TEXT_MAGIC, 4) || r->records.count == RECORDS || !put(r, r->from, BITSNAP_TEXT_PREFIX)) return 0;
+    r->from += BITSNAP_TEXT_PREFIX;
+    n = 1 + (load32(begin + 4) - 1) % (uint32_t)(most < BITSNAP_TEXT_PIECE ? most : BITSNAP_TEXT_PIECE);
     coded = load32(begin + 8);
     if (coded > (size_t)(r->end - r->from)) coded = (size_t)(r->end - r->from);
-    if (coded > TEXT_CODED_MAX(n)) coded = (size_t)TEXT_CODED_MAX(n);
+    if (coded > BITSNAP_TEXT_CODED_MAX(n)) coded = (size_t)BITSNAP_TEXT_CODED_MAX(n);
     store32(begin + 4, (uint32_t)n);
     store32(begin + 8, (uint32_t)coded);
     if (!put(r, r->from, coded) || !put_hash(r, begin)) return 0;
@@ -88,27 +87,27 @@ static int repair_texts(repair *r, int kind)
     uint8_t *header = r->begin, *bases = r->to, *text;
     size_t size = 0, n, coded = 0;
     unsigned flags = 0;
-    r->source = kind == SOURCE_RAW ? 0 : 8;
-    if (kind == SOURCE_RAW) return 1;
-    if (kind == SOURCE_DELTA) {
-        uint8_t entry[BASES_PREFIX + BASE_ENTRY] = { 0 };
+    r->source = kind == BITSNAP_SOURCE_RAW ? 0 : 8;
+    if (kind == BITSNAP_SOURCE_RAW) return 1;
+    if (kind == BITSNAP_SOURCE_DELTA) {
+        uint8_t entry[BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY] = { 0 };
         if (r->end - r->from < (ptrdiff_t)sizeof entry + 8) return 0;
         flags = r->from[5] & 3u;
         r->from += sizeof entry + 8;
-        memcpy(entry, bases_magic, 4);
+        memcpy(entry, BITSNAP_BASES_MAGIC, 4);
         entry[4] = 1;
-        bytes_store(entry + 6, BASE_ENTRY, 2);
+        bytes_store(entry + 6, BITSNAP_BASE_ENTRY, 2);
         store64(entry + 8, bitsnap_hash(base_text, BASE_TEXT));
         store32(entry + 16, BASE_TEXT);
         store64(entry + 20, BASE_DATA);
         store64(entry + 28, bitsnap_hash(base_text, BASE_TEXT));
         if (!put(r, entry, sizeof entry) || !put_hash(r, bases)) return 0;
-        while (flags & BASES_WITH_TEXT && size < BASE_TEXT && (n = repair_piece(r, BASE_TEXT - size, 0)) != 0) size += n;
-        if (flags & BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BASES_WITH_TEXT; /* and its pieces are in the way */
+        while (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT && (n = repair_piece(r, BASE_TEXT - size, 0)) != 0) size += n;
+        if (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BITSNAP_BASES_WITH_TEXT; /* and its pieces are in the way */
     }
     text = r->to;
     size = BASE_TEXT;
-    if (!(flags & BASES_SAME_TEXT)) {
+    if (!(flags & BITSNAP_BASES_SAME_TEXT)) {
         for (size = 0; size < TEXT_MOST && (n = repair_piece(r, TEXT_MOST - size, 1)) != 0;) size += n;
         if (!size) return 0;
         coded = (size_t)(r->to - text);
@@ -116,7 +115,7 @@ static int repair_texts(repair *r, int kind)
         r->source += BASE_TEXT;
     }
     store32(header + 12, (uint32_t)size);
-    if (kind == SOURCE_DELTA) {
+    if (kind == BITSNAP_SOURCE_DELTA) {
         bases[5] = (uint8_t)flags;
         if (coded) {
             uint8_t *decoded = fuzz_room(size);
@@ -124,7 +123,7 @@ static int repair_texts(repair *r, int kind)
             memset(&f, 0, sizeof f);
             if (!text_decode(decoded, size, base_text, BASE_TEXT, text, coded, &f)) store64(bases + 8, bitsnap_hash(decoded, size));
         }
-        store64(bases + BASES_PREFIX + BASE_ENTRY, bitsnap_hash(bases, BASES_PREFIX + BASE_ENTRY));
+        store64(bases + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY, bitsnap_hash(bases, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY));
     }
     return 1;
 }
@@ -135,23 +134,23 @@ static int repair_frame(repair *r, int kind)
     static fuzz_frame f;
     const size_t left = (size_t)(r->end - r->from);
     uint8_t *place = r->to, *begin;
-    uint8_t record[PLACE_SIZE] = { 0 };
+    uint8_t record[BITSNAP_PLACE_SIZE] = { 0 };
     bitsnap_base base;
     size_t size;
-    if (left >= PLACE_SIZE && !memcmp(r->from, place_magic, 4)) {
+    if (left >= BITSNAP_PLACE_SIZE && !memcmp(r->from, BITSNAP_PLACE_MAGIC, 4)) {
         memcpy(record, r->from, sizeof record);
-        r->from += PLACE_SIZE;
+        r->from += BITSNAP_PLACE_SIZE;
     }
-    if (r->end - r->from < 4 || memcmp(r->from, frame_magic, 4)) return 0;
+    if (r->end - r->from < 4 || memcmp(r->from, BITSNAP_FRAME_MAGIC, 4)) return 0;
     if (!fuzz_read_frame(&f, r->from, (size_t)(r->end - r->from)) || r->frames == FUZZ_BLOCKS) return 0;
-    if (r->records.count == RECORDS || (f.base && kind == SOURCE_DELTA && !put(r, record, PLACE_SIZE))) return 0;
+    if (r->records.count == RECORDS || (f.base && kind == BITSNAP_SOURCE_DELTA && !put(r, record, BITSNAP_PLACE_SIZE))) return 0;
     begin = r->to;
     if (!put(r, r->from, f.end)) return 0;
     r->from += f.end;
     size = fuzz_settle(&f, begin, f.end, (size_t)(r->limit - begin));
     if (!size) return 0;
     memset(&base, 0, sizeof base);
-    if (f.base && kind == SOURCE_DELTA) {
+    if (f.base && kind == BITSNAP_SOURCE_DELTA) {
         const bitsnap_dtype dtype = (bitsnap_dtype)begin[f.base + 3];
         const uint64_t bytes = f.count * bitsnap_width(dtype);
         uint64_t at = bytes_load(record + 6, 6);
@@ -161,7 +160,7 @@ static int repair_frame(repair *r, int kind)
             base.count = f.count;
             base.dtype = dtype;
         }
-        memcpy(place, place_magic, 4);
+        memcpy(place, BITSNAP_PLACE_MAGIC, 4);
         bytes_store(place + 4, 0, 2);
         bytes_store(place + 6, at, 6);
         store32(place + 12, (uint32_t)bitsnap_hash(place, 12));
@@ -183,32 +182,32 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     size_t count = 0, text_size;
     fault f;
     int kind, good;
-    if (size < HEADER_SIZE) return 0;
+    if (size < BITSNAP_FILE_HEADER) return 0;
     memset(&r, 0, sizeof r);
     memset(&f, 0, sizeof f);
     r.from = p;
     r.end = p + size;
     r.begin = r.to = to;
     r.limit = to + room;
-    r.records.entries = fuzz_room(RECORD_ENTRY * RECORDS);
+    r.records.entries = fuzz_room(BITSNAP_RECORD_ENTRY * RECORDS);
     r.base = base_data();
-    if (!put(&r, p, HEADER_SIZE)) return 0;
-    r.from += HEADER_SIZE;
-    memcpy(to, file_magic, 8);
+    if (!put(&r, p, BITSNAP_FILE_HEADER)) return 0;
+    r.from += BITSNAP_FILE_HEADER;
+    memcpy(to, BITSNAP_FILE_MAGIC, 8);
     to[8] = 1;
     kind = to[9] %= 3;
     store32(to + 12, 0);
     coded = r.to;
     if (!repair_texts(&r, kind)) return 0;
     text_size = load32(to + 12);
-    if (names && kind == SOURCE_SAFETENSORS) {
+    if (names && kind == BITSNAP_SOURCE_SAFETENSORS) {
         text = fuzz_room(text_size);
         if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!tree_names(&entries, &count, (const char *)text, text_size, &f));
     }
     while (repair_frame(&r, kind)) continue;
-    to[10] = (uint8_t)(r.quantized && kind != SOURCE_DELTA);
+    to[10] = (uint8_t)(r.quantized && kind != BITSNAP_SOURCE_DELTA);
     to[11] = 0;
-    if (kind == SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
+    if (kind == BITSNAP_SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
     store64(to + 24, bitsnap_hash(to, 24));
     REQUIRE(!file_end_record(&record, &size, &r.records, r.source, entries, count, load64(to + 24), &f));
     good = put(&r, record, size);
@@ -292,8 +291,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
 {
     size_t at, i, found[32], n = 0;
     if (size < 5 || room < 64) return LLVMFuzzerMutate(data, size, room);
-    for (i = 1 + HEADER_SIZE; i + 24 < size && n < 32; i++)
-        if (!memcmp(data + i, frame_magic, 4)) found[n++] = i;
+    for (i = 1 + BITSNAP_FILE_HEADER; i + 24 < size && n < 32; i++)
+        if (!memcmp(data + i, BITSNAP_FRAME_MAGIC, 4)) found[n++] = i;
     if (seed & 1 || !n) {
         size = LLVMFuzzerMutate(data, size, room);
         if (size) data[0] = (uint8_t)(seed >> 1 & 3);
@@ -324,13 +323,13 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     data = base_data();
     file[9] = (uint8_t)kind;
     if (number / 12 % 2) memset(file + 16, 0xFF, 8);
-    at += HEADER_SIZE;
-    if (kind == SOURCE_DELTA) {
-        at[5] = number / 3 % 2 ? BASES_SAME_TEXT : 0;
-        at += BASES_PREFIX + BASE_ENTRY + 8;
+    at += BITSNAP_FILE_HEADER;
+    if (kind == BITSNAP_SOURCE_DELTA) {
+        at[5] = number / 3 % 2 ? BITSNAP_BASES_SAME_TEXT : 0;
+        at += BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 8;
     }
-    if (kind == SOURCE_SAFETENSORS || (kind == SOURCE_DELTA && !(at[5 - BASES_PREFIX - BASE_ENTRY - 8] & BASES_SAME_TEXT))) {
-        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, kind == SOURCE_DELTA ? base_text : NULL, kind == SOURCE_DELTA ? BASE_TEXT : 0, &f));
+    if (kind == BITSNAP_SOURCE_SAFETENSORS || (kind == BITSNAP_SOURCE_DELTA && !(at[5 - BITSNAP_BASES_PREFIX - BITSNAP_BASE_ENTRY - 8] & BITSNAP_BASES_SAME_TEXT))) {
+        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, kind == BITSNAP_SOURCE_DELTA ? base_text : NULL, kind == BITSNAP_SOURCE_DELTA ? BASE_TEXT : 0, &f));
         memcpy(at, coded, size);
         free(coded);
         at += size;
@@ -342,10 +341,10 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         memcpy(elements, data, BASE_DATA);
         for (j = number; j < BASE_DATA; j += 1 + number) elements[j] ^= (uint8_t)(1 + j % 3);
         b.flags = BITSNAP_CONTENT_ID;
-        if (kind == SOURCE_DELTA && number % 4) {
-            memcpy(at, place_magic, 4);
+        if (kind == BITSNAP_SOURCE_DELTA && number % 4) {
+            memcpy(at, BITSNAP_PLACE_MAGIC, 4);
             bytes_store(at + 6, begin, 6);
-            at += PLACE_SIZE;
+            at += BITSNAP_PLACE_SIZE;
             b.base.data = data + begin;
             b.base.count = count;
             b.base.dtype = dtype;

@@ -4,9 +4,8 @@
 #include "fuzz.h"
 
 #include "../docs/examples/tool/files/bytes.h"
-#include "../docs/examples/tool/files/record.h"
-#include "../docs/examples/tool/files/safetensors.h"
-#include "../docs/examples/tool/files/text.h"
+#include "../docs/examples/tool/files/block.h"
+#include "../docs/examples/tool/files/container.h"
 
 static void header_text(const char *text, size_t size)
 {
@@ -24,36 +23,36 @@ static void header_text(const char *text, size_t size)
             uint64_t dimension;
             REQUIRE(t->begin == at && t->end >= t->begin); /* every byte belongs to one tensor */
             at = t->end;
-            for (j = 0; shape_next(t->shape, &dimensions, &dimension); j++) REQUIRE(j <= size);
+            for (j = 0; bitsnap_shape_next(t->shape, &dimensions, &dimension); j++) REQUIRE(j <= size);
             if (t->type && t->type->bits >= 8) REQUIRE(t->elements * (t->type->bits / 8) == t->end - t->begin);
             if (s.count < 50)
-                for (j = 0; j < i; j++) REQUIRE(slice_compare(t->name, s.tensors[j].name));
+                for (j = 0; j < i; j++) REQUIRE(bitsnap_slice_compare(t->name, s.tensors[j].name));
         }
         REQUIRE(at == s.data_size);
     }
-    safetensors_free(&s);
+    bitsnap_safetensors_free(&s);
 }
 
 /* One piece of a text, in a record that is right around it; `before` bytes of a base's text stand before it. */
 static void coded_text(const uint8_t *coded, size_t size, size_t before)
 {
     static const char like[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4,2],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[";
-    const size_t text_size = size < 2 ? 0 : 1 + ((coded[0] | (size_t)coded[1] << 8) & (TEXT_PIECE - 1));
-    uint8_t *text = fuzz_room(text_size), *base = fuzz_room(before), *record = fuzz_room(TEXT_PREFIX + size + 8), *again;
+    const size_t text_size = size < 2 ? 0 : 1 + ((coded[0] | (size_t)coded[1] << 8) & (BITSNAP_TEXT_PIECE - 1));
+    uint8_t *text = fuzz_room(text_size), *base = fuzz_room(before), *record = fuzz_room(BITSNAP_TEXT_PREFIX + size + 8), *again;
     size_t again_size, i;
     fault f;
     if (size < 2) return;
     memset(&f, 0, sizeof f);
     for (i = 0; i < before; i++) base[i] = (uint8_t)like[i % (sizeof like - 1)];
-    memcpy(record, text_magic, 4);
+    memcpy(record, BITSNAP_TEXT_MAGIC, 4);
     store32(record + 4, (uint32_t)text_size);
     store32(record + 8, (uint32_t)(size -= 2));
-    memcpy(record + TEXT_PREFIX, coded + 2, size);
-    store64(record + TEXT_PREFIX + size, bitsnap_hash(record, TEXT_PREFIX + size));
-    if (!text_decode(text, text_size, base, before, record, TEXT_PREFIX + size + 8, &f)) {
+    memcpy(record + BITSNAP_TEXT_PREFIX, coded + 2, size);
+    store64(record + BITSNAP_TEXT_PREFIX + size, bitsnap_hash(record, BITSNAP_TEXT_PREFIX + size));
+    if (!text_decode(text, text_size, base, before, record, BITSNAP_TEXT_PREFIX + size + 8, &f)) {
         uint8_t *back = fuzz_room(text_size);
         REQUIRE(!text_encode(&again, &again_size, text, text_size, base, before, &f));
-        REQUIRE(again_size <= TEXT_PREFIX + TEXT_CODED_MAX(text_size) + 8);
+        REQUIRE(again_size <= BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(text_size) + 8);
         REQUIRE(!text_decode(back, text_size, base, before, again, again_size, &f));
         REQUIRE(!memcmp(back, text, text_size));
         free(again);
@@ -100,12 +99,12 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         const char *text = texts[number % n];
         const size_t before = number < 2 * n ? 0 : strlen(text) < 127 ? strlen(text) : 127;
         if (text_encode(&coded, &size, text, strlen(text), text, before, &f)) return 0;
-        size -= TEXT_PREFIX + 8;
+        size -= BITSNAP_TEXT_PREFIX + 8;
         REQUIRE(size + 3 <= room);
         to[0] = (uint8_t)(before ? 2 * before : 1);
         to[1] = (uint8_t)(strlen(text) - 1);
         to[2] = (uint8_t)((strlen(text) - 1) >> 8);
-        memcpy(to + 3, coded + TEXT_PREFIX, size);
+        memcpy(to + 3, coded + BITSNAP_TEXT_PREFIX, size);
         free(coded);
     }
     return size + 3;

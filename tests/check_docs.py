@@ -107,10 +107,10 @@ section = form[form.index("## 3."):form.index("### 3.1")]
 stated = {name: name for name in re.findall(r"^\| \d+ \| (\w+)", section, re.M)}
 for names, dtype in re.findall(r"^\| ([^|]*) \| (\w+) \|$", section[section.index("other programs' types"):], re.M):
     stated.update((name, dtype) for name in re.findall(r"\b[A-Z]+\d+\w*", re.sub(r"\([^)]*\)", "", names)))
-source = read("docs/examples/tool/files/safetensors.c")
+source = read("docs/examples/file/bitsnap_file.h")
 coded = dict(re.findall(r'\{ "(\w+)", \d+, BITSNAP_(\w+) \}', source))
 bad = [f"{name}: {stated.get(name)}, {coded.get(name)}" for name in sorted(stated.keys() | coded.keys()) if stated.get(name) != coded.get(name)]
-report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source, "the types of FORMAT.md section 3 are the tool's", "; ".join(bad))
+report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source, "the types of FORMAT.md section 3 are those of bitsnap_file.h", "; ".join(bad))
 
 # members of the tool's JSON
 text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()

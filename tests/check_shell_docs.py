@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The shell blocks of README.md and docs/, and the examples of the help texts, do what they say: each document, and each help
 text, is run from a fresh directory with the files that it starts from, block after block, each in the state that those before it
-leave. What takes minutes (make demo, test, check, bench) is not run: only that make has the target is checked."""
+leave. What takes minutes (make demo, test, check, bench) or writes elsewhere (make install) is not run: only that make has the target is checked."""
 import os
 import random
 import re
@@ -14,7 +14,7 @@ import tempfile
 root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsnap")))
 shell = shutil.which("bash")
-LONG = {"demo", "test", "check", "bench"}
+LONG = {"demo", "test", "check", "bench", "lib", "install"}
 failed = False
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Both headers, as declarations and as implementation, in every standard of C and C++ they promise, without a warning.
+# The headers, as declarations and as implementation, in every standard of C and C++ they promise, without a warning.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 warnings='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-align -Wpointer-arith -Wwrite-strings -Wvla'
@@ -8,6 +8,8 @@ for h in bitsnap bitsnap_simd; do
     printf '#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\n' $h >"$t/$h-implemented.c"
     printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint main(void) { return bitsnap_hash("", 0) == 1; }\n' $h >"$t/$h-static.c"
 done
+printf '#include "docs/examples/file/bitsnap_file.h"\n' >"$t/file-declared.c"
+printf '#define BITSNAP_FILE_IMPLEMENTATION\n#include "docs/examples/file/bitsnap_file.h"\n' >"$t/file-implemented.c"
 compile() { # compiler standard extra...
     compiler=$1 standard=$2; shift 2
     for f in "$t"/*.c; do

@@ -1,4 +1,4 @@
-/* test_safetensors.c - the tool's parser of .safetensors headers and its coding of their text: what must be
+/* test_safetensors.c - the parser of .safetensors headers and the coding of their text: what must be
  * accepted, what rejected, and that nothing whatever makes them touch memory that is not theirs. */
 #include "docs/examples/tool/system/posix.h"
 
@@ -10,9 +10,8 @@
 #include "bitsnap.h"
 
 #include "docs/examples/tool/console/fault.c"
-#include "docs/examples/tool/files/safetensors.c"
-#include "docs/examples/tool/files/record.c"
-#include "docs/examples/tool/files/text.c"
+#include "docs/examples/tool/files/bytes.h"
+#include "docs/examples/tool/files/container.c"
 
 /* Parses text that ends where memory ends, so that reading past it is found without a sanitizer, too. The result
  * is only good until the next call. */
@@ -44,12 +43,12 @@ static void check_model(const safetensors *s, size_t size)
         size_t at = 0;
         CHECK(t->begin == end && t->end >= t->begin, "tensor %zu", i);
         end = t->end;
-        while (shape_next(t->shape, &at, &dimension)) product *= dimension;
+        while (bitsnap_shape_next(t->shape, &at, &dimension)) product *= dimension;
         CHECK(product == t->elements, "tensor %zu", i);
         CHECK(t->place < size, "tensor %zu", i);
         if (t->type && t->type->bits >= 8) CHECK(t->elements * (t->type->bits / 8) == t->end - t->begin, "tensor %zu", i);
-        CHECK(tensor_codec(t) >= BITSNAP_BOOL && tensor_codec(t) <= BITSNAP_F64, "tensor %zu", i);
-        CHECK((t->end - t->begin) % bitsnap_width(tensor_codec(t)) == 0, "tensor %zu", i);
+        CHECK(bitsnap_tensor_codec(t) >= BITSNAP_BOOL && bitsnap_tensor_codec(t) <= BITSNAP_F64, "tensor %zu", i);
+        CHECK((t->end - t->begin) % bitsnap_width(bitsnap_tensor_codec(t)) == 0, "tensor %zu", i);
     }
     CHECK(s->data_size == end, "of all");
 }
@@ -116,7 +115,7 @@ static void accepted_headers(void)
             CHECK(s.count == goods[i].tensors && s.data_size == goods[i].data_size, "%s", goods[i].text);
             check_model(&s, size);
         }
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
     }
 }
 
@@ -236,7 +235,7 @@ static void rejected_headers(void)
         fault f;
         const int failed = parse_guarded(&s, bads[i].text, strlen(bads[i].text), &f);
         CHECK(failed && strstr(f.text, bads[i].why) && strstr(f.text, "(byte "), "%s: %s", bads[i].text, failed ? f.text : "accepted");
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
     }
 }
 
@@ -272,7 +271,7 @@ static void rules_of_the_reference(void)
         CHECK((!failed && s.data_size == data) == accepts, "line %zu: %s", rules, failed ? f.text : "accepted");
         if (failed) CHECK(strstr(f.text, "(byte ") != NULL, "line %zu: %s", rules, f.text);
         else check_model(&s, size);
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
     }
     CHECK(rules > 450, "only %zu lines", rules);
     (void)fclose(table);
@@ -287,7 +286,7 @@ static void strings_are_unescaped(void)
     CHECK(!parse_guarded(&s, text, sizeof text - 1, &f), "%s", f.text);
     CHECK(s.count == 1 && s.tensors[0].name.size == sizeof name - 1 && !memcmp(s.tensors[0].name.at, name, sizeof name - 1),
           "the name");
-    safetensors_free(&s);
+    bitsnap_safetensors_free(&s);
 }
 
 /* A NUL byte is a byte like others: it ends nothing. */
@@ -297,9 +296,9 @@ static void nul_bytes(void)
     safetensors s;
     fault f;
     CHECK(parse_guarded(&s, inside, sizeof inside - 1, &f), "inside");
-    safetensors_free(&s);
+    bitsnap_safetensors_free(&s);
     CHECK(parse_guarded(&s, behind, sizeof behind - 1, &f), "behind");
-    safetensors_free(&s);
+    bitsnap_safetensors_free(&s);
 }
 
 static const char sample[] =
@@ -314,7 +313,7 @@ static void truncated_headers(void)
         fault f;
         const int failed = parse_guarded(&s, sample, size, &f);
         CHECK(failed == (size < sizeof sample - 3), "cut to %zu bytes", size);
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
     }
 }
 
@@ -333,7 +332,7 @@ static void mutated_headers(void)
                 check_model(&s, sizeof sample - 1);
                 accepted_ones++;
             }
-            safetensors_free(&s);
+            bitsnap_safetensors_free(&s);
         }
     }
     CHECK(accepted_ones > sizeof sample, "names can be changed: %zu", accepted_ones);
@@ -345,16 +344,16 @@ static void mutated_headers(void)
         memcpy(text, sample, sizeof text);
         memmove(text + to, text + from, test_below(left) + 1);
         if (!parse_guarded(&s, text, n, &f)) check_model(&s, n);
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
     }
 }
 
 static void types(void)
 {
-    CHECK(element_type_find("bf16", 4, 1) && element_type_find("BF16", 4, 0) && !element_type_find("bf16", 4, 0), "case");
-    CHECK(!element_type_find("BF1", 3, 1) && !element_type_find("", 0, 1) && !element_type_find("BF16X", 5, 1), "length");
-    CHECK(element_type_find("u64", 3, 1)->codec == BITSNAP_I64 && element_type_find("F8_E8M0", 7, 0)->codec == BITSNAP_I8 &&
-          element_type_find("F8_E4M3FNUZ", 11, 0)->codec == BITSNAP_F8_E4M3 && element_type_find("C128", 4, 0)->codec == BITSNAP_F64,
+    CHECK(bitsnap_element_type_find("bf16", 4, 1) && bitsnap_element_type_find("BF16", 4, 0) && !bitsnap_element_type_find("bf16", 4, 0), "case");
+    CHECK(!bitsnap_element_type_find("BF1", 3, 1) && !bitsnap_element_type_find("", 0, 1) && !bitsnap_element_type_find("BF16X", 5, 1), "length");
+    CHECK(bitsnap_element_type_find("u64", 3, 1)->codec == BITSNAP_I64 && bitsnap_element_type_find("F8_E8M0", 7, 0)->codec == BITSNAP_I8 &&
+          bitsnap_element_type_find("F8_E4M3FNUZ", 11, 0)->codec == BITSNAP_F8_E4M3 && bitsnap_element_type_find("C128", 4, 0)->codec == BITSNAP_F64,
           "codec");
 }
 
@@ -474,7 +473,7 @@ static void header_texts(void)
         CHECK(!parse_guarded(&s, text, size, &f), "%s", f.text);
         CHECK(s.count == tensors[i] && s.data_size == 512 * tensors[i], "%zu tensors", tensors[i]);
         check_model(&s, size);
-        safetensors_free(&s);
+        bitsnap_safetensors_free(&s);
         coded = round_trip(text, size);
         if (tensors[i] >= 300)
             CHECK((double)coded < order0_bytes(text, size) / 4, "%zu tensors: %zu bytes, order-0 %.0f", tensors[i], coded,
@@ -594,7 +593,7 @@ static void texts_by_hand(void)
     size_t i, k;
     for (i = 0; i < sizeof hands / sizeof *hands; i++) {
         const hand *h = &hands[i];
-        uint8_t coded[96], *p = coded + TEXT_PREFIX;
+        uint8_t coded[96], *p = coded + BITSNAP_TEXT_PREFIX;
         guarded out = guarded_alloc(h->size, 0), in;
         fault f;
         int failed;
@@ -605,9 +604,9 @@ static void texts_by_hand(void)
             memcpy(p, h->streams[k], h->sizes[k]);
             p += h->sizes[k];
         }
-        memcpy(coded, text_magic, 4);
+        memcpy(coded, BITSNAP_TEXT_MAGIC, 4);
         store32(coded + 4, (uint32_t)h->size);
-        store32(coded + 8, (uint32_t)(p - coded - TEXT_PREFIX));
+        store32(coded + 8, (uint32_t)(p - coded - BITSNAP_TEXT_PREFIX));
         store64(p, bitsnap_hash(coded, (size_t)(p - coded)));
         p += 8;
         in = guarded_alloc((size_t)(p - coded), 0);

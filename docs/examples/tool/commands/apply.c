@@ -50,7 +50,7 @@ static int look(job *j)
     file_reader *r = &j->reader;
     int failed;
     if (file_look_begin(r, j->codec, &j->in, &j->base.file, j->f)) return 1;
-    if (r->kind != SOURCE_DELTA)
+    if (r->kind != BITSNAP_SOURCE_DELTA)
         return fault_set(j->f, "is no delta but a whole file; bitsnap decompress restores it");
     j->is_result = r->link.own.text_size == j->base.file.text_size && r->link.own.data_size == j->base.file.data_size &&
                    r->link.own.id == bitsnap_hash(j->base.file.text, j->base.file.text_size);

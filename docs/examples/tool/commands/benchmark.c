@@ -12,9 +12,8 @@
 #include "../files/header.h"
 #include "../tensors/plan.h"
 #include "../console/progress.h"
-#include "../files/record.h"
-#include "../files/text.h"
-#include "../files/tree.h"
+#include "../files/block.h"
+#include "../files/container.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +78,7 @@ static int load(job *j, const char *path)
         if (header_read(&j->header, &j->in, j->f)) return 1;
         j->bytes = j->header.model.data_size;
         if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, NULL, 0, j->f)) return 1;
-        for (at = 0; at < j->text_size; at += TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
+        for (at = 0; at < j->text_size; at += BITSNAP_TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
         free(coded);
     } else {
         if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
@@ -168,9 +167,9 @@ static int repeat(job *j)
 /* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
 static uint64_t file_size(const job *j)
 {
-    uint64_t size = HEADER_SIZE + j->text_size + j->frames_size + END_PREFIX + tree_size(j->pieces + j->plan.count, RECORD_ENTRY) + END_SUFFIX;
+    uint64_t size = BITSNAP_FILE_HEADER + j->text_size + j->frames_size + BITSNAP_END_PREFIX + bitsnap_tree_size(j->pieces + j->plan.count, BITSNAP_RECORD_ENTRY) + BITSNAP_END_SUFFIX;
     size_t i;
-    if (j->pieces > 1) size += tree_size(j->header.model.count, NAME_ENTRY);
+    if (j->pieces > 1) size += bitsnap_tree_size(j->header.model.count, BITSNAP_NAME_ENTRY);
     for (i = 0; i < j->plan.count; i++) { /* a frame of one block has a footer only for the content id */
         const uint8_t *p = j->frames + j->made[i].at;
         bitsnap_info info;

@@ -79,7 +79,7 @@ static int open_side(job *j, side *s, const base *b, const char *path)
         s->quantized = s->reader.quantized;
         s->reader.frame_observer.note = note_frame;
         s->reader.frame_observer.context = &s->lossy;
-        if (s->reader.kind == SOURCE_RAW) return open_raw(s);
+        if (s->reader.kind == BITSNAP_SOURCE_RAW) return open_raw(s);
         s->text = s->reader.text;
         s->text_size = s->reader.text_size;
         s->model = &s->own_model;
@@ -102,7 +102,7 @@ static void close_side(side *s)
     lossy_free(&s->lossy);
     file_read_close(&s->reader);
     header_free(&s->header);
-    safetensors_free(&s->own_model);
+    bitsnap_safetensors_free(&s->own_model);
     input_close(&s->in);
     free(s->window);
     memset(s, 0, sizeof *s);
@@ -135,7 +135,7 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
     return 0;
 }
 
-static int is_delta(const side *s) { return s->packed && s->reader.kind == SOURCE_DELTA; }
+static int is_delta(const side *s) { return s->packed && s->reader.kind == BITSNAP_SOURCE_DELTA; }
 
 static int can_seek(const side *s) { return !s->packed && s->in.regular; }
 
@@ -327,7 +327,7 @@ static double bound_of(const job *j, const tensor *x, const tensor *y)
 /* Whether x and y can be compared element by element. */
 static int comparable(const tensor *x, const tensor *y)
 {
-    return !slice_compare(x->dtype, y->dtype) && shape_same(x->shape, y->shape) &&
+    return !bitsnap_slice_compare(x->dtype, y->dtype) && bitsnap_shape_same(x->shape, y->shape) &&
            x->end - x->begin == y->end - y->begin;
 }
 
@@ -358,7 +358,7 @@ static int same_order(const safetensors *a, const tensor **names_b, size_t count
     uint64_t at = 0;
     size_t i;
     for (i = 0; i < a->count; i++) {
-        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, count_b, x->name);
+        const tensor *x = &a->tensors[i], *y = bitsnap_tensor_find(names_b, count_b, x->name);
         if (!y || !comparable(x, y) || y->begin == y->end) continue;
         if (y->begin < at) return 0;
         at = y->end;
@@ -372,11 +372,11 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
     size_t i;
     if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     for (i = 0; i < a->count; i++) {
-        const tensor *x = &a->tensors[i], *y = tensor_find(names_b, b->count, x->name);
+        const tensor *x = &a->tensors[i], *y = bitsnap_tensor_find(names_b, b->count, x->name);
         char words[160];
         if (!y) {
             report_state(j, x->name, "only_in_first", "only in the first file");
-        } else if (slice_compare(x->dtype, y->dtype)) {
+        } else if (bitsnap_slice_compare(x->dtype, y->dtype)) {
             (void)snprintf(words, sizeof words, "dtypes differ: %.*s and %.*s",
                            (int)(x->dtype.size < 40 ? x->dtype.size : 40), x->dtype.at,
                            (int)(y->dtype.size < 40 ? y->dtype.size : 40), y->dtype.at);
@@ -388,7 +388,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
         }
     }
     for (i = 0; i < b->count; i++)
-        if (!tensor_find(names_a, a->count, b->tensors[i].name))
+        if (!bitsnap_tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
     if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
     return finish_side(&j->b, j->f) ? fail_side(&j->b, j->f) : 0;
@@ -409,7 +409,7 @@ static int compare_raw(job *j)
             /* without --dtype both are .bsnap files, which say it; if not the same, bytes are compared */
             if (!type && j->a.packed && j->b.packed && j->a.reader.common == j->b.reader.common && j->a.reader.common) {
                 const char *name = bitsnap_dtype_name(j->a.reader.common);
-                type = element_type_find(name, strlen(name), 0);
+                type = bitsnap_element_type_find(name, strlen(name), 0);
             }
             difference_begin(&d, type);
         }
@@ -478,8 +478,8 @@ static int compare_sides(job *j)
             if (!j->choices) return fault_memory(j->f);
             adam_choose(&j->o->adam, j->a.model, j->choices);
         }
-        names_a = tensors_by_name(j->a.model);
-        names_b = tensors_by_name(j->b.model);
+        names_a = bitsnap_tensors_by_name(j->a.model);
+        names_b = bitsnap_tensors_by_name(j->b.model);
         failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
         free((void *)names_a);
         free((void *)names_b);

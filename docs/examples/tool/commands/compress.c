@@ -12,7 +12,7 @@
 #include "../tensors/pairs.h"
 #include "../tensors/plan.h"
 #include "../console/progress.h"
-#include "../files/record.h"
+#include "../files/block.h"
 #include "../tensors/stage.h"
 #include "../tensors/tally.h"
 
@@ -108,7 +108,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     }
     j->frames++;
     if (file_write_frame_end(&j->writer, j->f)) return 1;
-    if (range) j->paired_stored += PLACE_SIZE + j->writer.records.last;
+    if (range) j->paired_stored += BITSNAP_PLACE_SIZE + j->writer.records.last;
     return note_frame(j, form, begin, count);
 }
 
@@ -255,7 +255,7 @@ static int check_moments(job *j)
         for (at = t->begin; at < t->end && !failed; at += got) {
             failed = input_read(&j->in, window, t->end - at < j->codec->window ? (size_t)(t->end - at) : j->codec->window, &got, j->f);
             if (!failed && !got) failed = ended_early(j);
-            if (failed || !adam_has_negative(tensor_codec(t), window, got)) continue;
+            if (failed || !adam_has_negative(bitsnap_tensor_codec(t), window, got)) continue;
             adam_refuse(j->choices, model, i);
             j->refused = t;
             j->refused_count++;

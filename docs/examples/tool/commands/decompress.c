@@ -38,7 +38,7 @@ static int begin(job *j, codec *c, const base *b, const char *path)
     progress_set_total(&j->progress, j->reader.claimed);
     j->reader.frame_observer.note = note_frame;
     j->reader.frame_observer.context = &j->lossy;
-    if (!j->reader.quantized || j->reader.kind == SOURCE_RAW) return 0;
+    if (!j->reader.quantized || j->reader.kind == BITSNAP_SOURCE_RAW) return 0;
     if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0; /* restored all the same, without names */
     j->roles = adam_roles(&j->model, path);
     return j->roles ? 0 : fault_memory(j->f);
@@ -78,13 +78,13 @@ static int check_lossy(const job *j)
 static void end(job *j)
 {
     lossy_free(&j->lossy);
-    safetensors_free(&j->model);
+    bitsnap_safetensors_free(&j->model);
     free(j->roles);
     file_read_close(&j->reader);
     input_close(&j->in);
 }
 
-static const char *kind_name(int kind) { return kind == SOURCE_RAW ? "raw" : "safetensors"; }
+static const char *kind_name(int kind) { return kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors"; }
 
 char *decompress_target(const char *path)
 {

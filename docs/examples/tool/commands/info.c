@@ -143,7 +143,7 @@ static void shape_text(const tensor *t, char *text, size_t size)
     uint64_t dimension;
     size_t at = 0, used = 0;
     int n = snprintf(text, size, "%s", "");
-    while (n >= 0 && used + (size_t)n < size && shape_next(t->shape, &at, &dimension)) {
+    while (n >= 0 && used + (size_t)n < size && bitsnap_shape_next(t->shape, &at, &dimension)) {
         used += (size_t)n;
         n = snprintf(text + used, size - used, used ? "x%llu" : "%llu", (unsigned long long)dimension);
     }
@@ -185,7 +185,7 @@ static void print_table(const job *j)
     if (raw) {
         const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
         const uint64_t bytes = j->tally.stored_at.at;
-        (void)printf("%-*s  %-8s  %-*s", (int)name_width, j->reader.kind == SOURCE_RAW ? "(raw)" : "(all)",
+        (void)printf("%-*s  %-8s  %-*s", (int)name_width, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)",
                      j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)shape_width, "-");
         print_cells(j, 0, bytes / width, bytes);
         (void)putchar('\n');
@@ -233,7 +233,7 @@ static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 static void print_totals(const job *j, const sums *s)
 {
     if (j->with_text) (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
-    else if (j->reader.kind == SOURCE_DELTA)
+    else if (j->reader.kind == BITSNAP_SOURCE_DELTA)
         (void)printf("header   %zu bytes of text; give the base with -b to see the tensors\n", j->reader.text_size);
     (void)printf("file     %llu -> %llu bytes, ratio %.4f\n", (unsigned long long)s->bytes_in,
                  (unsigned long long)s->bytes_out, quotient((double)s->bytes_in, (double)s->bytes_out));
@@ -247,7 +247,7 @@ static void print_totals(const job *j, const sums *s)
         lossy_print_line(stdout, &l, &names);
         (void)putchar('\n');
     }
-    if (j->reader.kind == SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
+    if (j->reader.kind == BITSNAP_SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
         (void)print_text(stdout, before.name, strlen(before.name));
@@ -271,7 +271,7 @@ static void print_json(const job *j, const sums *s, const char *path)
     json_begin(&out, '{');
     json_member_string(&out, "command", "info");
     json_member_string(&out, "file", path);
-    json_member_string(&out, "kind", j->reader.kind == SOURCE_RAW ? "raw" : "safetensors");
+    json_member_string(&out, "kind", j->reader.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
@@ -282,7 +282,7 @@ static void print_json(const job *j, const sums *s, const char *path)
         json_member_real(&out, "bound_bytes", s->bound_bytes);
         json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
     }
-    if (j->reader.kind == SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
+    if (j->reader.kind == BITSNAP_SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
     json_member_truth(&out, "lossy", j->reader.quantized);
     if (j->reader.quantized) {
@@ -340,7 +340,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     tally_close(&j.tally);
     lossy_free(&j.lossy);
     free(j.roles);
-    safetensors_free(&j.model);
+    bitsnap_safetensors_free(&j.model);
     file_read_close(&j.reader);
     input_close(&j.in);
     chain_free(&before);

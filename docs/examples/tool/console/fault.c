@@ -55,7 +55,7 @@ int fault_add(fault *f, const char *more)
 
 size_t text_step(const char *text, const char *end, size_t *columns)
 {
-    const size_t n = utf8_size((const unsigned char *)text, (const unsigned char *)end);
+    const size_t n = bitsnap_utf8_size((const unsigned char *)text, (const unsigned char *)end);
     const unsigned long c = n ? utf8_code((const unsigned char *)text, n) : 0;
     if (!n) *columns = 4;                   /* \x9b */
     else if (utf8_is_control(c)) *columns = 6; /* \u202e */

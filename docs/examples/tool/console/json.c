@@ -42,7 +42,7 @@ void json_text(json *j, const char *text, size_t size)
     begin_value(j);
     (void)putc('"', j->to);
     while (p < end) {
-        const size_t n = utf8_size(p, end);
+        const size_t n = bitsnap_utf8_size(p, end);
         if (n == 0) {
             (void)fputs("\\ufffd", j->to);
             p++;

@@ -162,7 +162,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
         else return fault_set(f, "-l wants fast, default or best, not '%s'", argument);
         break;
     case 'D':
-        o->dtype = element_type_find(argument, strlen(argument), 1);
+        o->dtype = bitsnap_element_type_find(argument, strlen(argument), 1);
         if (!o->dtype || o->dtype->bits < 8)
             return fault_set(f, "--dtype wants one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
                              "bool, not '%s'", argument);

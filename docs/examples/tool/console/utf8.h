@@ -3,28 +3,9 @@
 #ifndef TOOL_UTF8_H
 #define TOOL_UTF8_H
 
-#include <stddef.h>
+#include "../../file/bitsnap_file.h"
 
-/* The bytes of the character at p, 0 where there is none: no overlong forms, no surrogates, none above
- * U+10FFFF. p < end. */
-static inline size_t utf8_size(const unsigned char *p, const unsigned char *end)
-{
-    size_t i, n;
-    unsigned low = 0x80, high = 0xBF; /* of the second byte */
-    if (p[0] < 0x80) return 1;
-    if (p[0] < 0xC2 || p[0] > 0xF4) return 0;
-    n = p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    if (p[0] == 0xE0) low = 0xA0;
-    if (p[0] == 0xED) high = 0x9F;
-    if (p[0] == 0xF0) low = 0x90;
-    if (p[0] == 0xF4) high = 0x8F;
-    if ((size_t)(end - p) < n || p[1] < low || p[1] > high) return 0;
-    for (i = 2; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    return n;
-}
-
-/* The character of these n bytes, as utf8_size has found it. */
+/* The character of these n bytes, as bitsnap_utf8_size has found it. */
 static inline unsigned long utf8_code(const unsigned char *p, size_t n)
 {
     unsigned long c = n == 1 ? p[0] : p[0] & (0x7Fu >> n);

@@ -23,10 +23,10 @@ static int look(base *b, fault *f)
     if (input_map(&b->in, f)) return 1;
     p = b->in.map;
     size = load64(p);
-    if (size <= SAFETENSORS_HEADER_MAX && size > b->in.size - 8 && safetensors_begins(p[8]))
+    if (size <= BITSNAP_TEXT_MAX && size > b->in.size - 8 && safetensors_begins(p[8]))
         return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
                          (unsigned long long)b->in.size, (unsigned long long)size);
-    if (size > SAFETENSORS_HEADER_MAX || size > b->in.size - 8 || !safetensors_begins(p[8]))
+    if (size > BITSNAP_TEXT_MAX || size > b->in.size - 8 || !safetensors_begins(p[8]))
         return foreign_refuse(&b->in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
     b->file.text = (const char *)p + 8;
     b->file.text_size = (size_t)size;
@@ -58,7 +58,7 @@ static int take(base *b, codec *c, input *in, const base *before, uint64_t limit
         file_reader r;
         memset(&r, 0, sizeof r);
         failed = file_read_begin(&r, c, in, limit, before ? &before->file : NULL, f);
-        if (!failed && r.kind == SOURCE_RAW)
+        if (!failed && r.kind == BITSNAP_SOURCE_RAW)
             failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
         failed = failed || restore_source(&r, &spool, NULL, f);
         file_read_close(&r);
@@ -137,7 +137,7 @@ int base_check_unchanged(const base *b, fault *f)
 
 void base_close(base *b)
 {
-    safetensors_free(&b->model);
+    bitsnap_safetensors_free(&b->model);
     input_close(&b->in);
     memset(b, 0, sizeof *b);
     b->in.fd = -1;

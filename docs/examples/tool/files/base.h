@@ -4,7 +4,7 @@
 #define TOOL_BASE_H
 
 #include "file.h"
-#include "safetensors.h"
+#include "container.h"
 
 typedef struct base {
     input in;            /* the .safetensors file, or a temporary one without a name */

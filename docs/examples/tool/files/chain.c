@@ -35,7 +35,7 @@ int chain_note_block(void *context, const bitsnap_block *block, uint64_t changed
 
 int chain_take(chain_file *x, file_reader *r, const char *name, fault *f)
 {
-    x->delta = r->kind == SOURCE_DELTA;
+    x->delta = r->kind == BITSNAP_SOURCE_DELTA;
     if (x->delta) {
         x->link = r->link;
         memset(&r->link, 0, sizeof r->link);

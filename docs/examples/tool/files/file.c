@@ -6,9 +6,8 @@
 
 #include "bytes.h"
 #include "foreign.h"
-#include "record.h"
-#include "text.h"
-#include "tree.h"
+#include "block.h"
+#include "container.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +26,11 @@ const char *size_text(char *text, uint64_t bytes)
 
 enum { FLAG_CHECKS = 1, FLAG_QUANTIZED = 4 }; /* of frames */
 
-int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memcmp(bytes, file_magic, 8); }
+int file_is_bsnap(const uint8_t *bytes, size_t size) { return size >= 8 && !memcmp(bytes, BITSNAP_FILE_MAGIC, 8); }
 
 int file_is_delta(const uint8_t *bytes, size_t size)
 {
-    return size >= 10 && file_is_bsnap(bytes, size) && bytes[9] == SOURCE_DELTA;
+    return size >= 10 && file_is_bsnap(bytes, size) && bytes[9] == BITSNAP_SOURCE_DELTA;
 }
 
 void file_note_blocks(const block_observer *o, const bitsnap_decoder *s, uint64_t *noted, const uint8_t *p, size_t size)
@@ -135,7 +134,7 @@ static int check_limit(const file_reader *r, uint64_t size, fault *f)
 {
     const input *in = r->in;
     const uint64_t file = (in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in)) +
-                          (r->kind == SOURCE_DELTA ? r->link.base.data_size : 0);
+                          (r->kind == BITSNAP_SOURCE_DELTA ? r->link.base.data_size : 0);
     return file_check_limit(size, r->claimed != SIZE_UNKNOWN ? r->claimed : size, file, r->limit, f);
 }
 
@@ -146,39 +145,39 @@ static int read_bases(file_reader *r, unsigned *flags, fault *f)
     link_end *e = &r->link.base;
     const uint8_t *p;
     size_t size, name_size, i;
-    if (want(r, BASES_PREFIX, f)) return 1;
+    if (want(r, BITSNAP_BASES_PREFIX, f)) return 1;
     p = input_bytes(r->in);
-    if (memcmp(p, bases_magic, 4)) return fail_at(f, 10, at, "no bases behind the header of a delta");
-    size = BASES_PREFIX + (size_t)bytes_load(p + 6, 2);
+    if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return fail_at(f, 10, at, "no bases behind the header of a delta");
+    size = BITSNAP_BASES_PREFIX + (size_t)bytes_load(p + 6, 2);
     if (want(r, size + 8, f)) return 1;
     p = input_bytes(r->in);
     if (bitsnap_hash(p, size) != load64(p + size)) return fail_at(f, 9, at, "the check of the bases does not match");
     *flags = p[5];
-    if (!p[4] || p[5] & ~(unsigned)(BASES_SAME_TEXT | BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
+    if (!p[4] || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
     if (p[4] > 1) return fault_set(f, "is a delta against %u files, of which this command can take one only", p[4]);
-    p += BASES_PREFIX;
-    size -= BASES_PREFIX;
-    name_size = size < BASE_ENTRY ? 0 : p[20];
-    if (size != BASE_ENTRY + name_size) return fail_at(f, 14, at + 6, "a wrong size of the record");
+    p += BITSNAP_BASES_PREFIX;
+    size -= BITSNAP_BASES_PREFIX;
+    name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
+    if (size != BITSNAP_BASE_ENTRY + name_size) return fail_at(f, 14, at + 6, "a wrong size of the record");
     for (i = 0; i < name_size; i++)
-        if (!p[BASE_ENTRY + i] || p[BASE_ENTRY + i] == '/' || p[BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BASES_PREFIX + BASE_ENTRY + i, "the name of a base with a directory");
+        if (!p[BITSNAP_BASE_ENTRY + i] || p[BITSNAP_BASE_ENTRY + i] == '/' || p[BITSNAP_BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
     e->text_size = load32(p);
     e->data_size = load64(p + 4);
     e->id = load64(p + 12);
     r->link.own.id = load64(p - 8);
     r->link.own.text_size = r->text_size;
     r->link.own.data_size = r->claimed - r->done;
-    if (!e->text_size || e->text_size > TEXT_MAX || e->data_size > FILE_MOST - 8 - e->text_size)
-        return fail_at(f, 14, at + BASES_PREFIX, "impossible size of a base");
-    if (*flags & BASES_SAME_TEXT && (r->link.own.text_size != e->text_size || r->link.own.id != e->id))
+    if (!e->text_size || e->text_size > BITSNAP_TEXT_MAX || e->data_size > BITSNAP_FILE_MOST - 8 - e->text_size)
+        return fail_at(f, 14, at + BITSNAP_BASES_PREFIX, "impossible size of a base");
+    if (*flags & BITSNAP_BASES_SAME_TEXT && (r->link.own.text_size != e->text_size || r->link.own.id != e->id))
         return fail_at(f, 15, at + 5, "the text of the base, which is another");
     if (name_size) {
         e->name = (char *)malloc(name_size + 1);
         if (!e->name) return fault_memory(f);
-        memcpy(e->name, p + BASE_ENTRY, name_size);
+        memcpy(e->name, p + BITSNAP_BASE_ENTRY, name_size);
         e->name[name_size] = 0;
     }
-    input_consume(r->in, BASES_PREFIX + size + 8);
+    input_consume(r->in, BITSNAP_BASES_PREFIX + size + 8);
     return 0;
 }
 
@@ -190,12 +189,12 @@ static int read_text(file_reader *r, size_t text_size, int own, uint8_t **coded,
         const uint64_t at = r->in->offset;
         const uint8_t *p;
         uint64_t n, whole;
-        if (want(r, TEXT_PREFIX, f)) return 1;
+        if (want(r, BITSNAP_TEXT_PREFIX, f)) return 1;
         p = input_bytes(r->in);
         n = load32(p + 4);
-        whole = TEXT_PREFIX + (uint64_t)load32(p + 8) + 8;
-        if (memcmp(p, text_magic, 4)) return fail_at(f, 10, at, "no text record where there should be one");
-        if (!n || n > TEXT_PIECE || n > text_size - done || load32(p + 8) > TEXT_CODED_MAX(n))
+        whole = BITSNAP_TEXT_PREFIX + (uint64_t)load32(p + 8) + 8;
+        if (memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return fail_at(f, 10, at, "no text record where there should be one");
+        if (!n || n > BITSNAP_TEXT_PIECE || n > text_size - done || load32(p + 8) > BITSNAP_TEXT_CODED_MAX(n))
             return fail_at(f, 11, at + 4, "impossible size of a piece of a text");
         if (want(r, (size_t)whole, f)) return 1;
         p = input_bytes(r->in);
@@ -260,8 +259,8 @@ static int read_delta(file_reader *r, const file_base *base, int needed, fault *
     file_link *l = &r->link;
     unsigned flags = 0;
     return read_bases(r, &flags, f) || ((r->limit || r->in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) ||
-           (flags & BASES_WITH_TEXT && read_text(r, (size_t)l->base.text_size, 0, &l->base_coded, &l->base_coded_size, f)) ||
-           (!(flags & BASES_SAME_TEXT) && read_text(r, r->text_size, 1, &l->coded, &l->coded_size, f)) || find_text(r, base, needed, f);
+           (flags & BITSNAP_BASES_WITH_TEXT && read_text(r, (size_t)l->base.text_size, 0, &l->base_coded, &l->base_coded_size, f)) ||
+           (!(flags & BITSNAP_BASES_SAME_TEXT) && read_text(r, r->text_size, 1, &l->coded, &l->coded_size, f)) || find_text(r, base, needed, f);
 }
 
 static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, int needed, fault *f)
@@ -271,32 +270,32 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     r->codec = c;
     r->in = in;
     r->limit = limit;
-    if (input_fill(in, HEADER_SIZE, f)) return 1;
+    if (input_fill(in, BITSNAP_FILE_HEADER, f)) return 1;
     p = input_bytes(in);
-    if (input_available(in) && input_available(in) < 8 && !memcmp(p, file_magic, input_available(in))) return fail_truncated(r, f);
+    if (input_available(in) && input_available(in) < 8 && !memcmp(p, BITSNAP_FILE_MAGIC, input_available(in))) return fail_truncated(r, f);
     if (!file_is_bsnap(p, input_available(in))) /* foreign_refuse reads on, which may move the bytes */
         return foreign_refuse(in, WANT_BSNAP, f) ? 1 : fault_set(f, "is not a .bsnap file: it does not begin with B5 53 4E 50 46 49 4C 45");
-    if (want(r, HEADER_SIZE, f)) return 1;
+    if (want(r, BITSNAP_FILE_HEADER, f)) return 1;
     p = input_bytes(in);
     if (p[8] == 0) return fault_set(f, "was made by a version of bitsnap before 1.0 (S2, byte 8): restore it with that one");
     if (p[8] > 1) return fault_set(f, "is a .bsnap file of version %u (S2, byte 8): a newer bitsnap is needed", p[8]);
     if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 6, 0, "the check of the file header does not match");
-    if (p[9] > SOURCE_DELTA)
+    if (p[9] > BITSNAP_SOURCE_DELTA)
         return fault_set(f, "holds a source of unknown kind %u (S3, byte 9): a newer bitsnap is needed", p[9]);
-    if (p[10] & ~(unsigned)FILE_QUANTIZED || p[11]) return fail_at(f, 7, 10, "reserved bits that are not 0");
+    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return fail_at(f, 7, 10, "reserved bits that are not 0");
     r->kind = p[9];
-    r->quantized = p[10] & FILE_QUANTIZED;
-    if (r->quantized && r->kind == SOURCE_DELTA) return fail_at(f, 7, 10, "a delta with quantized frames");
+    r->quantized = p[10] & BITSNAP_FILE_QUANTIZED;
+    if (r->quantized && r->kind == BITSNAP_SOURCE_DELTA) return fail_at(f, 7, 10, "a delta with quantized frames");
     r->text_size = load32(p + 12);
-    if (r->text_size > TEXT_MAX || (r->text_size == 0) != (r->kind == SOURCE_RAW)) return fail_at(f, 7, 12, "impossible size of the text");
-    r->done = r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size;
+    if (r->text_size > BITSNAP_TEXT_MAX || (r->text_size == 0) != (r->kind == BITSNAP_SOURCE_RAW)) return fail_at(f, 7, 12, "impossible size of the text");
+    r->done = r->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size;
     r->claimed = load64(p + 16);
-    if (r->claimed == SIZE_UNKNOWN ? r->kind == SOURCE_DELTA : r->claimed > FILE_MOST || r->claimed < r->done)
+    if (r->claimed == SIZE_UNKNOWN ? r->kind == BITSNAP_SOURCE_DELTA : r->claimed > BITSNAP_FILE_MOST || r->claimed < r->done)
         return fail_at(f, 8, 16, "impossible size of the source");
     r->file_check = load64(p + 24);
-    input_consume(in, HEADER_SIZE);
-    if (r->claimed != SIZE_UNKNOWN && r->kind != SOURCE_DELTA && (r->limit || in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) return 1;
-    return r->kind == SOURCE_SAFETENSORS ? read_own_text(r, f) : r->kind == SOURCE_DELTA ? read_delta(r, base, needed, f) : 0;
+    input_consume(in, BITSNAP_FILE_HEADER);
+    if (r->claimed != SIZE_UNKNOWN && r->kind != BITSNAP_SOURCE_DELTA && (r->limit || in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) return 1;
+    return r->kind == BITSNAP_SOURCE_SAFETENSORS ? read_own_text(r, f) : r->kind == BITSNAP_SOURCE_DELTA ? read_delta(r, base, needed, f) : 0;
 }
 
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f)
@@ -313,18 +312,18 @@ int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, 
  * in the window. */
 static int expect_end(file_reader *r, size_t names, uint8_t **record, size_t *size, fault *f)
 {
-    const uint64_t records = tree_size(r->records.count, RECORD_ENTRY);
+    const uint64_t records = bitsnap_tree_size(r->records.count, BITSNAP_RECORD_ENTRY);
     uint8_t *entries = NULL;
     size_t count = 0;
     int failed = 0;
-    *size = (size_t)(END_PREFIX + records + tree_size(names, NAME_ENTRY) + END_SUFFIX);
+    *size = (size_t)(BITSNAP_END_PREFIX + records + bitsnap_tree_size(names, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX);
     if (names && r->text) {
         failed = tree_names(&entries, &count, r->text, r->text_size, f);
         if (!failed && count != names)
             failed = fail_at(f, 26, r->in->offset + 4, count ? "the number of names is another than that of the tensors" : "names, but the text is no header");
     }
     failed = failed || want(r, *size, f) ||
-             file_end_record(record, size, &r->records, r->done, entries ? entries : input_bytes(r->in) + END_PREFIX + records, names,
+             file_end_record(record, size, &r->records, r->done, entries ? entries : input_bytes(r->in) + BITSNAP_END_PREFIX + records, names,
                              r->file_check, f);
     free(entries);
     return failed;
@@ -336,7 +335,7 @@ static int read_end(file_reader *r, fault *f)
     const uint8_t *p;
     uint8_t *expected = NULL;
     size_t size, names, i;
-    if (want(r, END_PREFIX, f)) return 1;
+    if (want(r, BITSNAP_END_PREFIX, f)) return 1;
     p = input_bytes(r->in);
     names = load32(p + 4);
     if (load64(p + 8) != r->done || (r->claimed != SIZE_UNKNOWN && r->claimed != r->done))
@@ -368,13 +367,13 @@ static int read_end(file_reader *r, fault *f)
 static int read_place(file_reader *r, fault *f)
 {
     const uint8_t *p;
-    if (want(r, PLACE_SIZE, f)) return 1;
+    if (want(r, BITSNAP_PLACE_SIZE, f)) return 1;
     p = input_bytes(r->in);
     if ((uint32_t)bitsnap_hash(p, 12) != load32(p + 12)) return fail_at(f, 9, r->in->offset, "the check of a place record does not match");
     if (bytes_load(p + 4, 2)) return fail_at(f, 19, r->in->offset + 4, "a base that is not there");
     r->range.begin = bytes_load(p + 6, 6);
     r->placed = 1;
-    input_consume(r->in, PLACE_SIZE);
+    input_consume(r->in, BITSNAP_PLACE_SIZE);
     return 0;
 }
 
@@ -384,11 +383,11 @@ static int next_record(file_reader *r, fault *f)
     r->placed = 0;
     r->record_begin = r->in->offset;
     if (want(r, 4, f)) return -1;
-    if (r->kind == SOURCE_DELTA && !memcmp(input_bytes(r->in), place_magic, 4)) {
+    if (r->kind == BITSNAP_SOURCE_DELTA && !memcmp(input_bytes(r->in), BITSNAP_PLACE_MAGIC, 4)) {
         if (read_place(r, f) || want(r, 4, f)) return -1;
     }
-    if (!memcmp(input_bytes(r->in), frame_magic, 4)) return 1;
-    if (!r->placed && !memcmp(input_bytes(r->in), end_magic, 4)) return 0;
+    if (!memcmp(input_bytes(r->in), BITSNAP_FRAME_MAGIC, 4)) return 1;
+    if (!r->placed && !memcmp(input_bytes(r->in), BITSNAP_END_MAGIC, 4)) return 0;
     (void)fail_at(f, 10, r->in->offset, "neither a frame nor the end record");
     return -1;
 }
@@ -397,7 +396,7 @@ static int next_record(file_reader *r, fault *f)
 static int check_frame(file_reader *r, uint64_t count, unsigned width, fault *f)
 {
     const uint64_t bytes = count * width; /* count is at most 2^48 */
-    if (bytes > FILE_MOST - r->done) return fail_at(f, 8, r->frame_begin + 8, "a source of 2^48 bytes or more");
+    if (bytes > BITSNAP_FILE_MOST - r->done) return fail_at(f, 8, r->frame_begin + 8, "a source of 2^48 bytes or more");
     if (r->claimed != SIZE_UNKNOWN && r->done + bytes > r->claimed)
         return fail_at(f, 22, r->frame_begin + 8, "more elements than the file header announces");
     /* of a pipe it will be known only when the elements have come what they took */
@@ -445,7 +444,7 @@ static void frame_describe(file_reader *r, const bitsnap_info *info, file_frame 
 {
     frame->at = r->frame_begin;
     frame->bytes = info->count * info->width;
-    frame->begin = r->done - frame->bytes - (r->kind == SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size);
+    frame->begin = r->done - frame->bytes - (r->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size);
     frame->count = info->count;
     frame->dtype = info->dtype;
     frame->quantized = r->frame_quantized;

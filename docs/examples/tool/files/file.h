@@ -7,11 +7,9 @@
 #define TOOL_FILE_H
 
 #include "codec.h"
+#include "container.h"
 #include "../system/io.h"
 #include "link.h"
-
-/* Values of the format. A delta holds a .safetensors file, too, but by what it differs from another. */
-enum { SOURCE_RAW = 0, SOURCE_SAFETENSORS = 1, SOURCE_DELTA = 2 };
 
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
@@ -59,7 +57,7 @@ void file_release_range(codec *c, file_used *used);
 
 /* The records of the source, pieces of its text and frames: entries of the tree that finds them, and where they are. */
 typedef struct record_list {
-    uint8_t *entries;      /* RECORD_ENTRY bytes each */
+    uint8_t *entries;      /* BITSNAP_RECORD_ENTRY bytes each */
     size_t count, capacity;
     size_t frames;         /* how many of them are */
     uint64_t frame_bytes, last; /* bytes of the frames, and of the last one */
@@ -165,7 +163,7 @@ typedef struct file_reader {
     frame_observer frame_observer;
     record_list records;
     uint64_t file_check;   /* that of the header */
-    int kind;              /* SOURCE_RAW, SOURCE_SAFETENSORS or SOURCE_DELTA */
+    int kind;              /* BITSNAP_SOURCE_RAW, BITSNAP_SOURCE_SAFETENSORS or BITSNAP_SOURCE_DELTA */
     int quantized;         /* some of its frames are: what it restores is not what it was made from */
     int met_quantized;     /* such a frame has come */
     int frame_quantized;   /* the frame is one */

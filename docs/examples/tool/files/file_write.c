@@ -5,19 +5,18 @@
 #include "file.h"
 
 #include "bytes.h"
-#include "record.h"
-#include "text.h"
-#include "tree.h"
+#include "block.h"
+#include "container.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f)
 {
-    uint8_t *entries = (uint8_t *)grown(l->entries, l->count, &l->capacity, RECORD_ENTRY, f);
+    uint8_t *entries = (uint8_t *)grown(l->entries, l->count, &l->capacity, BITSNAP_RECORD_ENTRY, f);
     if (!entries) return 1;
     l->entries = entries;
-    entries += RECORD_ENTRY * l->count++;
+    entries += BITSNAP_RECORD_ENTRY * l->count++;
     bytes_store(entries, begin, 6);
     bytes_store(entries + 6, at, 6);
     return 0;
@@ -26,23 +25,23 @@ int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f)
 int file_end_record(uint8_t **bytes, size_t *size, const record_list *l, uint64_t source_size, const uint8_t *names, size_t name_count,
                     uint64_t file_check, fault *f)
 {
-    const uint64_t records = tree_size(l->count, RECORD_ENTRY), whole = END_PREFIX + records + tree_size(name_count, NAME_ENTRY) + END_SUFFIX;
-    uint8_t fixed[8 + END_PREFIX + END_SUFFIX - 16], *p;
+    const uint64_t records = bitsnap_tree_size(l->count, BITSNAP_RECORD_ENTRY), whole = BITSNAP_END_PREFIX + records + bitsnap_tree_size(name_count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX - 16], *p;
     *bytes = p = (uint8_t *)malloc((size_t)whole);
     if (!p) return fault_memory(f);
     *size = (size_t)whole;
-    memcpy(p, end_magic, 4);
+    memcpy(p, BITSNAP_END_MAGIC, 4);
     store32(p + 4, (uint32_t)name_count);
     store64(p + 8, source_size);
     store64(p + 16, l->count);
-    store64(p + whole - 40, tree_write(p + END_PREFIX, l->entries, l->count, RECORD_ENTRY, file_check));
-    store64(p + whole - 32, tree_write(p + END_PREFIX + records, names, name_count, NAME_ENTRY, file_check));
+    store64(p + whole - 40, bitsnap_tree_write(p + BITSNAP_END_PREFIX, l->entries, l->count, BITSNAP_RECORD_ENTRY, file_check));
+    store64(p + whole - 32, bitsnap_tree_write(p + BITSNAP_END_PREFIX + records, names, name_count, BITSNAP_NAME_ENTRY, file_check));
     store64(p + whole - 24, whole);
     store64(fixed, file_check);
-    memcpy(fixed + 8, p, END_PREFIX);
-    memcpy(fixed + 8 + END_PREFIX, p + whole - 40, END_SUFFIX - 16);
+    memcpy(fixed + 8, p, BITSNAP_END_PREFIX);
+    memcpy(fixed + 8 + BITSNAP_END_PREFIX, p + whole - 40, BITSNAP_END_SUFFIX - 16);
     store64(p + whole - 16, bitsnap_hash(fixed, sizeof fixed));
-    memcpy(p + whole - 8, last_magic, 8);
+    memcpy(p + whole - 8, BITSNAP_LAST_MAGIC, 8);
     return 0;
 }
 
@@ -58,7 +57,7 @@ static int put_text(file_writer *w, const uint8_t *coded, size_t coded_size, con
 {
     size_t at, pieces = 0;
     uint64_t begin = 8;
-    for (at = 0; at < coded_size; at += TEXT_PREFIX + load32(coded + at + 8) + 8, pieces++) {
+    for (at = 0; at < coded_size; at += BITSNAP_TEXT_PREFIX + load32(coded + at + 8) + 8, pieces++) {
         if (record_list_add(&w->records, begin, w->out->size + at, f)) return 1;
         begin += load32(coded + at + 4);
     }
@@ -68,17 +67,17 @@ static int put_text(file_writer *w, const uint8_t *coded, size_t coded_size, con
 
 static int put_header(file_writer *w, codec *c, output *out, int kind, unsigned flags, uint64_t text_size, uint64_t source_size, fault *f)
 {
-    uint8_t header[HEADER_SIZE];
+    uint8_t header[BITSNAP_FILE_HEADER];
     memset(w, 0, sizeof *w);
     w->codec = c;
     w->out = out;
-    if (source_size != SIZE_UNKNOWN && source_size > FILE_MOST) return fault_set(f, "is too large: 2^48 bytes or more");
+    if (source_size != SIZE_UNKNOWN && source_size > BITSNAP_FILE_MOST) return fault_set(f, "is too large: 2^48 bytes or more");
     /* a window, and 32 bytes a block; header and footer come one at a time, cells that are equal to the base together */
     w->packed_size = c->window + 32 * (c->window >> 16) + 704;
     w->packed = (uint8_t *)malloc(w->packed_size);
     if (!w->packed) return fault_memory(f);
     memset(header, 0, sizeof header);
-    memcpy(header, file_magic, 8);
+    memcpy(header, BITSNAP_FILE_MAGIC, 8);
     header[8] = 1;
     header[9] = (uint8_t)kind;
     header[10] = (uint8_t)flags;
@@ -86,7 +85,7 @@ static int put_header(file_writer *w, codec *c, output *out, int kind, unsigned 
     store64(header + 16, source_size);
     w->file_check = bitsnap_hash(header, 24);
     store64(header + 24, w->file_check);
-    w->source_size = kind == SOURCE_RAW ? 0 : 8 + text_size;
+    w->source_size = kind == BITSNAP_SOURCE_RAW ? 0 : 8 + text_size;
     return output_write(out, header, sizeof header, f);
 }
 
@@ -96,7 +95,7 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
     uint8_t *coded;
     size_t coded_size;
     int failed;
-    if (put_header(w, c, out, text ? SOURCE_SAFETENSORS : SOURCE_RAW, quantized ? FILE_QUANTIZED : 0, text_size, source_size, f)) return 1;
+    if (put_header(w, c, out, text ? BITSNAP_SOURCE_SAFETENSORS : BITSNAP_SOURCE_RAW, quantized ? BITSNAP_FILE_QUANTIZED : 0, text_size, source_size, f)) return 1;
     if (!text) return 0;
     if (text_encode(&coded, &coded_size, text, text_size, NULL, 0, f)) return 1;
     failed = put_text(w, coded, coded_size, text, text_size, f);
@@ -107,20 +106,20 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     const size_t name_size = l->base.name && strlen(l->base.name) < 256 ? strlen(l->base.name) : 0;
-    uint8_t record[BASES_PREFIX + BASE_ENTRY + 255 + 8], *entry = record + BASES_PREFIX;
-    if (put_header(w, c, out, SOURCE_DELTA, 0, l->own.text_size, 8 + l->own.text_size + l->own.data_size, f)) return 1;
+    uint8_t record[BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 255 + 8], *entry = record + BITSNAP_BASES_PREFIX;
+    if (put_header(w, c, out, BITSNAP_SOURCE_DELTA, 0, l->own.text_size, 8 + l->own.text_size + l->own.data_size, f)) return 1;
     w->base = base;
-    memcpy(record, bases_magic, 4);
+    memcpy(record, BITSNAP_BASES_MAGIC, 4);
     record[4] = 1;
-    record[5] = (uint8_t)((l->coded_size ? 0 : BASES_SAME_TEXT) | (l->base_coded_size ? BASES_WITH_TEXT : 0));
-    bytes_store(record + 6, BASE_ENTRY + name_size, 2);
+    record[5] = (uint8_t)((l->coded_size ? 0 : BITSNAP_BASES_SAME_TEXT) | (l->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0));
+    bytes_store(record + 6, BITSNAP_BASE_ENTRY + name_size, 2);
     store64(record + 8, l->own.id);
     store32(entry, (uint32_t)l->base.text_size);
     store64(entry + 4, l->base.data_size);
     store64(entry + 12, l->base.id);
     entry[20] = (uint8_t)name_size;
-    if (name_size) memcpy(entry + BASE_ENTRY, l->base.name, name_size);
-    return put_record(w, record, BASES_PREFIX + BASE_ENTRY + name_size, f) || output_write(out, l->base_coded, l->base_coded_size, f) ||
+    if (name_size) memcpy(entry + BITSNAP_BASE_ENTRY, l->base.name, name_size);
+    return put_record(w, record, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + name_size, f) || output_write(out, l->base_coded, l->base_coded_size, f) ||
            put_text(w, l->coded, l->coded_size, l->own.text, (size_t)l->own.text_size, f);
 }
 
@@ -132,16 +131,16 @@ static int write_failed(const file_writer *w, fault *f)
 /* What stands before a frame: the place of its base, where it has one. */
 static int begin_frame(file_writer *w, const uint64_t *place, fault *f)
 {
-    uint8_t record[PLACE_SIZE];
+    uint8_t record[BITSNAP_PLACE_SIZE];
     w->frame_begin = w->out->size;
     if (record_list_add(&w->records, w->source_size, w->frame_begin, f)) return 1;
     if (!place) return 0;
-    memcpy(record, place_magic, 4);
+    memcpy(record, BITSNAP_PLACE_MAGIC, 4);
     bytes_store(record + 4, 0, 2); /* the first of the bases */
     bytes_store(record + 6, *place, 6);
     store32(record + 12, (uint32_t)bitsnap_hash(record, 12));
-    w->frame_begin += PLACE_SIZE;
-    return output_write(w->out, record, PLACE_SIZE, f);
+    w->frame_begin += BITSNAP_PLACE_SIZE;
+    return output_write(w->out, record, BITSNAP_PLACE_SIZE, f);
 }
 
 static void end_frame(file_writer *w)
@@ -266,7 +265,7 @@ int file_write_end(file_writer *w, fault *f)
     uint8_t *record;
     size_t size;
     int failed;
-    if (w->source_size > FILE_MOST || w->out->size > FILE_MOST) return fault_set(f, "is too large: 2^48 bytes or more");
+    if (w->source_size > BITSNAP_FILE_MOST || w->out->size > BITSNAP_FILE_MOST) return fault_set(f, "is too large: 2^48 bytes or more");
     if (file_end_record(&record, &size, &w->records, w->source_size, w->names, w->name_count, w->file_check, f)) return 1;
     failed = output_write(w->out, record, size, f);
     free(record);

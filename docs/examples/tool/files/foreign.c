@@ -3,7 +3,7 @@
 #include "foreign.h"
 
 #include "bytes.h"
-#include "safetensors.h"
+#include "container.h"
 #include "../console/utf8.h"
 
 #include <string.h>
@@ -117,13 +117,13 @@ static const signature *by_look(const uint8_t *p, const uint8_t *end)
     if (at < end && (*at == '{' || *at == '[')) return find(at, end, "\"weight_map\"") ? &index : &json;
     for (at = p; at < end && !*at; at++) continue;
     if (at == end && end - p >= 16) return &zeros;
-    for (at = p; at < end && (n = utf8_size(at, end)) != 0 && (*at >= ' ' ? *at != 127 : *at >= '\t' && *at <= '\r'); at += n) continue;
+    for (at = p; at < end && (n = bitsnap_utf8_size(at, end)) != 0 && (*at >= ' ' ? *at != 127 : *at >= '\t' && *at <= '\r'); at += n) continue;
     return at == end || (!n && (size_t)(end - p) == LOOK && end - at < 4) ? &text : NULL; /* the last character may be cut */
 }
 
 static int is_safetensors(const uint8_t *p, const uint8_t *end)
 {
-    return end - p > 9 && load64(p) <= SAFETENSORS_HEADER_MAX && p[8] == '{' && (p[9] == '"' || p[9] == '}' || p[9] <= ' ');
+    return end - p > 9 && load64(p) <= BITSNAP_TEXT_MAX && p[8] == '{' && (p[9] == '"' || p[9] == '}' || p[9] <= ' ');
 }
 
 int foreign_refuse(input *in, int wanted, fault *f)

@@ -33,9 +33,9 @@ int header_read(header *h, input *in, fault *f)
     }
     if (file_is_bsnap(p, 8)) return fault_set(f, "is a .bsnap file already; bitsnap decompress restores what it holds");
     size = load64(p);
-    if (size > SAFETENSORS_HEADER_MAX) {
+    if (size > BITSNAP_TEXT_MAX) {
         (void)snprintf(what, sizeof what, "byte 0: a header of %llu bytes, more than %u", (unsigned long long)size,
-                       SAFETENSORS_HEADER_MAX);
+                       BITSNAP_TEXT_MAX);
         return not_one(in, what, f);
     }
     if (!safetensors_begins(p[8])) return not_one(in, "byte 8: its header does not begin with '{'", f);
@@ -65,7 +65,7 @@ int header_read(header *h, input *in, fault *f)
 
 void header_free(header *h)
 {
-    safetensors_free(&h->model);
+    bitsnap_safetensors_free(&h->model);
     free(h->text);
     memset(h, 0, sizeof *h);
 }

@@ -4,7 +4,7 @@
 #define TOOL_HEADER_H
 
 #include "../system/io.h"
-#include "safetensors.h"
+#include "container.h"
 
 typedef struct header {
     char *text;

@@ -4,7 +4,7 @@
 #include "link.h"
 
 #include "bitsnap.h"
-#include "text.h"
+#include "container.h"
 
 #include <stdlib.h>
 #include <string.h>

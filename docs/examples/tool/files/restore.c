@@ -10,7 +10,7 @@
 static int put_header(const file_reader *r, output *out, fault *f)
 {
     uint8_t size[8];
-    if (r->kind == SOURCE_RAW) return 0;
+    if (r->kind == BITSNAP_SOURCE_RAW) return 0;
     store64(size, r->text_size);
     return output_write(out, size, sizeof size, f) || output_write(out, r->text, r->text_size, f);
 }

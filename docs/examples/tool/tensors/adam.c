@@ -122,15 +122,15 @@ static const tensor *partner_of(const tensor *t, const pattern *p, const tensor 
     char *made = adam_name_with(t->name, p->counterpart, &name.size);
     if (!made) return NULL;
     name.at = made;
-    other = tensor_find(names, count, name);
+    other = bitsnap_tensor_find(names, count, name);
     free(made);
-    return other && shape_same(other->shape, t->shape) ? other : NULL;
+    return other && bitsnap_shape_same(other->shape, t->shape) ? other : NULL;
 }
 
 adam_choice *adam_roles(const safetensors *model, const char *path)
 {
     adam_choice *choices = (adam_choice *)calloc(model->count + 1, sizeof *choices);
-    const tensor **names = tensors_by_name(model);
+    const tensor **names = bitsnap_tensors_by_name(model);
     adam_role of_file;
     const char *file_pattern = adam_file_pattern(path, &of_file);
     size_t i, at;
@@ -166,7 +166,7 @@ void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *ch
         const unsigned cells = c->role == ADAM_M ? p->m_cells : p->v_cells;
         if (!p->name) c->why = "no --adam";
         else if (!c->role) c->why = "no moment of Adam by its name";
-        else if (!tensor_has_octaves(t)) c->why = "its elements are not F16, BF16, F32 or F64";
+        else if (!bitsnap_tensor_has_octaves(t)) c->why = "its elements are not F16, BF16, F32 or F64";
         else if (t->elements < p->least) c->why = "fewer elements than --adam-min";
         else if (p->clusters) c->clusters = p->clusters;
         else if (!cells) c->why = "so the policy says";

@@ -5,7 +5,7 @@
 #ifndef TOOL_ADAM_H
 #define TOOL_ADAM_H
 
-#include "../files/safetensors.h"
+#include "../files/container.h"
 
 typedef enum adam_role { ADAM_NONE, ADAM_M, ADAM_V } adam_role;
 

@@ -8,7 +8,7 @@
 #ifndef TOOL_DIFFERENCE_H
 #define TOOL_DIFFERENCE_H
 
-#include "../files/safetensors.h"
+#include "../files/container.h"
 
 /* What a type of floats is made of; null for other types. And the value of an element: 0 where it is infinite or NaN. */
 typedef struct float_format float_format;

@@ -3,7 +3,7 @@
 #include "../system/posix.h"
 
 #include "forms.h"
-#include "../files/record.h"
+#include "../files/block.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "group.h"
 
-#include "../files/record.h"
+#include "../files/block.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -179,7 +179,7 @@ static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, 
 }
 
 /* Bytes of the file besides the frame: of its place, and in the end record. */
-static size_t records(const piece *x) { return RECORD_ENTRY + (x->paired ? (size_t)PLACE_SIZE : 0); }
+static size_t records(const piece *x) { return BITSNAP_RECORD_ENTRY + (x->paired ? (size_t)BITSNAP_PLACE_SIZE : 0); }
 
 static void row_take(row *r)
 {

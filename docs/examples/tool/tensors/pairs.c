@@ -15,12 +15,12 @@ static int is_named(text_slice s, const char *name) { return s.size == strlen(na
 static int fits(const tensor *t, const tensor *old)
 {
     const uint64_t bytes = t->end - t->begin;
-    if (!slice_compare(t->dtype, old->dtype)) return old->end - old->begin == bytes;
+    if (!bitsnap_slice_compare(t->dtype, old->dtype)) return old->end - old->begin == bytes;
     return (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32") &&
            (old->end - old->begin) / 2 == bytes;
 }
 
-static int is_like(const tensor *t, const tensor *old) { return shape_same(t->shape, old->shape) && fits(t, old); }
+static int is_like(const tensor *t, const tensor *old) { return bitsnap_shape_same(t->shape, old->shape) && fits(t, old); }
 
 /* The order of names read from their ends: those that end alike stand together. */
 static int compare_ends(text_slice a, text_slice b)
@@ -72,7 +72,7 @@ static const tensor *without_prefix(const tensor *t, const tensor **names, size_
         while (name.size && !is_mark(*name.at)) name.at++, name.size--;
         if (!name.size) break;
         name.at++, name.size--;
-        old = tensor_find(names, count, name);
+        old = bitsnap_tensor_find(names, count, name);
         if (old && is_like(t, old)) return old;
     }
     return NULL;
@@ -81,9 +81,9 @@ static const tensor *without_prefix(const tensor *t, const tensor **names, size_
 static pair pair_of(const tensor *t, const tensor **names, const tensor **ends, size_t count)
 {
     pair x;
-    x.other = tensor_find(names, count, t->name);
+    x.other = bitsnap_tensor_find(names, count, t->name);
     if (x.other) {
-        x.kind = !shape_same(t->shape, x.other->shape) ? PAIR_SHAPE : fits(t, x.other) ? PAIR_FOUND : PAIR_DTYPE;
+        x.kind = !bitsnap_shape_same(t->shape, x.other->shape) ? PAIR_SHAPE : fits(t, x.other) ? PAIR_FOUND : PAIR_DTYPE;
     } else {
         x.other = t->name.size ? with_prefix(t, ends, count) : NULL;
         if (!x.other) x.other = without_prefix(t, names, count);
@@ -106,7 +106,7 @@ static void add_up(pairs *p, const safetensors *model)
 
 int pairs_find(pairs *p, const safetensors *model, const safetensors *base, fault *f)
 {
-    const tensor **names = tensors_by_name(base), **ends = tensors_by_name(base);
+    const tensor **names = bitsnap_tensors_by_name(base), **ends = bitsnap_tensors_by_name(base);
     size_t i;
     memset(p, 0, sizeof *p);
     p->list = (pair *)calloc(model->count + 1, sizeof *p->list);
@@ -236,7 +236,7 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
     size_t i, n = 0;
     for (i = 0; i < p->count; i++) {
         const tensor *t = &model->tensors[i], *old = p->list[i].other;
-        const bitsnap_dtype dtype = tensor_codec(t);
+        const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
         const unsigned width = bitsnap_width(dtype);
         const uint64_t bytes = t->end - t->begin, window = (uint64_t)SAMPLE * width;
         uint64_t k, step = p->used_bytes / SAMPLES_LEAST;
@@ -252,7 +252,7 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
             memset(s, 0, sizeof *s);
             s->tensor = i;
             s->dtype = dtype;
-            s->base_dtype = tensor_codec(old);
+            s->base_dtype = bitsnap_tensor_codec(old);
             s->count = (bytes - begin / width * width < size ? bytes - begin / width * width : size) / width;
             s->begin = t->begin + begin / width * width;
             s->base_begin = old->begin + begin / width * bitsnap_width(s->base_dtype);
@@ -339,7 +339,7 @@ static void print_kind(FILE *to, const tensor *t)
     char mark = '[';
     print_slice(to, t->dtype);
     (void)putc(' ', to);
-    for (; shape_next(t->shape, &at, &dimension); mark = ',') (void)fprintf(to, "%c%llu", mark, (unsigned long long)dimension);
+    for (; bitsnap_shape_next(t->shape, &at, &dimension); mark = ',') (void)fprintf(to, "%c%llu", mark, (unsigned long long)dimension);
     (void)fputs(mark == '[' ? "[]" : "]", to);
 }
 

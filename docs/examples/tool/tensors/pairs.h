@@ -5,7 +5,7 @@
 
 #include "../files/file.h"
 #include "../console/json.h"
-#include "../files/safetensors.h"
+#include "../files/container.h"
 
 typedef enum pair_kind {
     PAIR_ABSENT,   /* the base has no such tensor */

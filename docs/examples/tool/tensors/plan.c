@@ -16,7 +16,7 @@ static uint64_t columns_of(const tensor *t)
 {
     uint64_t dimension = 0;
     size_t at = 0, count = 0;
-    while (shape_next(t->shape, &at, &dimension)) count++;
+    while (bitsnap_shape_next(t->shape, &at, &dimension)) count++;
     return count > 1 ? dimension : 0;
 }
 
@@ -36,12 +36,12 @@ static piece piece_of(const tensor *t, const tensor *old, int is_delta, const ad
 {
     piece x;
     memset(&x, 0, sizeof x);
-    x.form.dtype = tensor_codec(t);
+    x.form.dtype = bitsnap_tensor_codec(t);
     x.begin = t->begin;
     x.bytes = t->end - t->begin;
     x.paired = old != NULL;
     if (old) {
-        x.range.dtype = tensor_codec(old);
+        x.range.dtype = bitsnap_tensor_codec(old);
         x.range.begin = old->begin;
     }
     if (choice) {
@@ -49,7 +49,7 @@ static piece piece_of(const tensor *t, const tensor *old, int is_delta, const ad
         x.form.clusters = choice->clusters;
         x.second = piece_stands_alone(&x) && choice->role == ADAM_V;
     }
-    if (!is_delta && tensor_has_octaves(t)) {
+    if (!is_delta && bitsnap_tensor_has_octaves(t)) {
         const uint64_t columns = columns_of(t);
         if (piece_stands_alone(&x) || (level == BITSNAP_BEST && columns >= COLUMNS_LEAST && t->elements >= MATRIX_LEAST)) x.form.columns = columns;
     }

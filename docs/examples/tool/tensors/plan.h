@@ -6,7 +6,7 @@
 #include "adam.h"
 #include "../files/file.h"
 #include "pairs.h"
-#include "../files/safetensors.h"
+#include "../files/container.h"
 
 typedef struct piece {
     uint64_t begin, bytes;  /* of the data */

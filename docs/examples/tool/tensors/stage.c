@@ -96,8 +96,8 @@ static const tensor *weight_of(const tensor *m, const adam_choice *c, const tens
         name.at = made;
     }
     for (segments = 0; segments < 64; segments++) { /* a name can be as long as a header */
-        found = tensor_find(names, count, name);
-        if (found && shape_same(found->shape, m->shape) && tensor_has_octaves(found)) break;
+        found = bitsnap_tensor_find(names, count, name);
+        if (found && bitsnap_shape_same(found->shape, m->shape) && bitsnap_tensor_has_octaves(found)) break;
         found = NULL;
         while (name.size && *name.at != '.' && *name.at != '/') name.at++, name.size--;
         if (!name.size) break;
@@ -154,14 +154,14 @@ static void measure(job *j, const tensor *m, const base *v_base, const tensor *v
 static int measure_all(job *j, const char *m_path)
 {
     adam_choice *choices = adam_roles(&j->m.model, m_path);
-    const tensor **v_names = tensors_by_name(&j->v.model), **w_names = tensors_by_name(&j->w.model);
+    const tensor **v_names = bitsnap_tensors_by_name(&j->v.model), **w_names = bitsnap_tensors_by_name(&j->w.model);
     const int failed = !choices || !v_names || !w_names;
     size_t i;
     for (i = 0; !failed && i < j->m.model.count; i++) {
         const tensor *m = &j->m.model.tensors[i], *v = choices[i].partner, *w;
-        if (choices[i].role != ADAM_M || !tensor_has_octaves(m)) continue;
-        if (choices[i].by_file) v = tensor_find(v_names, j->v.model.count, m->name);
-        if (!v || !shape_same(v->shape, m->shape) || !tensor_has_octaves(v)) continue;
+        if (choices[i].role != ADAM_M || !bitsnap_tensor_has_octaves(m)) continue;
+        if (choices[i].by_file) v = bitsnap_tensor_find(v_names, j->v.model.count, m->name);
+        if (!v || !bitsnap_shape_same(v->shape, m->shape) || !bitsnap_tensor_has_octaves(v)) continue;
         w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count); /* not the moment itself */
         if (w) measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
     }

@@ -143,7 +143,7 @@ void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound
         json_text(j, x->dtype.at, x->dtype.size);
         json_name(j, "shape");
         json_begin(j, '[');
-        while (shape_next(x->shape, &at, &dimension)) json_whole(j, dimension);
+        while (bitsnap_shape_next(x->shape, &at, &dimension)) json_whole(j, dimension);
         json_end(j, ']');
         put_amounts(t, i, j, x->elements, x->end - x->begin, with_bound, with_changes);
         json_end(j, '}');

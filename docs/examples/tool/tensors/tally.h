@@ -7,7 +7,7 @@
 #define TOOL_TALLY_H
 
 #include "../console/json.h"
-#include "../files/safetensors.h"
+#include "../files/container.h"
 
 typedef struct tally_cursor {
     size_t tensor;

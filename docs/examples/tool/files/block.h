@@ -1,30 +1,11 @@
-/* record.h - the records of a .bsnap file around its frames: their sizes and magics. docs/FORMAT.md, section 8.
+/* block.h - blocks of frames by their heads, and what else of a frame has a size: docs/FORMAT.md, sections 5 and 6.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
-#ifndef TOOL_RECORD_H
-#define TOOL_RECORD_H
+#ifndef TOOL_BLOCK_H
+#define TOOL_BLOCK_H
 
-#include "bitsnap.h"
+#include "container.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-enum {
-    HEADER_SIZE = 32,
-    BASES_PREFIX = 16, BASE_ENTRY = 21, BASES_MOST = 255, /* names, and 8 bytes, follow */
-    TEXT_PREFIX = 12,     /* a coded piece and 8 bytes follow */
-    PLACE_SIZE = 16,
-    END_PREFIX = 24, END_SUFFIX = 40, /* the trees in between */
-    RECORD_ENTRY = 12, NAME_ENTRY = 8, /* bytes of the trees */
-    FRAME_HEADER = 24     /* without extensions */
-};
-
-#define FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
-
-extern const uint8_t file_magic[8], bases_magic[4], text_magic[4], place_magic[4], frame_magic[4], end_magic[4], last_magic[8];
-
-/* The bits of byte 10 of the header; and of byte 5 of the bases record. */
-enum { FILE_QUANTIZED = 1 };
-enum { BASES_SAME_TEXT = 1, BASES_WITH_TEXT = 2 };
+enum { FRAME_HEADER = 24 }; /* bytes, without extensions */
 
 /* What tells how large blocks are. */
 typedef struct block_kind {

@@ -1,18 +1,10 @@
-/* record.c - the records of a .bsnap file around its frames: their sizes and magics. docs/FORMAT.md, section 8.
+/* block.c - blocks of frames by their heads, and what else of a frame has a size: docs/FORMAT.md, sections 5 and 6.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
-#include "record.h"
+#include "block.h"
 
 #include "bytes.h"
 
 #include <string.h>
-
-const uint8_t file_magic[8] = { 0xB5, 'S', 'N', 'P', 'F', 'I', 'L', 'E' };
-const uint8_t bases_magic[4] = { 0xB5, 'B', 'A', 'S' };
-const uint8_t text_magic[4] = { 0xB5, 'T', 'X', 'T' };
-const uint8_t place_magic[4] = { 0xB5, 'P', 'L', 'C' };
-const uint8_t frame_magic[4] = { 0xB5, 'S', 'N', 'P' };
-const uint8_t end_magic[4] = { 0xB5, 'E', 'N', 'D' };
-const uint8_t last_magic[8] = { 'E', 'L', 'I', 'F', 'P', 'N', 'S', 0xB5 };
 
 static double load_double(const uint8_t *p)
 {

@@ -1,0 +1,39 @@
+/* container.c - bitsnap_file.h as the tool uses it, and its implementation, compiled here and nowhere else in the tool.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#define BITSNAP_FILE_IMPLEMENTATION
+#include "container.h"
+
+int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
+{
+    bitsnap_file_error e;
+    char which[112] = "";
+    if (!bitsnap_safetensors_parse(s, text, size, NULL, &e)) return 0;
+    if (e.status == BITSNAP_E_WORKSPACE) return fault_memory(f);
+    if (e.tensor.at)
+        (void)snprintf(which, sizeof which, "tensor \"%.*s\"%s: ", (int)(e.tensor.size < 80 ? e.tensor.size : 80), e.tensor.at,
+                       e.tensor.size < 80 ? "" : "...");
+    if (e.wanted == e.found) return fault_set(f, "bad .safetensors header: %s%s (byte %llu)", which, e.message, (unsigned long long)e.offset);
+    return fault_set(f, "bad .safetensors header: %sshape and dtype need %llu bytes, data_offsets hold %llu (byte %llu)", which,
+                     (unsigned long long)e.wanted, (unsigned long long)e.found, (unsigned long long)e.offset);
+}
+
+int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f)
+{
+    bitsnap_file_error e;
+    if (!bitsnap_text_encode(coded, coded_size, text, size, base, base_size, NULL, &e)) return 0;
+    return e.status == BITSNAP_E_WORKSPACE ? fault_memory(f) : fault_set(f, "the header text could not be coded: %s", e.message);
+}
+
+int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f)
+{
+    bitsnap_file_error e;
+    if (!bitsnap_text_decode(text, size, base, base_size, coded, coded_size, NULL, &e)) return 0;
+    if (e.status == BITSNAP_E_WORKSPACE) return fault_memory(f);
+    return fault_set(f, "damaged text: %s (S%u, byte %llu of it)", e.message, e.rule, (unsigned long long)e.offset);
+}
+
+int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, fault *f)
+{
+    bitsnap_file_error e;
+    return bitsnap_tree_names(entries, count, text, size, NULL, &e) ? fault_memory(f) : 0;
+}
