@@ -28,6 +28,8 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
+void info_sum(const options *o); /* info -r: the table of all files */
+
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);
 char *decompress_target(const char *path);
@@ -52,9 +54,16 @@ typedef struct summary {
 
 void print_summary(const options *o, const summary *s);
 
+/* "1.5 GiB", or with --bytes "1610612736 bytes"; `text` has AMOUNT_TEXT bytes. */
+enum { AMOUNT_TEXT = 32 };
+const char *amount(const options *o, char *text, uint64_t bytes);
+
 /* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
 void summary_add(const summary *s);
 void print_sum(const options *o, size_t files);
+
+/* A command on the file at this path has failed: a line on standard error, and with --json an object. */
+void print_failure(const options *o, const used_files *u, const char *path, const fault *f);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);

@@ -63,7 +63,8 @@ static const option_entry entries[] = {
     { 'L', "dereference", 0, FOLDERS },
     { 'I', "include", 1, FOLDERS },
     { 'X', "exclude", 1, FOLDERS },
-    { 'O', "tensors-only", 0, WRITE }
+    { 'O', "tensors-only", 0, WRITE },
+    { 'Z', "bytes", 0, ALL }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -128,6 +129,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'r': o->recursive = 1; break;
     case 'L': o->select.follow = 1; break;
     case 'O': o->tensors_only = 1; break;
+    case 'Z': o->bytes = 1; break;
     case 'I':
     case 'X': {
         const char **globs = letter == 'I' ? o->select.include : o->select.exclude;

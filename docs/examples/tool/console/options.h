@@ -29,7 +29,7 @@ typedef struct options {
     int level;
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, bytes;
     int help, version;
 } options;
 
