@@ -55,16 +55,18 @@ files = {  # what documents start from, by name
     "sunday": lambda p: safetensors(p, W, 1, 0, True), "monday": lambda p: safetensors(p, W, 1, 1, True),
     "tuesday": lambda p: safetensors(p, W, 1, 2, True), "wednesday": lambda p: safetensors(p, W, 1, 3, True),
 }
+folder = "mkdir checkpoint; cp *.safetensors checkpoint; echo {} >checkpoint/config.json; "
+packed = folder + "bitsnap compress -q -r checkpoint -o packed; rm -r checkpoint; "
 deltas = "for d in 'step1 step2' 'step2 step3'; do set -- $d; bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; "
 week = ("for d in 'sunday monday' 'monday tuesday' 'tuesday wednesday'; do set -- $d; "
         "bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; rm [mtw]*day.safetensors")
 start = {  # .safetensors files, and commands before the first block
     "README.md": ("model optimizer step1 step2", ""),
-    "docs/TOOL.md": ("model step1 step2", "mkdir checkpoints; cp *.safetensors checkpoints"),
-    "": ("model step1 step2", ""),
-    "compress": ("model optimizer step1 step2 step3 master model.bf16", "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),
-    "decompress": ("model step1 step2 step3", deltas + "bitsnap compress -q --rm model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors; rm step[23].safetensors"),
-    "test": ("model step1 step2", deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors"),
+    "docs/TOOL.md": ("model step1 step2", folder + "mkdir checkpoints; cp *.safetensors checkpoints"),
+    "": ("model step1 step2", folder),
+    "compress": ("model optimizer step1 step2 step3 master model.bf16", folder + "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),
+    "decompress": ("model step1 step2 step3", packed + deltas + "bitsnap compress -q --rm model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors; rm step[23].safetensors"),
+    "test": ("model step1 step2", packed + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors"),
     "info": ("model step1 step2 step3", deltas + "bitsnap compress -q model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors"),
     "benchmark": ("model", ""),
     "compare": ("model a b states step1 step2 step1000", deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors; "

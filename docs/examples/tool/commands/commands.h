@@ -10,6 +10,12 @@
 #include "../console/json.h"
 #include "../console/options.h"
 
+/* Names that are not those of the command line. */
+typedef struct name_list {
+    char **at;
+    size_t count, capacity;
+} name_list;
+
 /* `b`: what was given with -b, or null */
 int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
@@ -26,8 +32,16 @@ int command_compare(const options *o, codec *c, const base *b, const char *path_
 char *compress_target(const char *path);
 char *decompress_target(const char *path);
 
-/* Compresses an input that is open, and closes it. */
+/* From an input that is open, which is closed. */
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+
+/* -r with -o: all of a folder, as one that has its name when all of it is whole. */
+int command_folder(const options *o, codec *c, const char *path, fault *f);
+
+/* -r: the files in folders that are for the command, in place of the folders. `names` has to stay, and then be freed. */
+int folders_open(options *o, name_list *n, const used_files *u, fault *f);
+void names_free(name_list *n);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
 typedef struct summary {
@@ -40,7 +54,7 @@ void print_summary(const options *o, const summary *s);
 
 /* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
 void summary_add(const summary *s);
-void print_sum(const options *o);
+void print_sum(const options *o, size_t files);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);

@@ -475,7 +475,7 @@ static void report(const job *j, const char *path, const char *target, double be
         return;
     }
     s.input = path;
-    s.output = target;
+    s.output = j->o->shown ? j->o->shown : target;
     s.bytes_in = j->writer.source_size;
     s.bytes_out = j->out.size;
     s.seconds = seconds_now() - begun;

@@ -43,11 +43,11 @@ void print_summary(const options *o, const summary *s)
     print_sizes(o, s);
 }
 
-void print_sum(const options *o)
+void print_sum(const options *o, size_t files)
 {
-    if (!speaks(o) || o->file_count < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO)) || o->dry_run) return;
+    if (!speaks(o) || files < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO)) || o->dry_run) return;
     (void)fflush(stdout);
-    (void)fprintf(stderr, "%zu of %zu files", counted, o->file_count);
+    (void)fprintf(stderr, "%zu of %zu files", counted, files);
     if (counted) print_sizes(o, &all);
     else (void)putc('\n', stderr);
 }

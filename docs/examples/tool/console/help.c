@@ -32,6 +32,12 @@ static const char general[] =
     "                                                it, and removes what is in it\n"
     "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors again\n"
     "\n"
+    "Whole folders: every tensor file in them, and copies of what else is there\n"
+    "  bitsnap compress -r checkpoint -o packed      as a whole or not at all; a run that\n"
+    "                                                was ended goes on when it is repeated\n"
+    "  bitsnap test -r packed\n"
+    "  bitsnap decompress -r packed -o again\n"
+    "\n"
     "A delta stores only what differs from another file, its base (-b)\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o copy.safetensors step2.delta\n"
@@ -56,6 +62,25 @@ static const char common_options[] =
     "  -h, --help           this text\n"
     "  -V, --version        the version\n"
     "      --               what follows are files, even if they begin with -\n";
+
+static const char folder_text[] =
+    "  -r, --recursive      of a FILE that is a folder all tensor files in it and its\n"
+    "                       folders: .safetensors to be compressed, else .bsnap\n"
+    "  -L, --dereference    with -r: links to files stand for these. Without it links in\n"
+    "                       the folder are not followed, and those that lead out of it\n"
+    "                       are told of\n"
+    "      --include GLOB   with -r: only files of this name, such as 'model-*'; of a GLOB\n"
+    "                       with a slash, of this way from the folder on. More than one\n"
+    "                       may be given\n"
+    "      --exclude GLOB   with -r: without files and folders of this name\n";
+
+static const char whole_folder_text[] =
+    "  -r FOLDER -o OTHER   OTHER is made of FOLDER as a whole: what is no tensor file is\n"
+    "                       copied, links stay links, and OTHER is there when all of it is\n"
+    "                       whole and on the disk. Until then .bitsnap-part~OTHER is, and\n"
+    "                       the same command goes on from there. -f replaces an OTHER\n"
+    "                       that is there as a whole\n"
+    "      --tensors-only   with -r and -o: without what is no tensor file\n";
 
 static const char temp_text[] =
     "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
@@ -138,6 +163,7 @@ static const char compress_examples[] =
     "  bitsnap compress --adam standard optimizer.safetensors\n"
     "  bitsnap compress --adam m=0.5%,v=1% --dry-run optimizer.safetensors\n"
     "  bitsnap compress -f --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
+    "  bitsnap compress -r checkpoint -o packed --exclude '*.tmp'\n"
     "  bitsnap compress -l fast -o backup/model.bsnap model.safetensors\n"
     "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
     "  bitsnap compress --dtype bf16 weights.bin\n"
@@ -170,6 +196,7 @@ static const char decompress_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap decompress model.safetensors.bsnap\n"
+    "  bitsnap decompress -r packed -o checkpoint\n"
     "  bitsnap decompress -o copy.safetensors model.safetensors.bsnap\n"
     "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >remote.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
@@ -188,6 +215,7 @@ static const char test_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap test *.bsnap\n"
+    "  bitsnap test -r packed\n"
     "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n"
     "  bitsnap test -b step1.safetensors step2.delta\n";
 
@@ -341,28 +369,36 @@ static const char benchmark_examples[] =
     "  bitsnap benchmark *.safetensors\n"
     "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
 
-static void put(const char *first, const char *second, const char *third, const char *fourth, const char *examples)
+/* The texts, up to a null, with the common options before the last. */
+static void put(const char *const *texts)
 {
-    (void)fputs(first, stdout);
-    (void)fputs(second, stdout);
-    (void)fputs(third, stdout);
-    (void)fputs(fourth, stdout);
+    for (; texts[1]; texts++) (void)fputs(*texts, stdout);
     (void)fputs(common_options, stdout);
-    (void)fputs(examples, stdout);
+    (void)fputs(*texts, stdout);
 }
 
 void print_help(command c)
 {
+    static const char
+        *const of_compress[] = { compress_text, adam_text, whole_folder_text, folder_text, base_text, temp_text, compress_examples, NULL },
+        *const of_decompress[] = { decompress_text, whole_folder_text, folder_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
+        *const of_test[] = { test_text, folder_text, base_text, temp_text, max_output_text, test_examples, NULL },
+        *const of_info[] = { info_text, folder_text, base_text, temp_text, max_output_text, info_examples, NULL },
+        *const of_benchmark[] = { benchmark_text, folder_text, benchmark_examples, NULL },
+        *const of_compare[] = { compare_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
+        *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
+        *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL };
     switch (c) {
-    case COMPRESS: put(compress_text, adam_text, base_text, temp_text, compress_examples); break;
-    case DECOMPRESS: put(decompress_text, base_text, temp_text, max_output_text, decompress_examples); break;
-    case TEST: put(test_text, base_text, temp_text, max_output_text, test_examples); break;
-    case INFO: put(info_text, base_text, temp_text, max_output_text, info_examples); break;
-    case BENCHMARK: put(benchmark_text, "", "", "", benchmark_examples); break;
-    case COMPARE: put(compare_text, base_text, temp_text, max_output_text, compare_examples); break;
-    case APPLY: put(apply_text, "", temp_text, max_output_text, apply_examples); break;
-    case MERGE: put(merge_text, algebra_options, base_text, temp_text, merge_examples); break;
-    case INVERT: put(invert_text, algebra_options, base_text, temp_text, invert_examples); break;
+    case COMPRESS: put(of_compress); break;
+    case DECOMPRESS: put(of_decompress); break;
+    case TEST: put(of_test); break;
+    case INFO: put(of_info); break;
+    case BENCHMARK: put(of_benchmark); break;
+    case COMPARE: put(of_compare); break;
+    case APPLY: put(of_apply); break;
+    case MERGE: put(of_merge); break;
+    case INVERT: put(of_invert); break;
     default: (void)fputs(general, stdout); break;
     }
 }

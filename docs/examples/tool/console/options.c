@@ -30,6 +30,7 @@ enum {
     ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT,
     WRITE = COMPRESS | DECOMPRESS,
     ALGEBRA = MERGE | INVERT,
+    FOLDERS = COMPRESS | DECOMPRESS | TEST | INFO | BENCHMARK,
     READ = ALL & ~BENCHMARK,
     WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA
 };
@@ -57,13 +58,18 @@ static const option_entry entries[] = {
     { 'N', "adam-min", 1, COMPRESS | COMPARE },
     { 'W', "weights", 1, COMPRESS },
     { 'Y', "dry-run", 0, COMPRESS },
-    { 'E', "temp", 1, READ }
+    { 'E', "temp", 1, READ },
+    { 'r', "recursive", 0, FOLDERS },
+    { 'L', "dereference", 0, FOLDERS },
+    { 'I', "include", 1, FOLDERS },
+    { 'X', "exclude", 1, FOLDERS },
+    { 'O', "tensors-only", 0, WRITE }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 #define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfbTlqvhV" /* the others have long names only */
+#define SHORT_LETTERS "ocfbTlqvhVrL" /* the others have long names only */
 
 const char *command_name(command c)
 {
@@ -96,6 +102,11 @@ static int parse_size(const char *text, uint64_t *size)
     return 0;
 }
 
+int options_whole_folder(const options *o)
+{
+    return o->recursive && o->output && !o->dry_run && (o->command & (COMPRESS | DECOMPRESS));
+}
+
 static int set(options *o, char letter, const char *argument, fault *f)
 {
     uint64_t number;
@@ -114,6 +125,17 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'S': o->self_contained = 1; break;
     case 'C': o->chain = 1; break;
     case 'Y': o->dry_run = 1; break;
+    case 'r': o->recursive = 1; break;
+    case 'L': o->select.follow = 1; break;
+    case 'O': o->tensors_only = 1; break;
+    case 'I':
+    case 'X': {
+        const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
+        size_t *count = letter == 'I' ? &o->select.includes : &o->select.excludes;
+        if (*count == GLOBS_MAX) return fault_set(f, "more than %d --%s", GLOBS_MAX, letter == 'I' ? "include" : "exclude");
+        globs[(*count)++] = argument;
+        break;
+    }
     case 'W': o->weights = argument; break;
     case 'E':
         if (!*argument) return fault_set(f, "--temp wants the name of a directory");
@@ -181,6 +203,22 @@ static const option_entry *find_letter(char letter, fault *f)
     return NULL;
 }
 
+/* What goes with -r, and what does not. */
+static int check_recursive(const options *o, fault *f)
+{
+    const selection *s = &o->select;
+    if (!o->recursive) {
+        const char *what = s->follow ? "dereference" : s->includes ? "include" : s->excludes ? "exclude" : o->tensors_only ? "tensors-only" : NULL;
+        return what ? fault_set(f, "--%s is of use only with -r", what) : 0;
+    }
+    if (o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
+    if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
+    if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
+    if (o->base_count) return fault_set(f, "-r and -b exclude each other: a delta has the file that it is against, of its own");
+    if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself when test -r has been through the other");
+    return 0;
+}
+
 /* What the command line says as a whole. `used` has a bit for each entry that was given. */
 static int check(const options *o, unsigned used, fault *f)
 {
@@ -236,7 +274,7 @@ static int check(const options *o, unsigned used, fault *f)
     if (o->command == COMPARE && !strcmp(o->files[0], "-") && !strcmp(o->files[1], "-"))
         return fault_set(f, "- can be one of the two files, not both");
     if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
-    return 0;
+    return check_recursive(o, f);
 }
 
 int options_parse(options *o, int argc, char **argv, fault *f)

@@ -3,6 +3,7 @@
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
+#include "../system/walk.h"
 #include "../tensors/adam.h"
 
 typedef enum command {
@@ -19,6 +20,8 @@ typedef struct options {
     const char *bases[BASES_MAX]; /* -b, in order */
     size_t base_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
+    const char *shown;      /* what the output is called in what is said, if that is not where it is written */
+    selection select;       /* of folders */
     const element_type *dtype; /* raw elements of this type */
     const char *temp;       /* --temp: the directory of temporary files that only this program reads; null: $TMPDIR or /tmp */
     uint64_t max_output;    /* 0: the rule against bombs */
@@ -26,11 +29,14 @@ typedef struct options {
     int level;
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only;
     int help, version;
 } options;
 
 const char *command_name(command c);
+
+/* Whether a folder as a whole is to become another: -r and -o. */
+int options_whole_folder(const options *o);
 
 /* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
 int options_parse(options *o, int argc, char **argv, fault *f);
