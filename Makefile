@@ -156,7 +156,7 @@ bench-plots: bench-build
 	done
 	@python3 bench/plots.py bench/results $(B)/plots
 
-#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside cp, zstd, lz4, bzip2 and xz, into bench/results/cli.md; quick: in
+#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside cp, zstd, lz4 and bzip2, into bench/results/cli.md; quick: in
 #:                  half a minute, into build/cli.md (needs hyperfine)
 bench-cli: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The command-line tool beside cp, zstd, lz4, bzip2 and xz: sizes, times and processor time of whole processes, files in the page
+# The command-line tool beside cp, zstd, lz4 and bzip2: sizes, times and processor time of whole processes, files in the page
 # cache in and out, by hyperfine. Every output is restored and compared first. Writes RESULT, tables in Markdown, and prints it.
 #   cli.sh TOOL DATA SCRATCH RESULT [quick]      DATA: a directory with *.safetensors; quick: one file, fewer rows, 3 runs
 # COMMIT in the environment: what RESULT says of the tool's commit, COMPILER of what compiled it.
@@ -11,7 +11,7 @@ tool=$1 data=$2 scratch=$3 result=$4 quick=$5
 if ! command -v hyperfine >/dev/null; then echo "SKIP bench-cli: needs hyperfine (Debian: hyperfine)"; exit 0; fi
 mkdir -p "$scratch" "$(dirname "$result")" || exit 1
 trap 'rm -f "$scratch"/cli.*' EXIT
-runs='-m 3 -M 10'; if [ -n "$quick" ]; then runs='-r 3'; fi
+runs='-m 2 -M 10'; if [ -n "$quick" ]; then runs='-r 3'; fi
 back=$scratch/cli.back
 
 # TITLE|PACKED FILE|COMMAND|COMMAND BACK for $in, or for $in against $base. Threads, where a tool has them: one, or one on each
@@ -41,13 +41,12 @@ list() {
     echo "bzip2|$p.bz2|bzip2 -k -c '$in'|bzip2 -d -k -c $p.bz2"
     if [ -n "$quick" ]; then return; fi
     echo "lz4|$p.lz4|lz4 -q -c '$in'|lz4 -q -d -c $p.lz4"
-    echo "xz -0|$p.xz|xz -q -k -c -0 '$in'|xz -q -d -k -c $p.xz"
 }
 
 # The shortest time of a command whose output goes to a file, and the mean of its processor time; nothing where it fails.
 seconds() { # command output
     # shellcheck disable=SC2086
-    hyperfine -N -w 1 $runs --style none --output "$2" --export-csv "$scratch/cli.csv" -n it "$1" >/dev/null 2>"$scratch/cli.err" &&
+    hyperfine -N $runs --style none --output "$2" --export-csv "$scratch/cli.csv" -n it "$1" >/dev/null 2>"$scratch/cli.err" &&
         awk -F, 'NR == 2 { print $7, $5 + $6 }' "$scratch/cli.csv"
 }
 
@@ -77,7 +76,7 @@ tables() {
     echo "# bitsnap beside other command-line tools"
     echo
     echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) processors; commit ${COMMIT:-unknown}, ${COMPILER:-compiler unknown}; $(zstd --version 2>/dev/null | grep -o 'v[0-9.]*' | head -n 1 | sed 's/^v/zstd /')."
-    echo "The shortest of 3 to 10 runs, process and all, from the page cache to the page cache; CPU: seconds of all processors together."
+    echo "The shortest of 2 to 10 runs, process and all, from the page cache to the page cache; CPU: seconds of all processors together."
     echo "-T1: one thread, -T0: one on each processor, which is what bitsnap does by itself; zstd: one thread."
     base=
     in=$scratch/cli.safetensors
