@@ -77,6 +77,9 @@ start = {  # .safetensors files, and commands before the first block
     "merge": ("sunday monday tuesday wednesday", week),
     "invert": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step2.safetensors live.safetensors"),
 }
+start["snapshot"] = ("model step1", folder)
+start["log"] = start["verify"] = start["restore"] = start["prune"] = (
+    "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
 # programs of elsewhere: they give what is in the directory
 stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec sh -c "$*"'}
 
@@ -149,7 +152,7 @@ for document in documents:
         place.run("cmp as-it-was model.safetensors; cmp step2.safetensors live.safetensors", "what it restores is what was there")
 report(blocks >= 5, f"{blocks} blocks found")
 
-for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert"]:
+for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "snapshot", "log", "restore", "verify", "prune"]:
     text = subprocess.run([tool, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
     examples = text.split("\nExamples\n", 1)[-1].split("\nA FILE of -")[0]
     lines = [re.split(r" {3,}", line[2:])[0] for line in examples.split("\n") if re.match(r"  \S", line)]

@@ -67,6 +67,11 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
     case MERGE: return command_merge(o, c, b, f);
     case INVERT: return command_invert(o, c, b, o->files[i], f);
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
+    case SNAPSHOT: return command_snapshot(o, c, o->files[0], o->files[1], f);
+    case LOG: return command_log(o, o->files[i], f);
+    case RESTORE: return command_restore(o, c, o->files[0], o->files[1], f);
+    case VERIFY: return command_verify(o, c, o->files[i], f);
+    case PRUNE: return command_prune(o, c, o->files[i], f);
     default: return command_compare(o, c, b, o->files[0], o->files[1], f);
     }
 }
@@ -75,7 +80,7 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
 static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
-    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY))) used_printing(u);
+    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
     for (i = 0; i < o->file_count; i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++)
@@ -86,7 +91,7 @@ static int note_names(const options *o, used_files *u, fault *f)
 /* The whole command, where there is one folder; else file by file. */
 static int run_all(const options *o, codec *c, const base *b)
 {
-    const size_t runs = o->command & (COMPARE | APPLY | MERGE) ? 1 : o->file_count;
+    const size_t runs = o->command & (COMPARE | APPLY | MERGE | SNAPSHOT | RESTORE) ? 1 : o->file_count;
     const int failed = o->command == COMPARE ? EXIT_USAGE : EXIT_ERROR;
     int status = EXIT_OK;
     fault f;

@@ -28,6 +28,13 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
+/* On a store of snapshots: files/store.h. */
+int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f);
+int command_log(const options *o, const char *path, fault *f);
+int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f);
+int command_verify(const options *o, codec *c, const char *path, fault *f);
+int command_prune(const options *o, codec *c, const char *path, fault *f);
+
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);
 char *decompress_target(const char *path);

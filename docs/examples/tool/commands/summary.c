@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Whether it is the output that is packed. */
-static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | INVERT)) != 0; }
+static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | INVERT | SNAPSHOT)) != 0; }
 
 static int speaks(const options *o) { return !o->quiet && !o->json && (o->verbose || isatty(STDERR_FILENO)); }
 

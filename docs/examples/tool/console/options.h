@@ -8,10 +8,11 @@
 
 typedef enum command {
     NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
-    MERGE = 128, INVERT = 256
+    MERGE = 128, INVERT = 256, SNAPSHOT = 512, LOG = 1024, RESTORE = 2048, VERIFY = 4096, PRUNE = 8192
 } command;
 
 #define BASES_MAX 256
+#define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE) /* commands on stores of snapshots */
 
 typedef struct options {
     command command;
@@ -29,7 +30,8 @@ typedef struct options {
     int level;
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only;
+    uint64_t step, max_chain, keep_last, keep_every;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step;
     int help, version;
 } options;
 
