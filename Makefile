@@ -28,6 +28,36 @@ $(B)/tool/%.o: docs/examples/tool/%.c $(TOOL_H) bitsnap.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
+#: make lib         build/libbitsnap.a and build/libbitsnap.so.1, for programs that do not compile the headers themselves
+lib: $(B)/libbitsnap.a $(B)/libbitsnap.so.1
+
+$(B)/libbitsnap.a: docs/examples/tool/bitsnap.c $(HEADERS)
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -fPIC -I. -c $< -o $(B)/libbitsnap.o
+	@rm -f $@
+	$(AR) rcs $@ $(B)/libbitsnap.o
+
+$(B)/libbitsnap.so.1: docs/examples/tool/bitsnap.c $(HEADERS)
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -fPIC -I. -DBITSNAP_EXPORT -shared -Wl,-soname,$(@F) $< -o $@
+
+$(B)/bitsnap.man $(B)/bitsnap.bash: $(B)/bitsnap.%: $(B)/bitsnap docs/examples/tool/console/manual.sh
+	docs/examples/tool/console/manual.sh $< $* >$@.new && mv $@.new $@
+
+#: make install     the tool, its manual page and completion for bash, the headers, packages for pkg-config and CMake, and what
+#:                  make lib has built; PREFIX (/usr/local), BINDIR, INCLUDEDIR, LIBDIR, MANDIR, COMPLETIONDIR and DESTDIR say
+#:                  where to. make uninstall, with the same, takes all of it away
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+INCLUDEDIR ?= $(PREFIX)/include
+LIBDIR ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+install uninstall:
+	@DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' INCLUDEDIR='$(INCLUDEDIR)' LIBDIR='$(LIBDIR)' MANDIR='$(MANDIR)' \
+	    COMPLETIONDIR='$(COMPLETIONDIR)' docs/cmake/install.sh $@ $(B)
+install: $(B)/bitsnap $(B)/bitsnap.man $(B)/bitsnap.bash $(if $(filter lib,$(MAKECMDGOALS)),lib,$(wildcard $(B)/libbitsnap.a $(B)/libbitsnap.so.1))
+
 #: make demo        the main job: trains a small GPT, compresses its checkpoints, restores, compares
 demo: $(B)/bitsnap $(B)/train_gpt
 	@docs/examples/demo.sh $(B)/train_gpt $(B)/bitsnap $(B)/demo
@@ -54,7 +84,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_switches.py
+         tests/check_mutants.sh tests/check_install.sh tests/check_switches.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -127,9 +157,11 @@ bench-plots: bench-build
 	done
 	@python3 bench/plots.py bench/results $(B)/plots
 
-#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside zstd, lz4, bzip2 and xz, into bench/results (needs hyperfine)
+#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside cp, zstd, lz4 and bzip2, into bench/results/cli.md; quick: in
+#:                  half a minute, into build/cli.md (needs hyperfine)
 bench-cli: $(B)/bitsnap
-	@COMMIT="$(COMMIT)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli bench/results/cli.md $(if $(findstring --quick,$(BENCH)),quick)
+	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
+	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
 
 #: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
 #:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick
@@ -167,5 +199,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
         study study-build convergence quantizers mutants clean

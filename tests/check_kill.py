@@ -147,5 +147,111 @@ for command in COMMANDS if KILLS else []:
             bad.append(f"kill {i}: the same command fails afterwards")
     report(GROUP, not bad, f"{line}: {KILLS} random moments, {killed} before its end, {left_one} left a file, which the next run removed, {kept} times an old file "
            "kept; nothing lost, nothing half", f"{len(bad)} bad: " + "; ".join(bad[:5]))
+
+# ------------------------------------------------------------------ whole folders: the same command goes on, and does nothing twice
+SHARDS = {"in/model-00001-of-00003.safetensors": "s0", "in/model-00002-of-00003.safetensors": "s1", "in/model-00003-of-00003.safetensors": "s2",
+          "in/optimizer/states.safetensors": "other"}
+
+
+def folder():
+    """A checkpoint in three files, with its index, configurations, a file of an optimizer and a link."""
+    p.begin("")
+    os.makedirs("in/optimizer")
+    os.mkdir("in/empty")
+    for name, content in SHARDS.items():
+        write(name, p.content[content])
+    write("in/model.safetensors.index.json", b'{"weight_map":{"a":"model-00001-of-00003.safetensors"}}')
+    write("in/config.json", b"{}")
+    write("in/optimizer/rng.pt", bytes(range(256)) * 200)
+    os.symlink("model-00001-of-00003.safetensors", "in/last.safetensors")
+
+
+def below(state, name):
+    """What is in a folder, by names that do not tell which."""
+    return {n.split("/", 2)[2]: d for n, d in state.items() if n.startswith(f"./{name}/")} if f"./{name}" in state else None
+
+
+def inodes(name):
+    return {os.path.relpath(os.path.join(b, n), name): os.lstat(os.path.join(b, n)).st_ino for b, _, names in os.walk(name) for n in names}
+
+
+def make_folders():
+    """in; packed, what it becomes; and what may stand in the place of an output."""
+    folder()
+    one = p.run("c -r -o packed in").returncode
+    two = p.run("d -r -o back packed").returncode
+    state = p.state()
+    report(GROUP, one == two == 0 and below(state, "in") == below(state, "back") and len(below(state, "packed")) == len(below(state, "in")) and
+           not p.leftovers(), "a folder of three shards, index, configurations, optimizer and link comes back byte for byte", str(sorted(state)))
+    return {"in": below(state, "in"), "packed": below(state, "packed")}
+
+
+def kill_folder(line, want, old, moment):
+    """Runs the command to a moment, then twice; what is wrong."""
+    folder()
+    if want == "in":
+        p.run("c -r -o packed in")
+    if old:
+        os.makedirs("out/deep")
+        write("out/deep/old", b"old")
+        write("out/config.json", b"older")
+    before = below(p.state(), "out")
+    status = moment()
+    now, wrong, again = below(p.state(), "out"), [], True
+    if now not in (before, trees[want]):
+        wrong.append(f"half: {sorted(now or [])}")
+    done = [inodes(n) for n in os.listdir(".") if n.startswith(".bitsnap-part~")]
+    finished = read(".bitsnap-done~out").split(b"\0")[1:-1] if os.path.exists(".bitsnap-done~out") and now == before else []
+    got = p.run(line)
+    if got.returncode and not (got.returncode == 1 and now == trees[want] and "exists already" in got.stderr):
+        wrong.append(f"then {got.returncode}: {got.stderr}")
+    if below(p.state(), "out") != trees[want]:
+        wrong.append(f"then it is another: {sorted(below(p.state(), 'out') or [])}")
+    left = [n for n in os.listdir(".") if n.startswith(".bitsnap-")] + p.leftovers()
+    if left:
+        wrong.append(f"left behind: {left}")
+    names = [r.decode().split(" ", 14)[-1] for r in finished]
+    again = [n for n in names if done and done[0].get(n) != inodes("out").get(n)]
+    if again:
+        wrong.append(f"done twice: {again}")
+    return status, wrong, len(names)
+
+
+trees = make_folders()
+FOLDERS = [("c -r -o out in", "packed", False), ("c -r -f -o out in", "packed", True), ("d -r -o out packed", "in", False), ("d -r -f -o out packed", "in", True)]
+for line, want, old in FOLDERS if KILLS and not ONLY else []:
+    bad, killed, kept = [], 0, 0
+    r = random.Random(line)
+    start = time.monotonic()
+    kill_folder(line, want, old, lambda: p.run(line).returncode)
+    took = (time.monotonic() - start) / 2
+
+    def moment():
+        q = subprocess.Popen([tool, *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(r.random() * took)
+        q.kill()
+        return q.wait()
+    for i in range(KILLS):
+        status, wrong, finished = kill_folder(line, want, old, moment)
+        killed += status == -signal.SIGKILL
+        kept += finished
+        bad += [f"kill {i} ({status}): {w}" for w in wrong]
+    report(GROUP, not bad, f"{line}: {KILLS} random moments, {killed} before its end; each time the same command made the folder, and {kept} files that were "
+           "finished were not made again", f"{len(bad)} bad: " + "; ".join(bad[:5]))
+if p.has_shim and not ONLY:
+    bad, runs = [], 0
+    SHARDS = {"in/a.safetensors": "newer"}
+    p.content["newer"] = safety.model(3, 0)
+    trees = make_folders()
+    line = "c -r -f -o out in"
+    folder()
+    os.mkdir("out")
+    calls = p.calls(line)
+    for k, call in enumerate(calls, 1):
+        for action in (("kill", "killafter", f"fail {errno.EIO}") if call in ("create", "write", "exchange", "rename", "unlink") else ("kill",)):
+            status, wrong, _ = kill_folder(line, "packed", True, lambda: p.run(line, shim=f"*:{k} {action}").returncode)
+            runs += 1
+            bad += [f"{action} at {k} ({call} {p.paths[k - 1]}, {status}): {w}" for w in wrong]
+    report(GROUP, not bad, f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): old or new, and the same command makes it", f"{len(bad)} bad: " + "; ".join(bad[:5]))
 p.end()
 sys.exit(safety.failed)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The shell blocks of README.md and docs/, and the examples of the help texts, do what they say: each document, and each help
 text, is run from a fresh directory with the files that it starts from, block after block, each in the state that those before it
-leave. What takes minutes (make demo, test, check, bench) is not run: only that make has the target is checked."""
+leave. What takes minutes (make demo, test, check, bench) or writes elsewhere (make install) is not run: only that make has the target is checked."""
 import os
 import random
 import re
@@ -14,7 +14,7 @@ import tempfile
 root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsnap")))
 shell = shutil.which("bash")
-LONG = {"demo", "test", "check", "bench"}
+LONG = {"demo", "test", "check", "bench", "lib", "install"}
 failed = False
 
 
@@ -55,16 +55,19 @@ files = {  # what documents start from, by name
     "sunday": lambda p: safetensors(p, W, 1, 0, True), "monday": lambda p: safetensors(p, W, 1, 1, True),
     "tuesday": lambda p: safetensors(p, W, 1, 2, True), "wednesday": lambda p: safetensors(p, W, 1, 3, True),
 }
+folder = "mkdir checkpoint; cp *.safetensors checkpoint; echo {} >checkpoint/config.json; "
+packed = folder + "bitsnap compress -q -r checkpoint -o packed; rm -r checkpoint; "
 deltas = "for d in 'step1 step2' 'step2 step3'; do set -- $d; bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; "
 week = ("for d in 'sunday monday' 'monday tuesday' 'tuesday wednesday'; do set -- $d; "
         "bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; rm [mtw]*day.safetensors")
 start = {  # .safetensors files, and commands before the first block
     "README.md": ("model optimizer step1 step2", ""),
-    "docs/TOOL.md": ("model step1 step2", "mkdir checkpoints; cp *.safetensors checkpoints"),
-    "": ("model step1 step2", ""),
-    "compress": ("model optimizer step1 step2 step3 master model.bf16", "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),
-    "decompress": ("model step1 step2 step3", deltas + "bitsnap compress -q --rm model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors; rm step[23].safetensors"),
-    "test": ("model step1 step2", deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors"),
+    "docs/TOOL.md": ("model step1 step2 step3", folder + "mkdir checkpoints; cp {model,step[12]}.safetensors checkpoints; "
+                     "for i in 1 2 3; do mkdir -p run/step${i}00; cp step$i.safetensors run/step${i}00/model.safetensors; echo {} >run/step${i}00/config.json; done"),
+    "": ("model step1 step2", folder),
+    "compress": ("model optimizer step1 step2 step3 master model.bf16", folder + "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),
+    "decompress": ("model step1 step2 step3", packed + deltas + "bitsnap compress -q --rm model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors; rm step[23].safetensors"),
+    "test": ("model step1 step2", packed + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors"),
     "info": ("model step1 step2 step3", deltas + "bitsnap compress -q model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors"),
     "benchmark": ("model", ""),
     "compare": ("model a b states step1 step2 step1000", deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors; "
@@ -74,8 +77,11 @@ start = {  # .safetensors files, and commands before the first block
     "merge": ("sunday monday tuesday wednesday", week),
     "invert": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step2.safetensors live.safetensors"),
 }
+start["snapshot"] = ("model step1", folder)
+start["log"] = start["verify"] = start["restore"] = start["prune"] = (
+    "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
 # programs of elsewhere: they give what is in the directory
-stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec "$@"'}
+stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec sh -c "$*"'}
 
 
 class Place:
@@ -117,7 +123,7 @@ def without_make(text, what):
             lines.append(line)
             continue
         words = m[1].split()
-        targets = [w for w in words if "=" not in w]
+        targets = [w for w in words if "=" not in w and w[0] != "-"]
         found = subprocess.run(["make", "-n", *words], cwd=root, capture_output=True, text=True)
         if targets and not set(targets) <= LONG:
             report(False, f"{what}: {line}", "neither known as long nor run")
@@ -146,7 +152,7 @@ for document in documents:
         place.run("cmp as-it-was model.safetensors; cmp step2.safetensors live.safetensors", "what it restores is what was there")
 report(blocks >= 5, f"{blocks} blocks found")
 
-for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert"]:
+for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "snapshot", "log", "restore", "verify", "prune"]:
     text = subprocess.run([tool, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
     examples = text.split("\nExamples\n", 1)[-1].split("\nA FILE of -")[0]
     lines = [re.split(r" {3,}", line[2:])[0] for line in examples.split("\n") if re.match(r"  \S", line)]

@@ -4,12 +4,12 @@
  *
  * The layers, each calling downwards only:
  *     main, options, help            the command line
- *     compress, decompress, info, compare, benchmark, apply, merge, summary
+ *     compress, decompress, folder, info, compare, benchmark, apply, merge, summary
  *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
  *     file, header, plan, pairs      .bsnap and .safetensors files from the first byte to the last,
  *     lossy                          what is quantized in them
  *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json
- *     codec, parallel, processors, progress, io, place, fault
+ *     codec, parallel, processors, progress, directory, walk, io, place, fault
  * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
 #include "system/posix.h"
 
@@ -67,6 +67,11 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
     case MERGE: return command_merge(o, c, b, f);
     case INVERT: return command_invert(o, c, b, o->files[i], f);
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
+    case SNAPSHOT: return command_snapshot(o, c, o->files[0], o->files[1], f);
+    case LOG: return command_log(o, o->files[i], f);
+    case RESTORE: return command_restore(o, c, o->files[0], o->files[1], f);
+    case VERIFY: return command_verify(o, c, o->files[i], f);
+    case PRUNE: return command_prune(o, c, o->files[i], f);
     default: return command_compare(o, c, b, o->files[0], o->files[1], f);
     }
 }
@@ -75,13 +80,40 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
 static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
-    u->quiet = o->quiet;
-    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY))) used_printing(u);
+    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
     for (i = 0; i < o->file_count; i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++)
         if (used_name(u, o->bases[i], USE_BASE, f)) return 1;
     return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
+}
+
+/* The whole command, where there is one folder; else file by file. */
+static int run_all(const options *o, codec *c, const base *b)
+{
+    const size_t runs = o->command & (COMPARE | APPLY | MERGE | SNAPSHOT | RESTORE) ? 1 : o->file_count;
+    const int failed = o->command == COMPARE ? EXIT_USAGE : EXIT_ERROR;
+    int status = EXIT_OK;
+    fault f;
+    size_t i;
+    if (options_whole_folder(o)) {
+        memset(&f, 0, sizeof f);
+        if (!command_folder(o, c, o->files[0], &f)) return EXIT_OK;
+        print_failure(o, &c->used, o->files[0], &f);
+        return EXIT_ERROR;
+    }
+    for (i = 0; i < runs; i++) {
+        memset(&f, 0, sizeof f);
+        progress_files(i + 1, runs);
+        if (!run(o, c, b, i, &f)) continue;
+        status = *f.text ? failed : EXIT_ERROR;
+        if (!*f.text) continue; /* compare: the files differ, and that has been said */
+        if (!*f.file) (void)fault_in(&f, strcmp(o->files[i], "-") ? o->files[i] : "(standard input)");
+        print_failure(o, &c->used, o->files[i], &f);
+    }
+    if (o->command == INFO) info_sum(o);
+    print_sum(o, o->file_count);
+    return status;
 }
 
 /* An output that cannot be made fails before bases are expanded, and deltas merged. */
@@ -118,8 +150,8 @@ int main(int argc, char **argv)
     codec c;
     base b;
     fault f;
-    size_t i, runs;
-    int status = EXIT_OK, failed;
+    name_list n;
+    int status, failed;
     keep_standard_streams();
     keep_waiting(STDOUT_FILENO);
     keep_waiting(STDERR_FILENO);
@@ -143,31 +175,25 @@ int main(int argc, char **argv)
     if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
     memset(&b, 0, sizeof b);
     b.in.fd = -1;
-    if (note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
+    memset(&n, 0, sizeof n);
+    c.used.quiet = o.quiet;
+    if ((o.recursive && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
         fault_print(&f);
+        names_free(&n);
         codec_close(&c);
         return failed;
     }
     if (o.base_count && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);
+        names_free(&n);
         codec_close(&c);
         return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    runs = o.command & (COMPARE | APPLY | MERGE) ? 1 : o.file_count;
-    for (i = 0; i < runs; i++) {
-        memset(&f, 0, sizeof f);
-        progress_files(i + 1, runs);
-        if (!run(&o, &c, o.base_count ? &b : NULL, i, &f)) continue;
-        status = *f.text ? failed : EXIT_ERROR;
-        if (!*f.text) continue; /* compare: the files differ, and that has been said */
-        if (!*f.file) (void)fault_in(&f, strcmp(o.files[i], "-") ? o.files[i] : "(standard input)");
-        (void)fflush(stdout);
-        fault_print(&f);
-    }
-    print_sum(&o);
+    status = run_all(&o, &c, o.base_count ? &b : NULL);
     base_close(&b);
+    names_free(&n);
     codec_close(&c);
     return finish_output() ? failed : status;
 }

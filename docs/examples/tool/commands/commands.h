@@ -10,6 +10,12 @@
 #include "../console/json.h"
 #include "../console/options.h"
 
+/* Names that are not those of the command line. */
+typedef struct name_list {
+    char **at;
+    size_t count, capacity;
+} name_list;
+
 /* `b`: what was given with -b, or null */
 int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
@@ -22,12 +28,29 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
+void info_sum(const options *o); /* info -r: the table of all files */
+
+/* On a store of snapshots: files/store.h. */
+int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f);
+int command_log(const options *o, const char *path, fault *f);
+int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f);
+int command_verify(const options *o, codec *c, const char *path, fault *f);
+int command_prune(const options *o, codec *c, const char *path, fault *f);
+
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);
 char *decompress_target(const char *path);
 
-/* Compresses an input that is open, and closes it. */
+/* From an input that is open, which is closed. */
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+
+/* -r with -o: all of a folder, as one that has its name when all of it is whole. */
+int command_folder(const options *o, codec *c, const char *path, fault *f);
+
+/* -r: the files in folders that are for the command, in place of the folders. `names` has to stay, and then be freed. */
+int folders_open(options *o, name_list *n, const used_files *u, fault *f);
+void names_free(name_list *n);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
 typedef struct summary {
@@ -38,9 +61,16 @@ typedef struct summary {
 
 void print_summary(const options *o, const summary *s);
 
+/* "1.5 GiB", or with --bytes "1610612736 bytes"; `text` has AMOUNT_TEXT bytes. */
+enum { AMOUNT_TEXT = 32 };
+const char *amount(const options *o, char *text, uint64_t bytes);
+
 /* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
 void summary_add(const summary *s);
-void print_sum(const options *o);
+void print_sum(const options *o, size_t files);
+
+/* A command on the file at this path has failed: a line on standard error, and with --json an object. */
+void print_failure(const options *o, const used_files *u, const char *path, const fault *f);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);

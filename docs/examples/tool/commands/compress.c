@@ -475,13 +475,14 @@ static void report(const job *j, const char *path, const char *target, double be
         return;
     }
     s.input = path;
-    s.output = target;
+    s.output = j->o->shown ? j->o->shown : target;
     s.bytes_in = j->writer.source_size;
     s.bytes_out = j->out.size;
     s.seconds = seconds_now() - begun;
     if (j->o->json) {
         static const char *const levels[] = { "default", "fast", "default", "best" };
         json out = { NULL, 0 };
+        summary_add(&s);
         out.to = stdout;
         json_begin(&out, '{');
         json_summary(&out, j->o, &s);

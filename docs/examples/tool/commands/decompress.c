@@ -27,12 +27,13 @@ typedef struct job {
 
 static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
 
+/* Of an input that is open. */
 static int begin(job *j, codec *c, const base *b, const char *path)
 {
     fault ignored;
     progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
                    strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
-    if (input_open(&j->in, path, j->f) || input_note(&j->in, path, &c->used, j->f) ||
+    if (input_note(&j->in, path, &c->used, j->f) ||
         file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.claimed);
     j->reader.frame_observer.note = note_frame;
@@ -120,35 +121,31 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
            input_check_unchanged(&j->in, j->f) || (b && base_check_unchanged(b, j->f)) || output_commit(&j->out, j->f);
 }
 
-int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f)
+int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
     const double begun = seconds_now();
-    const char *target = o->output;
-    char *named = NULL;
     job j;
     int failed;
     memset(&j, 0, sizeof j);
     j.o = o;
     j.f = f;
-    j.in.fd = -1;
+    j.in = *in;
     j.out.fd = -1;
-    if (!target && !strcmp(path, "-")) target = "-";
-    if (!target) {
-        target = named = decompress_target(path);
-        if (!named) return refuse_name(path, f);
-    }
+    memset(in, 0, sizeof *in);
+    in->fd = -1;
     failed = restore(&j, c, b, path, target);
     progress_end(&j.progress);
     if (!failed && o->remove_input) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) {
         summary s;
         s.input = path;
-        s.output = target;
+        s.output = o->shown ? o->shown : target;
         s.bytes_in = j.in.offset;
         s.bytes_out = j.out.size;
         s.seconds = seconds_now() - begun;
         if (o->json) {
             json out = { NULL, 0 };
+            summary_add(&s);
             out.to = stdout;
             json_begin(&out, '{');
             json_summary(&out, o, &s);
@@ -172,6 +169,21 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
         output_discard(&j.out);
     }
     end(&j);
+    return failed;
+}
+
+int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f)
+{
+    const char *target = o->output;
+    char *named = NULL;
+    input in;
+    int failed;
+    if (!target && !strcmp(path, "-")) target = "-";
+    if (!target) {
+        target = named = decompress_target(path);
+        if (!named) return refuse_name(path, f);
+    }
+    failed = input_open(&in, path, f) || decompress_to(o, c, b, &in, path, target, f);
     free(named);
     return failed;
 }
@@ -186,7 +198,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.o = o;
     j.f = f;
     j.in.fd = -1;
-    failed = begin(&j, c, b, path);
+    failed = input_open(&j.in, path, f) || begin(&j, c, b, path);
     j.reader.only_check = 1;
     failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
@@ -206,16 +218,6 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         json_bases(&out, o);
         json_lossy(&j, &out);
         json_member_truth(&out, "ok", 1);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
-    } else if (o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_member_string(&out, "command", "test");
-        json_member_string(&out, "file", path);
-        json_member_truth(&out, "ok", 0);
-        json_member_string(&out, "error", f->text);
         json_end(&out, '}');
         (void)putc('\n', stdout);
     } else if (!failed && !o->quiet) {

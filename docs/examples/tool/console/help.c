@@ -20,6 +20,11 @@ static const char general[] =
     "  bitsnap merge DELTA DELTA...  one delta for those that follow each other\n"
     "  bitsnap invert DELTA          the delta back\n"
     "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
+    "  bitsnap snapshot STORE FOLDER keeps a checkpoint of a run as a step of a store\n"
+    "  bitsnap log STORE             its steps\n"
+    "  bitsnap restore STORE STEP    a step as a folder, as it was\n"
+    "  bitsnap verify STORE          checks that every step can be restored\n"
+    "  bitsnap prune STORE           removes steps, and what only they needed\n"
     "\n"
     "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
     "bitsnap help COMMAND, or bitsnap COMMAND --help, explains a command.\n"
@@ -32,12 +37,23 @@ static const char general[] =
     "                                                it, and removes what is in it\n"
     "  bitsnap decompress model.safetensors.bsnap    writes model.safetensors again\n"
     "\n"
+    "Whole folders: every tensor file in them, and copies of what else is there\n"
+    "  bitsnap compress -r checkpoint -o packed      as a whole or not at all; a run that\n"
+    "                                                was ended goes on when it is repeated\n"
+    "  bitsnap test -r packed\n"
+    "  bitsnap decompress -r packed -o again\n"
+    "\n"
     "A delta stores only what differs from another file, its base (-b)\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o copy.safetensors step2.delta\n"
     "  cp step1.safetensors live.safetensors\n"
     "  bitsnap apply step2.delta live.safetensors    step 1 becomes step 2 in place,\n"
     "                                                as a whole or not at all\n"
+    "\n"
+    "A store keeps the checkpoints of a run, each as what has changed since the last\n"
+    "  bitsnap snapshot run.store checkpoint --step 1000\n"
+    "  bitsnap restore run.store 1000 -o restored\n"
+    "  bitsnap prune run.store --keep-last 5\n"
     "\n"
     "A FILE of - is standard input. Outputs are written beside their place under\n"
     "another name, and get their own when they are whole and on the disk. The exit\n"
@@ -51,11 +67,31 @@ static const char common_options[] =
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
     "                       for each file (docs/TOOL.md has their members)\n"
+    "      --bytes          sizes as numbers of bytes, not as KiB, MiB, ...\n"
     "      --no-progress    no progress line; without a terminal on standard error\n"
     "                       there is none anyway\n"
     "  -h, --help           this text\n"
     "  -V, --version        the version\n"
     "      --               what follows are files, even if they begin with -\n";
+
+static const char folder_text[] =
+    "  -r, --recursive      of a FILE that is a folder all tensor files in it and its\n"
+    "                       folders: .safetensors to be compressed, else .bsnap\n"
+    "  -L, --dereference    with -r: links to files stand for these. Without it links in\n"
+    "                       the folder are not followed, and those that lead out of it\n"
+    "                       are told of\n"
+    "      --include GLOB   with -r: only files of this name, such as 'model-*'; of a GLOB\n"
+    "                       with a slash, of this way from the folder on. More than one\n"
+    "                       may be given\n"
+    "      --exclude GLOB   with -r: without files and folders of this name\n";
+
+static const char whole_folder_text[] =
+    "  -r FOLDER -o OTHER   OTHER is made of FOLDER as a whole: what is no tensor file is\n"
+    "                       copied, links stay links, and OTHER is there when all of it is\n"
+    "                       whole and on the disk. Until then .bitsnap-part~OTHER is, and\n"
+    "                       the same command goes on from there. -f replaces an OTHER\n"
+    "                       that is there as a whole\n"
+    "      --tensors-only   with -r and -o: without what is no tensor file\n";
 
 static const char temp_text[] =
     "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
@@ -138,6 +174,7 @@ static const char compress_examples[] =
     "  bitsnap compress --adam standard optimizer.safetensors\n"
     "  bitsnap compress --adam m=0.5%,v=1% --dry-run optimizer.safetensors\n"
     "  bitsnap compress -f --adam stage=3e-4 --weights model.safetensors optimizer.safetensors\n"
+    "  bitsnap compress -r checkpoint -o packed --exclude '*.tmp'\n"
     "  bitsnap compress -l fast -o backup/model.bsnap model.safetensors\n"
     "  curl -s https://example.org/model.safetensors | bitsnap compress - >model.bsnap\n"
     "  bitsnap compress --dtype bf16 weights.bin\n"
@@ -170,6 +207,7 @@ static const char decompress_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap decompress model.safetensors.bsnap\n"
+    "  bitsnap decompress -r packed -o checkpoint\n"
     "  bitsnap decompress -o copy.safetensors model.safetensors.bsnap\n"
     "  ssh host cat model.safetensors.bsnap | bitsnap decompress - >remote.safetensors\n"
     "  bitsnap decompress -b step1.safetensors -o step2.safetensors step2.delta\n"
@@ -188,6 +226,7 @@ static const char test_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap test *.bsnap\n"
+    "  bitsnap test -r packed\n"
     "  bitsnap test -q model.safetensors.bsnap && rm model.safetensors\n"
     "  bitsnap test -b step1.safetensors step2.delta\n";
 
@@ -341,28 +380,144 @@ static const char benchmark_examples[] =
     "  bitsnap benchmark *.safetensors\n"
     "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
 
-static void put(const char *first, const char *second, const char *third, const char *fourth, const char *examples)
+static const char snapshot_text[] =
+    "bitsnap snapshot STORE FOLDER - keeps FOLDER as a step of STORE\n"
+    "\n"
+    "STORE is a folder, which is made if it is not there. A .safetensors file becomes a\n"
+    "delta to the file of its name in the step before, where that makes it smaller and\n"
+    "its chain is not too long, else a whole .bsnap file; every other file is copied.\n"
+    "The same content is kept once. The step is there when all of it is on the disk:\n"
+    "after an error, a signal or a crash STORE is as it was, and the next snapshot or\n"
+    "prune removes what is left. One of these at a time; the others say who is at it.\n"
+    "\n"
+    "      --step N         the number of the step, which must be new; without it one\n"
+    "                       above the newest\n"
+    "      --max-chain N    the most files that restoring one may take, up to 256; 16 by\n"
+    "                       default. A file is also whole again when the deltas since\n"
+    "                       it was have become twice as large as it then was\n"
+    "  -l, --level LEVEL    fast, default or best\n"
+    "  -L, --dereference    links to files stand for these. Without it links in FOLDER\n"
+    "                       stay links, and those that lead out of it are left out\n"
+    "      --include GLOB   only files of this name (see bitsnap compress --help)\n"
+    "      --exclude GLOB   without files and folders of this name\n";
+
+static const char snapshot_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap snapshot run.store checkpoint\n"
+    "  bitsnap snapshot run.store checkpoint --step 2000 --exclude '*.tmp'\n"
+    "  bitsnap log run.store\n";
+
+static const char log_text[] =
+    "bitsnap log STORE... - the steps of a store of snapshots\n"
+    "\n"
+    "Of each step its time, whether its tensor files are whole or deltas (mixed: some\n"
+    "are), the step that these are deltas to, the bytes of its files, those that it\n"
+    "takes besides the steps before it, and how many files restoring one takes at most.\n"
+    "With -q only their sums.\n"
+    "\n";
+
+static const char log_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap log run.store\n"
+    "  bitsnap log --json run.store\n";
+
+static const char restore_text[] =
+    "bitsnap restore STORE STEP -o FOLDER - FOLDER is as it was at that step\n"
+    "\n"
+    "STEP is a number, or latest. FOLDER is there when all of it is whole, checked and on\n"
+    "the disk, byte for byte, with links, empty folders and permissions.\n"
+    "\n"
+    "  -o, --output FOLDER  the name of it\n"
+    "  -f, --force          replaces a folder that is there, as a whole\n"
+    "      --max-output SIZE\n"
+    "                       the largest size that it may have, such as 500M (of 2^20\n"
+    "                       bytes) or 2T. Without it a step is refused that expands to\n"
+    "                       more than 4 GiB and also to more than 256 times what it takes\n";
+
+static const char restore_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap restore run.store latest -o restored\n"
+    "  bitsnap restore run.store 1000 -o restored -f\n";
+
+static const char verify_text[] =
+    "bitsnap verify STORE... - checks that every step of a store can be restored\n"
+    "\n"
+    "Everything is decoded, and compared with what was stored by its content id. What is\n"
+    "wrong has a line on standard error, and a last one names the steps that are lost;\n"
+    "the exit status is then 1. A snapshot of a file that is lost makes it whole again.\n"
+    "\n";
+
+static const char verify_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap verify run.store\n"
+    "  bitsnap verify --json run.store\n";
+
+static const char prune_text[] =
+    "bitsnap prune STORE... - removes steps, and what only they needed\n"
+    "\n"
+    "What stays is what any of the options names. A delta to what goes becomes one to\n"
+    "what was before that, or whole: every other step can be restored as before, and\n"
+    "while it runs, too.\n"
+    "\n"
+    "      --keep-last N    the N newest steps stay\n"
+    "      --keep-every N   steps whose number is a multiple of N stay\n"
+    "      --dry-run        only says what would be removed\n"
+    "  -l, --level LEVEL    of deltas that are made: fast, default or best\n";
+
+static const char prune_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap prune run.store --keep-last 5 --keep-every 1000 --dry-run\n"
+    "  bitsnap prune run.store --keep-last 5 --keep-every 1000\n";
+
+static const char store_temp_text[] =
+    "      --temp DIR       where temporary files go: twice the size of a tensor file\n"
+    "                       while it is restored; without it $TMPDIR, or else /tmp\n";
+
+/* The texts, up to a null, with the common options before the last. */
+static void put(const char *const *texts)
 {
-    (void)fputs(first, stdout);
-    (void)fputs(second, stdout);
-    (void)fputs(third, stdout);
-    (void)fputs(fourth, stdout);
+    for (; texts[1]; texts++) (void)fputs(*texts, stdout);
     (void)fputs(common_options, stdout);
-    (void)fputs(examples, stdout);
+    (void)fputs(*texts, stdout);
 }
 
 void print_help(command c)
 {
+    static const char
+        *const of_compress[] = { compress_text, adam_text, whole_folder_text, folder_text, base_text, temp_text, compress_examples, NULL },
+        *const of_decompress[] = { decompress_text, whole_folder_text, folder_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
+        *const of_test[] = { test_text, folder_text, base_text, temp_text, max_output_text, test_examples, NULL },
+        *const of_info[] = { info_text, folder_text, base_text, temp_text, max_output_text, info_examples, NULL },
+        *const of_benchmark[] = { benchmark_text, folder_text, benchmark_examples, NULL },
+        *const of_compare[] = { compare_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
+        *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
+        *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },
+        *const of_snapshot[] = { snapshot_text, store_temp_text, snapshot_examples, NULL },
+        *const of_log[] = { log_text, log_examples, NULL },
+        *const of_restore[] = { restore_text, store_temp_text, restore_examples, NULL },
+        *const of_verify[] = { verify_text, store_temp_text, verify_examples, NULL },
+        *const of_prune[] = { prune_text, store_temp_text, prune_examples, NULL };
     switch (c) {
-    case COMPRESS: put(compress_text, adam_text, base_text, temp_text, compress_examples); break;
-    case DECOMPRESS: put(decompress_text, base_text, temp_text, max_output_text, decompress_examples); break;
-    case TEST: put(test_text, base_text, temp_text, max_output_text, test_examples); break;
-    case INFO: put(info_text, base_text, temp_text, max_output_text, info_examples); break;
-    case BENCHMARK: put(benchmark_text, "", "", "", benchmark_examples); break;
-    case COMPARE: put(compare_text, base_text, temp_text, max_output_text, compare_examples); break;
-    case APPLY: put(apply_text, "", temp_text, max_output_text, apply_examples); break;
-    case MERGE: put(merge_text, algebra_options, base_text, temp_text, merge_examples); break;
-    case INVERT: put(invert_text, algebra_options, base_text, temp_text, invert_examples); break;
+    case COMPRESS: put(of_compress); break;
+    case DECOMPRESS: put(of_decompress); break;
+    case TEST: put(of_test); break;
+    case INFO: put(of_info); break;
+    case BENCHMARK: put(of_benchmark); break;
+    case COMPARE: put(of_compare); break;
+    case APPLY: put(of_apply); break;
+    case MERGE: put(of_merge); break;
+    case INVERT: put(of_invert); break;
+    case SNAPSHOT: put(of_snapshot); break;
+    case LOG: put(of_log); break;
+    case RESTORE: put(of_restore); break;
+    case VERIFY: put(of_verify); break;
+    case PRUNE: put(of_prune); break;
     default: (void)fputs(general, stdout); break;
     }
 }

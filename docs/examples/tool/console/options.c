@@ -4,6 +4,8 @@
 
 #include "options.h"
 
+#include "../files/manifest.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ typedef struct command_entry {
 static const command_entry commands[] = {
     { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
     { "benchmark", BENCHMARK }, { "apply", APPLY }, { "merge", MERGE }, { "invert", INVERT },
+    { "snapshot", SNAPSHOT }, { "log", LOG }, { "restore", RESTORE }, { "verify", VERIFY }, { "prune", PRUNE },
     { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
 };
 
@@ -27,20 +30,21 @@ typedef struct option_entry {
 } option_entry;
 
 enum {
-    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT,
+    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT | STORES,
     WRITE = COMPRESS | DECOMPRESS,
     ALGEBRA = MERGE | INVERT,
-    READ = ALL & ~BENCHMARK,
+    FOLDERS = COMPRESS | DECOMPRESS | TEST | INFO | BENCHMARK,
+    READ = ALL & ~(BENCHMARK | LOG),
     WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA
 };
 
 static const option_entry entries[] = {
-    { 'o', "output", 1, WRITE | ALGEBRA },
+    { 'o', "output", 1, WRITE | ALGEBRA | RESTORE },
     { 'c', "stdout", 0, WRITE | ALGEBRA },
-    { 'f', "force", 0, WRITE | ALGEBRA | APPLY },
+    { 'f', "force", 0, WRITE | ALGEBRA | APPLY | RESTORE },
     { 'b', "base", 1, WITH_BASE },
     { 'T', "threads", 1, ALL },
-    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA },
+    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA | SNAPSHOT | PRUNE },
     { 'q', "quiet", 0, ALL },
     { 'v', "verbose", 0, ALL },
     { 'h', "help", 0, ALL },
@@ -49,21 +53,31 @@ static const option_entry entries[] = {
     { 'P', "no-progress", 0, ALL },
     { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
     { 'R', "rm", 0, WRITE },
-    { 'M', "max-output", 1, READ },
+    { 'M', "max-output", 1, READ & ~(SNAPSHOT | VERIFY | PRUNE) },
     { 'B', "no-bound", 0, INFO },
     { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
     { 'C', "chain", 0, INFO },
     { 'A', "adam", 1, COMPRESS | COMPARE },
     { 'N', "adam-min", 1, COMPRESS | COMPARE },
     { 'W', "weights", 1, COMPRESS },
-    { 'Y', "dry-run", 0, COMPRESS },
-    { 'E', "temp", 1, READ }
+    { 'Y', "dry-run", 0, COMPRESS | PRUNE },
+    { 'E', "temp", 1, READ },
+    { 'r', "recursive", 0, FOLDERS },
+    { 'L', "dereference", 0, FOLDERS | SNAPSHOT },
+    { 'I', "include", 1, FOLDERS | SNAPSHOT },
+    { 'X', "exclude", 1, FOLDERS | SNAPSHOT },
+    { 'O', "tensors-only", 0, WRITE },
+    { 'n', "step", 1, SNAPSHOT },
+    { 'm', "max-chain", 1, SNAPSHOT },
+    { 'k', "keep-last", 1, PRUNE },
+    { 'e', "keep-every", 1, PRUNE },
+    { 'Z', "bytes", 0, ALL }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfbTlqvhV" /* the others have long names only */
+#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
+#define SHORT_LETTERS "ocfbTlqvhVrL" /* the others have long names only */
 
 const char *command_name(command c)
 {
@@ -96,6 +110,18 @@ static int parse_size(const char *text, uint64_t *size)
     return 0;
 }
 
+int options_whole_folder(const options *o)
+{
+    return o->recursive && o->output && !o->dry_run && (o->command & (COMPRESS | DECOMPRESS));
+}
+
+/* A number of steps, or of one. */
+static int set_number(uint64_t *to, const char *name, const char *argument, uint64_t least, uint64_t most, fault *f)
+{
+    if (!parse_size(argument, to) && *to >= least && *to <= most && strspn(argument, "0123456789") == strlen(argument)) return 0;
+    return fault_set(f, "--%s wants a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
+}
+
 static int set(options *o, char letter, const char *argument, fault *f)
 {
     uint64_t number;
@@ -114,7 +140,25 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'S': o->self_contained = 1; break;
     case 'C': o->chain = 1; break;
     case 'Y': o->dry_run = 1; break;
+    case 'r': o->recursive = 1; break;
+    case 'L': o->select.follow = 1; break;
+    case 'O': o->tensors_only = 1; break;
+    case 'Z': o->bytes = 1; break;
+    case 'I':
+    case 'X': {
+        const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
+        size_t *count = letter == 'I' ? &o->select.includes : &o->select.excludes;
+        if (*count == GLOBS_MAX) return fault_set(f, "more than %d --%s", GLOBS_MAX, letter == 'I' ? "include" : "exclude");
+        globs[(*count)++] = argument;
+        break;
+    }
     case 'W': o->weights = argument; break;
+    case 'n':
+        o->has_step = 1;
+        return set_number(&o->step, "step", argument, 0, STEP_MAX, f);
+    case 'm': return set_number(&o->max_chain, "max-chain", argument, 1, CHAIN_MAX, f);
+    case 'k': return set_number(&o->keep_last, "keep-last", argument, 1, STEP_MAX, f);
+    case 'e': return set_number(&o->keep_every, "keep-every", argument, 1, STEP_MAX, f);
     case 'E':
         if (!*argument) return fault_set(f, "--temp wants the name of a directory");
         o->temp = argument;
@@ -181,8 +225,38 @@ static const option_entry *find_letter(char letter, fault *f)
     return NULL;
 }
 
+/* What goes with -r, and what does not. */
+static int check_recursive(const options *o, fault *f)
+{
+    const selection *s = &o->select;
+    if (!o->recursive && o->command != SNAPSHOT) {
+        const char *what = s->follow ? "dereference" : s->includes ? "include" : s->excludes ? "exclude" : o->tensors_only ? "tensors-only" : NULL;
+        return what ? fault_set(f, "--%s is of use only with -r", what) : 0;
+    }
+    if (o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
+    if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
+    if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
+    if (o->base_count) return fault_set(f, "-r and -b exclude each other: a delta has the file that it is against, of its own");
+    if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself when test -r has been through the other");
+    return 0;
+}
+
+/* What commands on stores want. */
+static int check_store(const options *o, fault *f)
+{
+    size_t i;
+    if (o->command == SNAPSHOT && o->file_count != 2) return fault_set(f, "snapshot wants a store and the folder that it is to keep: snapshot STORE FOLDER");
+    if (o->command == RESTORE && o->file_count != 2) return fault_set(f, "restore wants a store and a step of it: restore STORE STEP -o FOLDER");
+    if (o->command == RESTORE && (!o->output || !*o->output || !strcmp(o->output, "-"))) return fault_set(f, "restore wants the name of a new folder: -o FOLDER");
+    if (!o->file_count) return fault_set(f, "%s wants a store of snapshots", command_name(o->command));
+    if (o->command == PRUNE && !o->keep_last && !o->keep_every) return fault_set(f, "prune wants to know what stays: --keep-last N, --keep-every N, or both");
+    for (i = 0; i < o->file_count; i++)
+        if (!*o->files[i] || !strcmp(o->files[i], "-")) return fault_set(f, "a store of snapshots is a folder, not '%s'", o->files[i]);
+    return 0;
+}
+
 /* What the command line says as a whole. `used` has a bit for each entry that was given. */
-static int check(const options *o, unsigned used, fault *f)
+static int check(const options *o, uint64_t used, fault *f)
 {
     const char *name = command_name(o->command);
     size_t i, standards;
@@ -190,6 +264,7 @@ static int check(const options *o, unsigned used, fault *f)
     for (i = 0; i < ENTRIES; i++)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
             return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
+    if (o->command & STORES) return check_store(o, f);
     if (o->command == APPLY && o->file_count != 2)
         return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
     if (o->file_count == 0)
@@ -236,15 +311,16 @@ static int check(const options *o, unsigned used, fault *f)
     if (o->command == COMPARE && !strcmp(o->files[0], "-") && !strcmp(o->files[1], "-"))
         return fault_set(f, "- can be one of the two files, not both");
     if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
-    return 0;
+    return check_recursive(o, f);
 }
 
 int options_parse(options *o, int argc, char **argv, fault *f)
 {
-    unsigned used = 0;
+    uint64_t used = 0;
     int i, operands = 0, options_end = 0;
     memset(o, 0, sizeof *o);
     o->adam.least = 4096;
+    o->max_chain = 16;
     for (i = 1; i < argc; i++) {
         char *word = argv[i];
         const option_entry *e;
@@ -266,7 +342,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
                 if (i + 1 == argc) return fault_set(f, "--%s wants a value", e->name);
                 argument = argv[++i];
             }
-            used |= 1u << (e - entries);
+            used |= (uint64_t)1 << (e - entries);
             if (set(o, e->letter, argument, f)) return 1;
             continue;
         }
@@ -278,7 +354,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
                 if (!word[1] && i + 1 == argc) return fault_set(f, "-%c wants a value", *word);
                 argument = word[1] ? word + 1 : argv[++i];
             }
-            used |= 1u << (e - entries);
+            used |= (uint64_t)1 << (e - entries);
             if (set(o, e->letter, argument, f)) return 1;
             if (argument) break;
         }

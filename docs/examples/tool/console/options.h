@@ -3,14 +3,16 @@
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
+#include "../system/walk.h"
 #include "../tensors/adam.h"
 
 typedef enum command {
     NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
-    MERGE = 128, INVERT = 256
+    MERGE = 128, INVERT = 256, SNAPSHOT = 512, LOG = 1024, RESTORE = 2048, VERIFY = 4096, PRUNE = 8192
 } command;
 
 #define BASES_MAX 256
+#define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE) /* commands on stores of snapshots */
 
 typedef struct options {
     command command;
@@ -19,6 +21,8 @@ typedef struct options {
     const char *bases[BASES_MAX]; /* -b, in order */
     size_t base_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
+    const char *shown;      /* what the output is called in what is said, if that is not where it is written */
+    selection select;       /* of folders */
     const element_type *dtype; /* raw elements of this type */
     const char *temp;       /* --temp: the directory of temporary files that only this program reads; null: $TMPDIR or /tmp */
     uint64_t max_output;    /* 0: the rule against bombs */
@@ -26,11 +30,15 @@ typedef struct options {
     int level;
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run;
+    uint64_t step, max_chain, keep_last, keep_every;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes;
     int help, version;
 } options;
 
 const char *command_name(command c);
+
+/* Whether a folder as a whole is to become another: -r and -o. */
+int options_whole_folder(const options *o);
 
 /* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
 int options_parse(options *o, int argc, char **argv, fault *f);

@@ -48,7 +48,7 @@ int input_open(input *in, const char *path, fault *f)
     }
     if (S_ISDIR(st.st_mode)) {
         input_close(in);
-        return fault_set(f, "is a directory; name the files in it");
+        return fault_set(f, "is a directory; name the files in it, or all of them with -r");
     }
     in->regular = S_ISREG(st.st_mode) && (begin = lseek(in->fd, 0, SEEK_CUR)) >= 0;
     in->owned = S_ISREG(st.st_mode) && !standard;

@@ -102,6 +102,14 @@ static int check_printed(const used_files *u, const char *name, const file_stamp
     return fault_in(f, strcmp(name, "-") ? name : "(standard input)");
 }
 
+int used_is_printed(const used_files *u)
+{
+    size_t i;
+    for (i = 0; u->prints && i < u->count; i++)
+        if (u->files[i].there && stamp_is_file(&u->printed, &u->files[i].stamp)) return 1;
+    return 0;
+}
+
 int used_name(used_files *u, const char *name, use role, fault *f)
 {
     used_file *file = used_add(u, name, role, f);
@@ -455,6 +463,40 @@ int place_remove(const char *path, const file_stamp *opened, fault *f)
     release_signals(&before);
     free(old);
     return failed;
+}
+
+int place_exchange(const char *path, const char *target, const file_stamp *before, fault *f)
+{
+    file_stamp now;
+    char *old;
+    int failed = 0;
+    if (!before) {
+        if (!move_new(path, target)) return 0;
+        return errno == EEXIST ? fault_set(f, "has come into being meanwhile, and stays as it is") : fault_errno(f, "cannot be given its name");
+    }
+    if (!move_with(path, target, MOVE_EXCHANGE)) {
+        if (!look(path, &now) && stamp_is_file(&now, before)) return 0;
+        (void)move_with(path, target, MOVE_EXCHANGE);
+        return fault_set(f, "has been replaced meanwhile; it stays as it is");
+    }
+    old = name_beside(target, "old", 1);
+    if (!old || rename(target, old)) failed = fault_errno(f, "cannot be replaced");
+    else if (rename(path, target)) {
+        failed = fault_errno(f, "cannot be given its name");
+        (void)rename(old, target);
+    } else if (rename(old, path)) failed = fault_errno(f, "has its name, but what had it before, now %s, cannot be removed", name_of(old));
+    free(old);
+    return failed;
+}
+
+char *place_beside(const char *path, const char *mark, fault *f)
+{
+    const char *name = name_of(path);
+    char *beside = (char *)malloc(strlen(path) + strlen(mark) + 1);
+    if (!beside) return (void)fault_memory(f), NULL;
+    memcpy(beside, path, (size_t)(name - path));
+    (void)strcat(strcpy(beside + (name - path), mark), name);
+    return beside;
 }
 
 int place_sync(const char *path, fault *f)

@@ -57,6 +57,9 @@ typedef struct used_files {
 /* Text will be printed: none of the files that come from now on may be what standard output leads to. */
 void used_printing(used_files *u);
 
+/* Whether one of those that are known by now is. */
+int used_is_printed(const used_files *u);
+
 /* A name of the command line, before anything is opened. */
 int used_name(used_files *u, const char *name, use role, fault *f);
 
@@ -95,12 +98,19 @@ void temporary_remove(void);
  * that still. `own` is the temporary file. In doubt both stay, and the fault says where. */
 int temporary_publish(const char *target, const file_stamp *before, const file_stamp *own, const used_files *u, fault *f);
 
+/* A directory gets its name, and what has had that before (null: nothing) the other, if it is that still. Where the system has no
+ * call that exchanges both, there is a moment in which nothing has the name. */
+int place_exchange(const char *path, const char *target, const file_stamp *before, fault *f);
+
 /* Whether the file at this path can be replaced, or removed, as far as that can be known before. */
 int place_check_replaceable(const char *path, fault *f);
 int place_check_removable(const char *path, fault *f);
 
 /* Removes the file at this path, if it is still as it was when it was opened. */
 int place_remove(const char *path, const file_stamp *opened, fault *f);
+
+/* A name beside this path: the same behind `mark`. To be freed. */
+char *place_beside(const char *path, const char *mark, fault *f);
 
 /* The names in the directory of this path are on the disk, where the file system can do that. */
 int place_sync(const char *path, fault *f);

@@ -1,0 +1,359 @@
+/* folder.c - compress and decompress with -r and -o: a whole folder.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Every tensor file of it becomes one in the other form, and everything else is there as it was, so that a folder that is compressed
+ * and decompressed again is what it was. */
+#include "../system/posix.h"
+
+#include "commands.h"
+
+#include "../console/progress.h"
+#include "../system/directory.h"
+#include "../system/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What becomes of something in the folder. */
+typedef struct item {
+    const walk_entry *from;
+    char *to;   /* its name in the output */
+    char *text; /* of a link */
+    int tensors, done;
+} item;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    walk in;
+    directory out;
+    item *items;
+    size_t count, files; /* how many of them are files */
+    fault *f;
+} job;
+
+static int ends(const char *name, const char *suffix)
+{
+    const size_t size = strlen(name), more = strlen(suffix);
+    return size > more && !strcmp(name + size - more, suffix) && name[size - more - 1] != '/';
+}
+
+static int is_packed(const char *name) { return ends(name, ".bsnap"); }
+
+/* Whether the command is for files of this name. */
+static int is_for(const options *o, const char *name) { return ends(name, o->command == COMPRESS || o->command == BENCHMARK ? ".safetensors" : ".bsnap"); }
+
+/* ================================================================================= WHAT IS TO BE DONE */
+
+static int fail(const job *j, const char *path) { return *j->f->file ? 1 : fault_in(j->f, path); }
+
+/* The name in the output. */
+static char *other_name(const job *j, const char *name) { return j->o->command == COMPRESS ? compress_target(name) : decompress_target(name); }
+
+/* A link stays one, and says what it said; but where that is a file that gets another name, it says that, and gets another, too. */
+static int plan_link(const job *j, item *i)
+{
+    const walk_entry *x = i->from;
+    i->tensors = is_for(j->o, x->text);
+    if (i->tensors && !(i->text = other_name(j, x->text))) return fault_memory(j->f);
+    i->to = i->tensors && is_for(j->o, x->name) ? other_name(j, x->name) : strdup(x->name);
+    if (!i->to) return fault_memory(j->f);
+    if (x->leads_out && (i->tensors || !j->o->tensors_only))
+        warn(&j->codec->used, x->path, "is a link that leads out of the folder, or nowhere: what it leads to is left out (-L takes it)");
+    return 0;
+}
+
+static int plan_item(job *j, const walk_entry *x)
+{
+    item *i = &j->items[j->count];
+    i->from = x;
+    if (x->kind == FOUND_OTHER) {
+        warn(&j->codec->used, x->path, "is neither file, folder nor link: it is left out");
+        return 0;
+    }
+    if (j->o->command == COMPRESS && !j->o->tensors_only && (is_packed(x->name) || (x->kind == FOUND_LINK && is_packed(x->text))) && x->kind != FOUND_DIRECTORY)
+        return fault_set(j->f, "is packed already, and decompress -r would unpack it; leave it out with --exclude '*.bsnap'") && fail(j, x->path);
+    if (x->kind == FOUND_LINK) {
+        if (plan_link(j, i)) return 1;
+    } else {
+        i->tensors = x->kind == FOUND_FILE && is_for(j->o, x->name);
+        i->to = i->tensors ? other_name(j, x->name) : strdup(x->name);
+        if (!i->to) return fault_memory(j->f);
+    }
+    if (j->o->tensors_only && !i->tensors && x->kind != FOUND_DIRECTORY) {
+        free(i->to);
+        i->to = NULL;
+        return 0;
+    }
+    j->files += x->kind == FOUND_FILE;
+    j->count++;
+    return 0;
+}
+
+static int by_target(const void *a, const void *b) { return strcmp((*(const item *const *)a)->to, (*(const item *const *)b)->to); }
+
+/* No two of them get the same name. */
+static int check_names(job *j)
+{
+    const item **all = (const item **)malloc(j->count * sizeof *all);
+    size_t i;
+    int failed = 0;
+    if (!all) return fault_memory(j->f);
+    for (i = 0; i < j->count; i++) all[i] = &j->items[i];
+    qsort((void *)all, j->count, sizeof *all, by_target);
+    for (i = 1; i < j->count && !failed; i++)
+        if (!strcmp(all[i - 1]->to, all[i]->to))
+            failed = fault_set(j->f, "would be called %s, as would be %s; leave one out with --exclude", all[i]->to, all[i - 1]->from->name) && fail(j, all[i]->from->path);
+    free((void *)all);
+    return failed;
+}
+
+static int plan(job *j)
+{
+    size_t i;
+    j->items = (item *)calloc(j->in.count, sizeof *j->items);
+    if (!j->items) return fault_memory(j->f);
+    for (i = 0; i < j->in.count; i++)
+        if (plan_item(j, &j->in.at[i])) return 1;
+    for (i = 0; i < j->count; i++)
+        if (j->items[i].tensors) return check_names(j);
+    return fault_set(j->f, j->o->command == COMPRESS ? "has no .safetensors file in it that is wanted" : "has no .bsnap file in it that is wanted");
+}
+
+/* Everything that makes files what they become. */
+static int how(const options *o, char *text, size_t size, fault *f)
+{
+    const adam_policy *a = &o->adam;
+    const int n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
+                           a->name ? a->name : "-", (unsigned long long)a->least, (unsigned long long)o->max_output,
+                           a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
+    return n < 0 || (size_t)n >= size ? fault_set(f, "--adam is too long") : 0;
+}
+
+/* ================================================================================= DOING IT */
+
+static int copy(const job *j, const item *i, input *in, const char *target, const char *shown)
+{
+    const double begun = seconds_now();
+    output out;
+    summary s;
+    int failed = output_open(&out, target, 0, in, &j->codec->used, j->f);
+    output_keep_time(&out);
+    failed = failed || spool_copy(&out, in, j->f) || input_check_unchanged(in, j->f) || output_commit(&out, j->f);
+    if (failed) output_discard(&out);
+    s.input = i->from->path;
+    s.output = shown;
+    s.bytes_in = s.bytes_out = out.size;
+    s.seconds = seconds_now() - begun;
+    if (failed) return 1;
+    if (!j->o->json) {
+        print_summary(j->o, &s);
+    } else {
+        json to = { NULL, 0 };
+        summary_add(&s);
+        to.to = stdout;
+        json_begin(&to, '{');
+        json_summary(&to, j->o, &s);
+        json_member_truth(&to, "copied", 1);
+        json_end(&to, '}');
+        (void)putc('\n', stdout);
+    }
+    return 0;
+}
+
+/* The file that was found, and no other that has its name by now. */
+static int open_found(const job *j, const walk_entry *x, input *in)
+{
+    if (input_open(in, x->path, j->f)) return 1;
+    if (stamp_is_same(&in->stamp, &x->stamp)) return 0;
+    input_close(in);
+    return fault_set(j->f, "has been changed or replaced meanwhile");
+}
+
+static int make_file(job *j, item *i)
+{
+    options one = *j->o;
+    char *target = directory_path(&j->out, i->to, j->f), *shown = (char *)malloc(strlen(j->o->output) + strlen(i->to) + 2);
+    const char *path = i->from->path;
+    input in;
+    int failed = !target || !shown;
+    if (target && !shown) (void)fault_memory(j->f);
+    if (!failed) {
+        const size_t size = strlen(j->o->output);
+        (void)strcat(strcat(strcpy(shown, j->o->output), j->o->output[size - 1] == '/' ? "" : "/"), i->to);
+        one.shown = shown;
+        failed = open_found(j, i->from, &in);
+    }
+    if (!failed && !i->tensors) {
+        failed = input_note(&in, path, &j->codec->used, j->f) || copy(j, i, &in, target, shown);
+        input_close(&in);
+    } else if (!failed) {
+        failed = j->o->command == COMPRESS ? compress_to(&one, j->codec, NULL, &in, path, target, j->f)
+                                           : decompress_to(&one, j->codec, NULL, &in, path, target, j->f);
+    }
+    failed = failed || directory_note(&j->out, i->to, &i->from->stamp, j->f);
+    free(target);
+    free(shown);
+    return failed && fail(j, path);
+}
+
+/* Finished by a run before. */
+static void take_over(const job *j, const item *i)
+{
+    char *path = directory_path(&j->out, i->to, j->f);
+    struct stat st;
+    summary s;
+    memset(&s, 0, sizeof s);
+    if (path && !lstat(path, &st)) s.bytes_out = (uint64_t)st.st_size;
+    s.bytes_in = (uint64_t)i->from->stamp.size;
+    free(path);
+    summary_add(&s);
+    if (j->o->verbose && !j->o->quiet) {
+        line_wipe();
+        (void)print_text(stderr, i->from->path, strlen(i->from->path));
+        (void)fputs(": has been done already\n", stderr);
+    }
+}
+
+/* Directories and links. */
+static int make_name(job *j, const item *i)
+{
+    char *path = directory_path(&j->out, i->to, j->f);
+    int failed = !path;
+    if (path && i->from->kind == FOUND_DIRECTORY) failed = *i->to && mkdir(path, S_IRWXU) && errno != EEXIST;
+    else if (path) failed = symlink(i->text ? i->text : i->from->text, path) != 0;
+    if (failed && path) (void)fault_errno(j->f, "cannot be made");
+    if (failed && path) (void)fault_in(j->f, path);
+    free(path);
+    return failed;
+}
+
+/* Owner, mode and time, of folders last, as times change with what is in them. */
+static void dress(job *j, const item *i)
+{
+    char *path = i->from->kind == FOUND_FILE ? NULL : directory_path(&j->out, i->to, j->f);
+    struct timespec times[2];
+    if (!path) return;
+    memset(times, 0, sizeof times);
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1] = i->from->stamp.modified;
+    if (!geteuid() && lchown(path, i->from->owner, i->from->group)) warn_errno(&j->codec->used, path, "its owner cannot be set");
+    if (i->from->kind == FOUND_DIRECTORY && chmod(path, i->from->mode)) warn_errno(&j->codec->used, path, "its permissions cannot be set");
+    if (utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW)) warn_errno(&j->codec->used, path, "its time cannot be set");
+    free(path);
+}
+
+/* A folder that is not what it was is no checkpoint. */
+static int check_unchanged(const job *j)
+{
+    walk now;
+    const int failed = walk_folder(&now, j->in.at[0].path, &j->o->select, j->f) || walk_check_same(&j->in, &now, j->f);
+    walk_free(&now);
+    return failed;
+}
+
+static int make_all(job *j)
+{
+    size_t i, number = 0, wrong = 0;
+    for (i = 0; i < j->count; i++)
+        if (j->items[i].from->kind == FOUND_FILE) j->items[i].done = directory_has(&j->out, j->items[i].to, &j->items[i].from->stamp);
+    if (directory_begin(&j->out, j->f)) return 1;
+    for (i = 0; i < j->count; i++)
+        if (j->items[i].from->kind != FOUND_FILE && make_name(j, &j->items[i])) return 1;
+    for (i = 0; i < j->count; i++) {
+        if (j->items[i].from->kind != FOUND_FILE) continue;
+        progress_files(++number, j->files);
+        if (j->items[i].done) {
+            take_over(j, &j->items[i]);
+        } else if (make_file(j, &j->items[i])) {
+            wrong++;
+            print_failure(j->o, &j->codec->used, j->items[i].from->path, j->f);
+            memset(j->f, 0, sizeof *j->f);
+        }
+    }
+    if (wrong) return fault_set(j->f, "is not made, as %zu of %zu files failed", wrong, j->files) && fail(j, j->o->output);
+    if (check_unchanged(j)) return 1;
+    for (i = j->count; i-- > 0;) dress(j, &j->items[i]);
+    return directory_commit(&j->out, j->f);
+}
+
+int command_folder(const options *o, codec *c, const char *path, fault *f)
+{
+    char text[1024];
+    size_t kept;
+    job j;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    failed = walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
+    if (!failed) {
+        failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
+        kept = directory_close(&j.out);
+        if (failed && kept) (void)fault_add(f, "; what is done is kept beside it: the same command goes on from there");
+    }
+    if (failed) (void)fail(&j, path);
+    print_sum(o, j.files);
+    while (j.items && j.count) {
+        free(j.items[--j.count].to);
+        free(j.items[j.count].text);
+    }
+    free(j.items);
+    walk_free(&j.in);
+    return failed;
+}
+
+/* ================================================================================= LISTS */
+
+static int add_name(name_list *n, const char *name, fault *f)
+{
+    char **more = (char **)grown((void *)n->at, n->count, &n->capacity, sizeof *more, f);
+    if (more) n->at = more;
+    if (!more) return 1;
+    more[n->count] = strdup(name);
+    return more[n->count++] ? 0 : fault_memory(f);
+}
+
+static int add_folder(const options *o, name_list *n, const char *path, const used_files *u, fault *f)
+{
+    const size_t before = n->count;
+    walk w;
+    size_t i;
+    int failed = walk_folder(&w, path, &o->select, f);
+    for (i = 0; i < w.count && !failed; i++) {
+        const walk_entry *x = &w.at[i];
+        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = add_name(n, x->path, f);
+        if (x->kind == FOUND_LINK && x->leads_out && is_for(o, x->name))
+            warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)");
+    }
+    if (!failed && n->count == before)
+        failed = fault_set(f, "has no %s file in it that is wanted", is_for(o, "x.bsnap") ? ".bsnap" : ".safetensors");
+    if (failed && !*f->file) (void)fault_in(f, path);
+    walk_free(&w);
+    return failed;
+}
+
+int folders_open(options *o, name_list *n, const used_files *u, fault *f)
+{
+    size_t i;
+    int failed = 0;
+    memset(n, 0, sizeof *n);
+    for (i = 0; i < o->file_count && !failed; i++) {
+        struct stat st;
+        const int folder = strcmp(o->files[i], "-") && !stat(o->files[i], &st) && S_ISDIR(st.st_mode);
+        failed = folder ? add_folder(o, n, o->files[i], u, f) : add_name(n, o->files[i], f);
+    }
+    o->files = n->at;
+    o->file_count = n->count;
+    return failed;
+}
+
+void names_free(name_list *n)
+{
+    while (n->count) free(n->at[--n->count]);
+    free((void *)n->at);
+}

@@ -1,0 +1,475 @@
+/* snapshot.c - the commands snapshot and prune: what changes a store of snapshots.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "commands.h"
+#include "../console/progress.h"
+#include "../console/utf8.h"
+#include "../files/header.h"
+#include "../files/store.h"
+#include "../system/walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Deltas that take more than so many times what the whole file at the start of their chain does are too much to read. */
+#define DELTAS_MOST 2
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    store store;
+    walk in;
+    store_step step;      /* the new one */
+    uint64_t number;      /* of it */
+    uint64_t bytes_in, bytes_out; /* of the files; of the objects that are new */
+    size_t files, objects;
+    fault *f;
+} job;
+
+static int fail(const job *j, const char *path)
+{
+    if (!*j->f->file) (void)fault_in(j->f, path);
+    return 1;
+}
+
+static int job_open(job *j, const options *o, codec *c, const char *path, store_use how, fault *f)
+{
+    memset(j, 0, sizeof *j);
+    j->o = o;
+    j->codec = c;
+    j->f = f;
+    return store_open(&j->store, path, how, command_name(o->command), f);
+}
+
+static int job_close(job *j, int failed)
+{
+    if (failed) store_undo(&j->store);
+    step_free(&j->step);
+    walk_free(&j->in);
+    store_close(&j->store);
+    return failed;
+}
+
+/* ================================================================================= TENSORS */
+
+/* A .bsnap file of the input, which is mapped and stays; whether it is a delta. */
+static int write_packed(const job *j, const input *in, const char *path, const base *b, const char *target, uint64_t *bytes, int *is_delta)
+{
+    options one = *j->o;
+    const int quiet = j->codec->used.quiet;
+    input again;
+    int failed;
+    one.command = COMPRESS;
+    one.force = one.quiet = j->codec->used.quiet = 1; /* what is said is of the snapshot as a whole */
+    one.json = 0;
+    failed = input_again(in, &again, j->f) || compress_to(&one, j->codec, b, &again, path, target, j->f);
+    j->codec->used.quiet = quiet;
+    if (failed) return 1;
+    if (input_open(&again, target, j->f)) return fail(j, target);
+    failed = input_fill(&again, 10, j->f) && fail(j, target);
+    *bytes = again.size;
+    *is_delta = !failed && file_is_delta(input_bytes(&again), input_available(&again));
+    input_close(&again);
+    return failed;
+}
+
+static char *staged_path(const job *j, const store_object *x, const char *suffix)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "%016" PRIx64 ".%s", x->id, suffix);
+    return store_path(&j->store, "objects", name, j->f);
+}
+
+/* What the file would take without a base, as far as the whole one at the start of the base's chain tells. */
+static double whole_guess(const job *j, const store_object *x, const store_object *from)
+{
+    const store_object *chain[CHAIN_MAX];
+    (void)manifest_chain(&j->store.m, from, chain);
+    return (double)chain[0]->bytes / (double)(chain[0]->size ? chain[0]->size : 1) * (double)x->size;
+}
+
+static int rename_object(const job *j, const store_object *x, const char *staged)
+{
+    char *path = store_object_path(&j->store, x, j->f);
+    int failed = !path;
+    if (path && rename(staged, path)) failed = fault_errno(j->f, "cannot be given its name") && fail(j, path);
+    failed = failed || place_sync(path, j->f);
+    free(path);
+    return failed;
+}
+
+/* Writes the object of a tensor file: a delta to what `from` holds (null: nothing), or whole where that is no larger. A delta that is
+ * less than half of what the whole may take is not compared with it. */
+static int put_tensors(const job *j, const input *in, const char *path, store_object *x, const store_object *from)
+{
+    char *delta = staged_path(j, x, "delta"), *whole = staged_path(j, x, "whole");
+    base b;
+    uint64_t bytes = 0;
+    int failed = !delta || !whole, is_delta = 0, with_delta = 0, with_whole = 0;
+    x->tensors = 1;
+    x->has_base = 0;
+    if (!failed && from) {
+        fault why;
+        memset(&why, 0, sizeof why);
+        if (store_restore(&j->store, j->codec, from, &b, &why)) {
+            warn(&j->codec->used, *why.file ? why.file : path, "is damaged, and no base any more; bitsnap verify says more");
+            from = NULL;
+        } else {
+            with_delta = 1;
+            failed = write_packed(j, in, path, &b, delta, &x->bytes, &is_delta);
+        }
+        base_close(&b);
+    }
+    if (!failed && (!from || (is_delta && (double)x->bytes > whole_guess(j, x, from) / 2))) {
+        int ignored;
+        with_whole = 1;
+        failed = write_packed(j, in, path, NULL, whole, &bytes, &ignored);
+    }
+    if (!failed && with_whole && (!with_delta || bytes <= x->bytes)) {
+        x->bytes = bytes;
+        failed = rename_object(j, x, whole);
+    } else if (!failed) {
+        x->has_base = is_delta;
+        if (is_delta) x->base = from->id;
+        failed = rename_object(j, x, delta);
+    }
+    free(delta);
+    free(whole);
+    return failed; /* what has not got its name is removed with all that the manifest does not have */
+}
+
+/* ================================================================================= SNAPSHOT */
+
+/* What a file may become a delta to: the one of its name in the step before; null where there is none, or its chain is long enough. */
+static const store_object *find_base(const job *j, const char *name, store_object *copy)
+{
+    const manifest *m = &j->store.m;
+    const size_t i = manifest_find(m, j->step.number);
+    const store_entry *e = i ? step_entry(&m->steps[i - 1], name) : NULL;
+    const store_object *o = e && e->kind == ENTRY_FILE ? manifest_object(m, e->id) : NULL, *chain[CHAIN_MAX];
+    uint64_t deltas = 0;
+    size_t n, k;
+    if (!o || !o->tensors) return NULL;
+    n = manifest_chain(m, o, chain);
+    for (k = 1; k < n; k++) deltas += chain[k]->bytes;
+    if (n >= j->o->max_chain || deltas > DELTAS_MOST * chain[0]->bytes) return NULL;
+    *copy = *o;
+    return copy;
+}
+
+/* Whether an object has the content of this file. If it has not, but its id, either the object is damaged, or two contents have one
+ * id: then only one can be kept. */
+static int is_stored(const job *j, const input *in, const store_object *o, int *is)
+{
+    char *path = store_object_path(&j->store, o, j->f);
+    fault why;
+    base b;
+    int failed = !path;
+    *is = 0;
+    memset(&b, 0, sizeof b);
+    memset(&why, 0, sizeof why);
+    b.in.fd = -1;
+    if (failed) return 1;
+    if (o->tensors ? !store_restore(&j->store, j->codec, o, &b, &why) : !input_open(&b.in, path, &why) && (!b.in.size || !input_map(&b.in, &why))) {
+        if (b.in.size == in->size && (!in->size || !memcmp(b.in.map, in->map, (size_t)in->size))) *is = 1;
+        else if (store_id(&b.in) == o->id) failed = fault_set(j->f, "cannot be stored: another file in the store has its id, %016" PRIx64, o->id);
+    }
+    base_close(&b);
+    if (!failed && !*is) warn(&j->codec->used, path, "is damaged, and written anew; bitsnap verify says whether there is more");
+    free(path);
+    return failed;
+}
+
+/* Whether it is a tensor file that can be compressed: whatever else is called so is kept as it is. */
+static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
+{
+    static const char suffix[] = ".safetensors";
+    const size_t size = strlen(e->name), cut = sizeof suffix - 1;
+    char text[768];
+    header h;
+    input again;
+    fault why;
+    int failed;
+    if (size < cut || strcmp(e->name + size - cut, suffix)) return 0;
+    memset(&h, 0, sizeof h);
+    memset(&why, 0, sizeof why);
+    if (input_again(in, &again, &why)) return 0;
+    failed = header_read(&h, &again, &why);
+    header_free(&h);
+    input_close(&again);
+    (void)snprintf(text, sizeof text, "%s; kept as it is", why.text);
+    if (failed) warn(&j->codec->used, e->path, text);
+    return !failed;
+}
+
+static int put_copy(const job *j, input *in, store_object *x)
+{
+    char *path = store_object_path(&j->store, x, j->f);
+    output out;
+    int failed = !path || output_open(&out, path, 1, in, &j->codec->used, j->f);
+    if (!failed) {
+        output_keep_time(&out);
+        failed = input_seek(in, 0, j->f) || spool_copy(&out, in, j->f) || output_commit(&out, j->f);
+        if (failed) output_discard(&out);
+    }
+    x->bytes = x->size;
+    free(path);
+    return failed;
+}
+
+static int put_content(job *j, input *in, const walk_entry *e, uint64_t *id)
+{
+    store_object x, from, *known;
+    int is = 0, failed;
+    if (in->size && input_map(in, j->f)) return 1;
+    memset(&x, 0, sizeof x);
+    x.size = in->size;
+    x.id = *id = store_id(in);
+    known = manifest_object(&j->store.m, x.id);
+    if (known && is_stored(j, in, known, &is)) return 1;
+    if (is) return input_check_unchanged(in, j->f);
+    if (is_tensor_file(j, in, e)) failed = put_tensors(j, in, e->path, &x, known ? NULL : find_base(j, e->name, &from));
+    else failed = put_copy(j, in, &x);
+    if (failed || input_check_unchanged(in, j->f)) return 1;
+    j->objects++;
+    j->bytes_out += x.bytes;
+    if (known) *known = x;
+    else known = manifest_add_object(&j->store.m, &x, j->f);
+    return !known;
+}
+
+static int put_file(job *j, const walk_entry *e)
+{
+    input in;
+    uint64_t id = 0;
+    store_entry *entry;
+    int failed;
+    if (input_open(&in, e->path, j->f)) return fail(j, e->path);
+    failed = stamp_is_same(&in.stamp, &e->stamp) ? put_content(j, &in, e, &id) : fault_set(j->f, "has been changed or replaced meanwhile");
+    j->files++;
+    j->bytes_in += in.size;
+    input_close(&in);
+    if (failed) return fail(j, e->path);
+    entry = step_add(&j->step, ENTRY_FILE, e->name, e->mode & 0777, j->f);
+    if (entry) entry->id = id;
+    return !entry;
+}
+
+static int is_text(const char *name)
+{
+    const unsigned char *p = (const unsigned char *)name, *end = p + strlen(name);
+    size_t n = 1;
+    for (; p < end && n; p += n) n = bitsnap_utf8_size(p, end);
+    return n != 0;
+}
+
+static int put_entry(job *j, const walk_entry *e)
+{
+    store_entry *entry;
+    if (e->kind == FOUND_OTHER || (e->kind == FOUND_LINK && (e->leads_out || !is_text(e->text) || !manifest_link_is_good(e->name, e->text)))) {
+        warn(&j->codec->used, e->path, e->kind == FOUND_LINK ? "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)"
+                                                              : "is neither file, folder nor link: it is left out");
+        return 0;
+    }
+    if (!is_text(e->name) || !manifest_path_is_good(e->name))
+        return fault_set(j->f, "has a name that is no UTF-8, or too long to be listed; give it another") && fail(j, e->path);
+    if (e->kind == FOUND_FILE) return put_file(j, e);
+    entry = step_add(&j->step, e->kind == FOUND_LINK ? ENTRY_LINK : ENTRY_FOLDER, e->name, e->mode & 0777, j->f);
+    if (!entry) return 1;
+    if (e->kind == FOUND_LINK && !(entry->to = strdup(e->text))) return fault_memory(j->f);
+    return 0;
+}
+
+/* Neither may be in the other. */
+static int check_apart(const char *store_name, const char *folder, fault *f)
+{
+    char *a = place_of(store_name, f), *b = a ? realpath(folder, NULL) : NULL;
+    const size_t m = a ? strlen(a) : 0, n = b ? strlen(b) : 0;
+    int failed = !a;
+    if (a && !b) failed = fault_errno(f, "cannot be opened") && fault_in(f, folder);
+    if (b && !strncmp(a, b, m < n ? m : n) && (m == n || (m < n ? b[m] : a[n]) == '/' || m == 1 || n == 1))
+        failed = fault_set(f, "lies in %s, or that in it; keep the store elsewhere", folder);
+    free(a);
+    free(b);
+    return failed;
+}
+
+static int choose_number(job *j)
+{
+    const manifest *m = &j->store.m;
+    const uint64_t newest = m->step_count ? m->steps[m->step_count - 1].number : 0;
+    const size_t i = manifest_find(m, j->o->step);
+    j->number = j->o->step;
+    if (!j->o->has_step) {
+        if (newest == STEP_MAX) return fault_set(j->f, "has no number left above its newest step; give another one with --step");
+        j->number = newest + 1;
+    } else if (i < m->step_count && m->steps[i].number == j->o->step) {
+        return fault_set(j->f, "has a step %" PRIu64 " already; give another number with --step", j->o->step);
+    }
+    j->step.number = j->number;
+    return 0;
+}
+
+/* All of the folder, which stays as it was meanwhile. */
+static int put_folder(job *j, const char *path)
+{
+    const time_t now = time(NULL);
+    struct tm t;
+    walk again;
+    size_t i;
+    int failed = walk_folder(&j->in, path, &j->o->select, j->f);
+    if (failed) return fail(j, path);
+    if (!gmtime_r(&now, &t) || strftime(j->step.time, sizeof j->step.time, "%Y-%m-%dT%H:%M:%SZ", &t) != sizeof j->step.time - 1)
+        return fault_set(j->f, "the clock of this machine is wrong");
+    j->step.mode = j->in.at[0].mode & 0777;
+    for (i = 1; i < j->in.count; i++)
+        if (put_entry(j, &j->in.at[i])) return 1;
+    if (!j->files) return fault_set(j->f, "has no file in it that is wanted") && fail(j, path);
+    step_sort(&j->step);
+    failed = walk_folder(&again, path, &j->o->select, j->f) || walk_check_same(&j->in, &again, j->f);
+    walk_free(&again);
+    return failed && fail(j, path);
+}
+
+static void report(const job *j, const char *folder, double begun)
+{
+    char name[1100];
+    summary s;
+    (void)snprintf(name, sizeof name, "%.1000s: step %" PRIu64, j->store.path, j->number);
+    s.input = folder;
+    s.output = name;
+    s.bytes_in = j->bytes_in;
+    s.bytes_out = j->bytes_out;
+    s.seconds = seconds_now() - begun;
+    if (j->o->json) {
+        json out = { NULL, 0 };
+        out.to = stdout;
+        s.output = j->store.path;
+        json_begin(&out, '{');
+        json_summary(&out, j->o, &s);
+        json_member_whole(&out, "step", j->number);
+        json_member_whole(&out, "files", j->files);
+        json_member_whole(&out, "objects", j->objects);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+    } else {
+        print_summary(j->o, &s);
+    }
+}
+
+int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f)
+{
+    const double begun = seconds_now();
+    job j;
+    int failed;
+    if (check_apart(path, folder, f)) return 1;
+    failed = job_open(&j, o, c, path, STORE_CREATE, f) || choose_number(&j) || put_folder(&j, folder) ||
+             manifest_add_step(&j.store.m, &j.step, f) || store_save(&j.store, &c->used, f);
+    if (!failed) report(&j, folder, begun);
+    return job_close(&j, failed);
+}
+
+/* ================================================================================= PRUNE */
+
+static int is_kept(const job *j, size_t i)
+{
+    const manifest *m = &j->store.m;
+    return m->step_count - i <= j->o->keep_last || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
+}
+
+/* An object whose chain has others in it that will go: against the next that stays, or whole. */
+static int join(const job *j, store_object *x)
+{
+    const store_object *from = x;
+    store_object to = *x, next;
+    char *path = NULL;
+    struct stat st;
+    base b;
+    int failed;
+    while (from && (from == x || !from->used)) from = from->has_base ? manifest_object(&j->store.m, from->base) : NULL;
+    if (!x->has_base || (from && from->id == x->base)) return 0;
+    if (from) next = *from;
+    failed = store_restore(&j->store, j->codec, x, &b, j->f);
+    path = failed ? NULL : store_object_path(&j->store, x, j->f);
+    failed = !path || (stat(path, &st) && fault_errno(j->f, "cannot be examined") && fail(j, path));
+    if (!failed) { /* the object is as the file was, whose content it has */
+        b.in.owned = 1;
+        b.in.mode = st.st_mode & 0777;
+        b.in.owner = st.st_uid;
+        b.in.group = st.st_gid;
+        failed = put_tensors(j, &b.in, path, &to, from ? &next : NULL);
+    }
+    free(path);
+    base_close(&b);
+    if (!failed) *x = to;
+    return failed;
+}
+
+/* The steps that go, as JSON or in a line. */
+static void report_prune(const job *j, uint64_t before)
+{
+    const manifest *m = &j->store.m;
+    json out = { NULL, 0 };
+    size_t i, gone = 0;
+    out.to = stdout;
+    for (i = 0; i < m->step_count; i++) gone += !is_kept(j, i);
+    if (j->o->json) {
+        json_begin(&out, '{');
+        json_member_string(&out, "command", j->o->dry_run ? "dry-run" : "prune");
+        json_member_string(&out, "file", j->store.path);
+        json_name(&out, "removed");
+        json_begin(&out, '[');
+        for (i = 0; i < m->step_count; i++)
+            if (!is_kept(j, i)) json_whole(&out, m->steps[i].number);
+        json_end(&out, ']');
+        json_member_whole(&out, "steps", m->step_count - gone);
+        if (!j->o->dry_run) {
+            json_member_whole(&out, "bytes_in", before);
+            json_member_whole(&out, "bytes_out", manifest_bytes(m));
+        }
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+        return;
+    }
+    if (j->o->quiet) return;
+    (void)print_text(stdout, j->store.path, strlen(j->store.path));
+    if (!gone) (void)fputs(": nothing is to be removed", stdout);
+    else (void)fputs(j->o->dry_run ? ": would be removed:" : ": removed:", stdout);
+    for (i = 0; i < m->step_count; i++)
+        if (!is_kept(j, i)) (void)printf(" %" PRIu64, m->steps[i].number);
+    (void)putchar('\n');
+}
+
+/* A chain that has objects in it that will go is joined before they do. */
+static int prune(job *j)
+{
+    manifest *m = &j->store.m;
+    const uint64_t before = manifest_bytes(m);
+    size_t i, kept = 0;
+    for (i = 0; i < m->step_count; i++) kept += is_kept(j, i) != 0;
+    if (!kept && m->step_count) return fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
+    if (j->o->dry_run || kept == m->step_count) {
+        report_prune(j, before);
+        return 0;
+    }
+    for (i = 0; i < m->step_count; i++)
+        if (is_kept(j, i)) manifest_mark(m, &m->steps[i]);
+    for (i = 0; i < m->object_count; i++)
+        if (m->objects[i].used && join(j, &m->objects[i])) return 1;
+    manifest_remove_unmarked(m);
+    report_prune(j, before);
+    for (i = 0; i < m->step_count;)
+        if (is_kept(j, i)) i++;
+        else manifest_remove_step(m, i);
+    return store_save(&j->store, &j->codec->used, j->f);
+}
+
+int command_prune(const options *o, codec *c, const char *path, fault *f)
+{
+    job j;
+    return job_close(&j, job_open(&j, o, c, path, STORE_CHANGE, f) || prune(&j));
+}

@@ -1,0 +1,416 @@
+/* steps.c - the commands log, restore and verify: what reads a store of snapshots.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "commands.h"
+#include "../console/progress.h"
+#include "../files/store.h"
+#include "../system/directory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ================================================================================= LOG */
+
+typedef struct step_sums {
+    size_t files, tensors, deltas, chain; /* chain: objects that the longest takes */
+    uint64_t size, bytes;                 /* of its files; of the objects that no step before it has */
+    int has_base;
+    uint64_t base;                        /* the newest step before it that has a base of it */
+} step_sums;
+
+static int has_content(const store_step *s, uint64_t id)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++)
+        if (s->entries[i].kind == ENTRY_FILE && s->entries[i].id == id) return 1;
+    return 0;
+}
+
+/* Objects that have been counted are marked. */
+static step_sums add_up(const manifest *m, size_t number)
+{
+    const store_step *s = &m->steps[number];
+    const store_object *chain[CHAIN_MAX];
+    step_sums sums;
+    size_t i, n, k;
+    memset(&sums, 0, sizeof sums);
+    for (i = 0; i < s->count; i++) {
+        store_object *o = s->entries[i].kind == ENTRY_FILE ? manifest_object(m, s->entries[i].id) : NULL;
+        if (!o) continue;
+        n = manifest_chain(m, o, chain);
+        sums.files++;
+        sums.size += o->size;
+        if (o->tensors) sums.tensors++;
+        if (n > sums.chain) sums.chain = n;
+        if (!o->used) sums.bytes += o->bytes;
+        o->used = 1;
+        if (!o->has_base) continue;
+        sums.deltas++;
+        for (k = number; k-- && !(sums.has_base && m->steps[k].number <= sums.base);)
+            if (has_content(&m->steps[k], o->base)) {
+                sums.has_base = 1;
+                sums.base = m->steps[k].number;
+                break;
+            }
+    }
+    return sums;
+}
+
+static const char *kind_of(const step_sums *x)
+{
+    return !x->tensors ? "files" : !x->deltas ? "whole" : x->deltas < x->tensors ? "mixed" : "delta";
+}
+
+static double ratio_of(uint64_t size, uint64_t bytes) { return bytes ? (double)size / (double)bytes : 0; }
+
+static void print_log(const manifest *m, int quiet)
+{
+    uint64_t size = 0;
+    size_t i;
+    if (!quiet) (void)printf("%12s  %-20s  %-5s  %12s  %6s  %14s  %14s  %9s  %5s\n", "step", "time", "kind", "base", "files", "size", "bytes", "ratio", "chain");
+    for (i = 0; i < m->step_count; i++) {
+        const store_step *s = &m->steps[i];
+        const step_sums x = add_up(m, i);
+        size += x.size;
+        if (quiet) continue;
+        (void)printf("%12" PRIu64 "  %-20s  %-5s  ", s->number, s->time, kind_of(&x));
+        if (x.has_base) (void)printf("%12" PRIu64, x.base);
+        else (void)printf("%12s", "-");
+        (void)printf("  %6zu  %14" PRIu64 "  %14" PRIu64, x.files, x.size, x.bytes);
+        if (x.bytes) (void)printf("  %9.4f", ratio_of(x.size, x.bytes));
+        else (void)printf("  %9s", "-");
+        (void)printf("  %5zu\n", x.chain);
+    }
+    (void)printf("steps: %zu, %" PRIu64 " -> %" PRIu64 " bytes, ratio %.4f\n", m->step_count, size, manifest_bytes(m), ratio_of(size, manifest_bytes(m)));
+}
+
+static void print_log_json(const manifest *m, const char *path)
+{
+    uint64_t size = 0;
+    json out = { NULL, 0 };
+    size_t i;
+    out.to = stdout;
+    json_begin(&out, '{');
+    json_member_string(&out, "command", "log");
+    json_member_string(&out, "file", path);
+    json_name(&out, "steps");
+    json_begin(&out, '[');
+    for (i = 0; i < m->step_count; i++) {
+        const store_step *s = &m->steps[i];
+        const step_sums x = add_up(m, i);
+        json_begin(&out, '{');
+        json_member_whole(&out, "step", s->number);
+        json_member_string(&out, "time", s->time);
+        json_member_string(&out, "kind", kind_of(&x));
+        if (x.has_base) json_member_whole(&out, "base", x.base);
+        json_member_whole(&out, "files", x.files);
+        json_member_whole(&out, "bytes_in", x.size);
+        json_member_whole(&out, "bytes_out", x.bytes);
+        if (x.bytes) json_member_real(&out, "ratio", ratio_of(x.size, x.bytes));
+        json_member_whole(&out, "chain", x.chain);
+        json_end(&out, '}');
+        size += x.size;
+    }
+    json_end(&out, ']');
+    json_member_whole(&out, "bytes_in", size);
+    json_member_whole(&out, "bytes_out", manifest_bytes(m));
+    json_member_real(&out, "ratio", ratio_of(size, manifest_bytes(m)));
+    json_end(&out, '}');
+    (void)putc('\n', stdout);
+}
+
+int command_log(const options *o, const char *path, fault *f)
+{
+    store s;
+    const int failed = store_open(&s, path, STORE_LOOK, "log", f);
+    if (!failed && o->json) print_log_json(&s.m, path);
+    else if (!failed) print_log(&s.m, o->quiet);
+    store_close(&s);
+    return failed;
+}
+
+/* ================================================================================= RESTORE */
+
+static int fail(fault *f, const char *path)
+{
+    if (!*f->file) (void)fault_in(f, path);
+    return 1;
+}
+
+/* The step of this number; "latest": the newest. */
+static int find_step(const manifest *m, const char *text, const store_step **s, fault *f)
+{
+    const size_t digits = strspn(text, "0123456789");
+    const uint64_t number = digits ? strtoull(text, NULL, 10) : 0;
+    const size_t i = manifest_find(m, number);
+    if (!m->step_count) return fault_set(f, "has no steps");
+    if (!strcmp(text, "latest")) {
+        *s = &m->steps[m->step_count - 1];
+        return 0;
+    }
+    if (!digits || text[digits]) return fault_set(f, "restore wants the number of a step, or latest, not '%.100s'", text);
+    if (digits > 16 || i == m->step_count || m->steps[i].number != number) return fault_set(f, "has no step %.100s; bitsnap log lists them", text);
+    *s = &m->steps[i];
+    return 0;
+}
+
+/* What has been written is what was stored. */
+static int check_content(const char *path, const store_object *o, fault *f)
+{
+    input in;
+    int failed = input_open(&in, path, f);
+    if (failed) return fail(f, path);
+    failed = in.size && input_map(&in, f);
+    if (!failed && (in.size != o->size || store_id(&in) != o->id)) failed = fault_set(f, "is not what was stored");
+    input_close(&in);
+    return failed;
+}
+
+static int restore_file(const store *s, codec *c, const store_entry *e, const char *target, fault *f)
+{
+    const store_object *o = manifest_object(&s->m, e->id);
+    char *path = store_object_path(s, o, f);
+    input in;
+    output out;
+    int failed = !path;
+    if (failed) return 1;
+    failed = input_open(&in, path, f);
+    if (!failed) {
+        failed = input_note(&in, path, &c->used, f) || output_open(&out, target, 0, &in, &c->used, f);
+        if (!failed) {
+            output_keep_time(&out);
+            failed = store_write(s, c, o, &in, &out, f) || input_check_unchanged(&in, f) || output_commit(&out, f);
+            if (failed) output_discard(&out);
+        }
+        input_close(&in);
+    }
+    if (!failed && check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
+    if (!failed && chmod(target, e->mode)) warn_errno(&c->used, target, "its permissions cannot be set");
+    if (failed) (void)fail(f, path);
+    free(path);
+    return failed;
+}
+
+static int restore_entry(const store *s, codec *c, const directory *d, const store_entry *e, fault *f)
+{
+    char *path = directory_path(d, e->path, f);
+    int failed = !path;
+    if (failed) return 1;
+    if (e->kind == ENTRY_FILE) failed = restore_file(s, c, e, path, f);
+    else if (e->kind == ENTRY_FOLDER ? mkdir(path, S_IRWXU) : symlink(e->to, path)) failed = fault_errno(f, "cannot be made") && fail(f, path);
+    free(path);
+    return failed;
+}
+
+/* Folders get their permissions last, as these may be against what comes into them. */
+static void dress(const directory *d, const char *name, unsigned mode, const used_files *u)
+{
+    fault ignored;
+    char *path = directory_path(d, name, &ignored);
+    if (path && chmod(path, mode)) warn_errno(u, path, "its permissions cannot be set");
+    free(path);
+}
+
+static int restore_step(const options *o, const store *s, codec *c, const store_step *step, summary *sum, fault *f)
+{
+    directory d;
+    size_t i;
+    int failed;
+    sum->bytes_in = sum->bytes_out = 0;
+    for (i = 0; i < step->count; i++) {
+        const store_object *x = step->entries[i].kind == ENTRY_FILE ? manifest_object(&s->m, step->entries[i].id) : NULL;
+        const store_object *chain[CHAIN_MAX];
+        size_t n = x ? manifest_chain(&s->m, x, chain) : 0;
+        if (x) sum->bytes_out += x->size;
+        while (n) sum->bytes_in += chain[--n]->bytes;
+    }
+    if (file_check_limit(sum->bytes_out, sum->bytes_out, sum->bytes_in, o->max_output, f)) return 1;
+    failed = directory_open(&d, o->output, o->force, s->path, "restore", &c->used, f) || directory_begin(&d, f);
+    for (i = 0; i < step->count && !failed; i++) failed = restore_entry(s, c, &d, &step->entries[i], f);
+    if (!failed) {
+        for (i = step->count; i--;)
+            if (step->entries[i].kind == ENTRY_FOLDER) dress(&d, step->entries[i].path, step->entries[i].mode, &c->used);
+        dress(&d, "", step->mode, &c->used);
+        failed = directory_commit(&d, f);
+    }
+    (void)directory_close(&d);
+    return failed;
+}
+
+int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f)
+{
+    const double begun = seconds_now();
+    const store_step *step = NULL;
+    summary sum;
+    store s;
+    const int failed = store_open(&s, path, STORE_READ, "restore", f) || find_step(&s.m, number, &step, f) || restore_step(o, &s, c, step, &sum, f);
+    if (!failed) {
+        sum.input = path;
+        sum.output = o->output;
+        sum.seconds = seconds_now() - begun;
+        if (o->json) {
+            json out = { NULL, 0 };
+            out.to = stdout;
+            json_begin(&out, '{');
+            json_summary(&out, o, &sum);
+            json_member_whole(&out, "step", step->number);
+            json_end(&out, '}');
+            (void)putc('\n', stdout);
+        } else {
+            print_summary(o, &sum);
+        }
+    }
+    store_close(&s);
+    return failed;
+}
+
+/* ================================================================================= VERIFY */
+
+typedef struct verification {
+    const options *o;
+    codec *codec;
+    store store;
+    store_object **by_base; /* deltas, in the order of their bases */
+    size_t deltas, bad;
+    json out;
+} verification;
+
+static int by_base(const void *a, const void *b)
+{
+    const uint64_t x = (*(store_object *const *)a)->base, y = (*(store_object *const *)b)->base;
+    return (x > y) - (x < y);
+}
+
+static void tell(verification *v, const fault *why)
+{
+    v->bad++;
+    if (!v->o->json) {
+        (void)fflush(stdout);
+        fault_print(why);
+        return;
+    }
+    json_begin(&v->out, '{');
+    json_member_string(&v->out, "file", why->file);
+    json_member_string(&v->out, "error", why->text);
+    json_end(&v->out, '}');
+}
+
+static int check_copy(const store *s, const store_object *o, fault *f)
+{
+    char *path = store_object_path(s, o, f);
+    const int failed = !path || (check_content(path, o, f) && fail(f, path));
+    free(path);
+    return failed;
+}
+
+/* An object and the deltas to it; those to what is damaged stay unmarked. `before` is closed where this is the `last` that needs it:
+ * so of a chain there are never more than two files in the room for temporary ones. */
+static void check_chain(verification *v, store_object *o, base *before, int last)
+{
+    base b;
+    fault why;
+    size_t i = 0, high = v->deltas;
+    int failed;
+    memset(&why, 0, sizeof why);
+    failed = store_restore_one(&v->store, v->codec, o, before, &b, &why);
+    if (last && before) base_close(before);
+    if (failed) tell(v, &why);
+    else o->used = 1;
+    while (i < high) {
+        const size_t middle = (i + high) / 2;
+        if (v->by_base[middle]->base < o->id) i = middle + 1;
+        else high = middle;
+    }
+    for (; !failed && i < v->deltas && v->by_base[i]->base == o->id; i++)
+        check_chain(v, v->by_base[i], &b, i + 1 == v->deltas || v->by_base[i + 1]->base != o->id);
+    base_close(&b);
+}
+
+static int check_objects(verification *v, fault *f)
+{
+    manifest *m = &v->store.m;
+    size_t i;
+    v->by_base = (store_object **)malloc((m->object_count + 1) * sizeof *v->by_base);
+    if (!v->by_base) return fault_memory(f);
+    for (i = 0; i < m->object_count; i++)
+        if (m->objects[i].has_base) v->by_base[v->deltas++] = &m->objects[i];
+    if (v->deltas) qsort((void *)v->by_base, v->deltas, sizeof *v->by_base, by_base);
+    for (i = 0; i < m->object_count; i++) {
+        store_object *o = &m->objects[i];
+        fault why;
+        memset(&why, 0, sizeof why);
+        if (o->tensors && !o->has_base) check_chain(v, o, NULL, 0);
+        if (o->tensors) continue;
+        o->used = !check_copy(&v->store, o, &why);
+        if (!o->used) tell(v, &why);
+    }
+    return 0;
+}
+
+static int is_whole(const manifest *m, const store_step *s)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++)
+        if (s->entries[i].kind == ENTRY_FILE && !manifest_object(m, s->entries[i].id)->used) return 0;
+    return 1;
+}
+
+/* Which steps cannot be restored. */
+static int report_verify(verification *v, fault *f)
+{
+    const manifest *m = &v->store.m;
+    char text[300] = "";
+    size_t i, lost = 0, at = 0;
+    if (v->o->json) {
+        json_end(&v->out, ']');
+        json_name(&v->out, "lost_steps");
+        json_begin(&v->out, '[');
+    }
+    for (i = 0; i < m->step_count; i++) {
+        if (is_whole(m, &m->steps[i])) continue;
+        if (v->o->json) json_whole(&v->out, m->steps[i].number);
+        if (lost++ && at < sizeof text - 32) at += (size_t)snprintf(text + at, sizeof text - at, ", ");
+        if (at < sizeof text - 32) at += (size_t)snprintf(text + at, sizeof text - at, "%" PRIu64, m->steps[i].number);
+    }
+    if (v->o->json) {
+        json_end(&v->out, ']');
+        json_member_whole(&v->out, "steps", m->step_count);
+        json_member_whole(&v->out, "objects", m->object_count);
+        json_member_truth(&v->out, "ok", !v->bad);
+        json_end(&v->out, '}');
+        (void)putc('\n', stdout);
+    }
+    if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs", v->bad, m->object_count);
+    if (v->bad) return fault_set(f, "%zu of %zu objects damaged; %zu of %zu steps cannot be restored: %s%s", v->bad, m->object_count, lost, m->step_count, text,
+                                 at < sizeof text - 32 ? "" : " ...");
+    if (v->o->json || v->o->quiet) return 0;
+    (void)print_text(stdout, v->store.path, strlen(v->store.path));
+    (void)printf(": ok, steps: %zu, objects: %zu\n", m->step_count, m->object_count);
+    return 0;
+}
+
+int command_verify(const options *o, codec *c, const char *path, fault *f)
+{
+    verification v;
+    int failed;
+    memset(&v, 0, sizeof v);
+    v.o = o;
+    v.codec = c;
+    v.out.to = stdout;
+    failed = store_open(&v.store, path, STORE_READ, "verify", f);
+    if (!failed && o->json) {
+        json_begin(&v.out, '{');
+        json_member_string(&v.out, "command", "verify");
+        json_member_string(&v.out, "file", path);
+        json_name(&v.out, "problems");
+        json_begin(&v.out, '[');
+    }
+    failed = failed || check_objects(&v, f) || report_verify(&v, f);
+    free((void *)v.by_base);
+    store_close(&v.store);
+    return failed;
+}

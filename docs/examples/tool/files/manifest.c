@@ -1,0 +1,595 @@
+/* manifest.c - what a store of snapshots holds: steps, the files of each, and the objects that these are in.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "manifest.h"
+
+#include "../console/json.h"
+#include "../console/utf8.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION 1u
+#define PATH_MOST 4096u
+
+/* ================================================================================= JSON */
+
+typedef struct reader {
+    const char *begin, *at, *end;
+    fault *f;
+} reader;
+
+static int bad(const reader *r, const char *what)
+{
+    return fault_set(r->f, "is no manifest of a store, or is damaged: at byte %zu %s", (size_t)(r->at - r->begin), what);
+}
+
+static void pass_space(reader *r)
+{
+    while (r->at < r->end && *r->at && strchr(" \t\n\r", *r->at)) r->at++;
+}
+
+static int accept(reader *r, char c)
+{
+    pass_space(r);
+    if (r->at == r->end || *r->at != c) return 0;
+    r->at++;
+    return 1;
+}
+
+static int expect(reader *r, char c)
+{
+    char what[] = "there is no ?";
+    what[sizeof what - 2] = c;
+    return accept(r, c) ? 0 : bad(r, what);
+}
+
+/* Four hexadecimal digits. */
+static int read_unit(reader *r, unsigned long *unit)
+{
+    unsigned i;
+    for (i = 0, *unit = 0; i < 4; i++, r->at++) {
+        const char *digits = "0123456789abcdef0123456789ABCDEF";
+        const char *digit = r->at < r->end && *r->at ? strchr(digits, *r->at) : NULL;
+        if (!digit) return bad(r, "an escape is none");
+        *unit = 16 * *unit + (unsigned long)(digit - digits) % 16;
+    }
+    return 0;
+}
+
+/* Behind a backslash: the character, as UTF-8. */
+static int read_escape(reader *r, char **to)
+{
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    const char *plain = r->at < r->end && *r->at ? strchr(names, *r->at) : NULL;
+    unsigned long c, low;
+    if (plain) {
+        r->at++;
+        *(*to)++ = meant[plain - names];
+        return 0;
+    }
+    if (r->at == r->end || *r->at++ != 'u') return bad(r, "an escape is none");
+    if (read_unit(r, &c)) return 1;
+    if (c >= 0xD800 && c < 0xDC00) {
+        if (r->end - r->at < 6 || r->at[0] != '\\' || r->at[1] != 'u') return bad(r, "half a character is missing");
+        r->at += 2;
+        if (read_unit(r, &low)) return 1;
+        if (low < 0xDC00 || low > 0xDFFF) return bad(r, "half a character is missing");
+        c = 0x10000 + ((c - 0xD800) << 10 | (low - 0xDC00));
+    } else if (!c || (c >= 0xDC00 && c < 0xE000)) {
+        return bad(r, "a character is none");
+    }
+    if (c < 0x80) *(*to)++ = (char)c;
+    if (c >= 0x80 && c < 0x800) *(*to)++ = (char)(0xC0 | c >> 6);
+    if (c >= 0x800 && c < 0x10000) *(*to)++ = (char)(0xE0 | c >> 12);
+    if (c >= 0x10000) *(*to)++ = (char)(0xF0 | c >> 18), *(*to)++ = (char)(0x80 | (c >> 12 & 63));
+    if (c >= 0x800) *(*to)++ = (char)(0x80 | (c >> 6 & 63));
+    if (c >= 0x80) *(*to)++ = (char)(0x80 | (c & 63));
+    return 0;
+}
+
+/* A string of at most PATH_MOST bytes; `text` has one more. */
+static int read_text(reader *r, char *text)
+{
+    char *to = text;
+    if (expect(r, '"')) return 1;
+    while (r->at < r->end && *r->at != '"') {
+        const unsigned char *p = (const unsigned char *)r->at;
+        const size_t n = bitsnap_utf8_size(p, (const unsigned char *)r->end);
+        if (!n || *p < 0x20) return bad(r, "there is no UTF-8, or a control that is not escaped");
+        if (to - text > (ptrdiff_t)PATH_MOST - 4) return bad(r, "a string is too long");
+        if (*p == '\\') {
+            r->at++;
+            if (read_escape(r, &to)) return 1;
+        } else {
+            memcpy(to, r->at, n);
+            to += n;
+            r->at += n;
+        }
+    }
+    *to = 0;
+    return expect(r, '"');
+}
+
+static int read_whole(reader *r, uint64_t *x)
+{
+    const char *begin;
+    pass_space(r);
+    begin = r->at;
+    for (*x = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
+        *x = 10 * *x + (uint64_t)(*r->at - '0');
+        if (*x > STEP_MAX) return bad(r, "a number is too large");
+    }
+    return r->at == begin || (*begin == '0' && r->at - begin > 1) ? bad(r, "there is no number") : 0;
+}
+
+/* ================================================================================= RECORDS */
+
+/* Members of all objects: texts, then numbers, then arrays. */
+enum { FILE_NAME, FOLDER, LINK, TO, ID, BASE, KIND, MODE, TIME, TEXTS, STEP = TEXTS, SIZE, BYTES, VERSION_OF, ARRAYS, ENTRIES = ARRAYS, OBJECTS, STEPS, MEMBERS };
+
+static const char *const names[MEMBERS] = {
+    "file", "folder", "link", "to", "id", "base", "kind", "mode", "time", "step", "size", "bytes", "bitsnap_store", "entries", "objects", "steps"
+};
+
+#define HAS(member) (1u << (member))
+
+typedef struct record {
+    unsigned has;
+    char *texts[TEXTS];
+    uint64_t numbers[ARRAYS - TEXTS];
+} record;
+
+static void record_free(record *x)
+{
+    size_t i;
+    for (i = 0; i < TEXTS; i++) free(x->texts[i]);
+}
+
+typedef int (*item_reader)(reader *r, manifest *m);
+
+static int read_array(reader *r, manifest *m, item_reader item)
+{
+    if (expect(r, '[')) return 1;
+    if (accept(r, ']')) return 0;
+    do if (item(r, m)) return 1;
+    while (accept(r, ','));
+    return expect(r, ']');
+}
+
+static int read_entry(reader *r, manifest *m);
+static int read_object(reader *r, manifest *m);
+static int read_step(reader *r, manifest *m);
+
+static int read_member(reader *r, manifest *m, record *x, unsigned may, char *text)
+{
+    static const item_reader items[MEMBERS - ARRAYS] = { read_entry, read_object, read_step };
+    size_t i = 0;
+    if (read_text(r, text)) return 1;
+    while (i < MEMBERS && strcmp(names[i], text)) i++;
+    if (i == MEMBERS || !(may & HAS(i))) return bad(r, "there is something that this version does not know");
+    if (x->has & HAS(i)) return bad(r, "there is something a second time");
+    x->has |= HAS(i);
+    if (expect(r, ':')) return 1;
+    if (i >= ARRAYS) return read_array(r, m, items[i - ARRAYS]);
+    if (i >= TEXTS) {
+        if (read_whole(r, &x->numbers[i - TEXTS])) return 1;
+        return i == VERSION_OF && x->numbers[i - TEXTS] != VERSION ? fault_set(r->f, "has version %" PRIu64 ", this program knows %u", x->numbers[i - TEXTS], VERSION) : 0;
+    }
+    if (read_text(r, text)) return 1;
+    x->texts[i] = strdup(text);
+    return x->texts[i] ? 0 : fault_memory(r->f);
+}
+
+/* An object that has all members of `must`, perhaps those of `may`, and no others. record_free is to be called after failures, too. */
+static int read_record(reader *r, manifest *m, record *x, unsigned must, unsigned may)
+{
+    char *text = (char *)malloc(PATH_MOST + 1);
+    int failed;
+    memset(x, 0, sizeof *x);
+    if (!text) return fault_memory(r->f);
+    failed = expect(r, '{');
+    do failed = failed || read_member(r, m, x, must | may, text);
+    while (!failed && accept(r, ','));
+    free(text);
+    return failed || expect(r, '}') || ((x->has & must) != must && bad(r, "something is missing"));
+}
+
+static int read_id(const reader *r, const char *text, uint64_t *id)
+{
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return bad(r, "an id is none");
+    *id = strtoull(text, NULL, 16);
+    return 0;
+}
+
+static int read_mode(const reader *r, const char *text, unsigned *mode)
+{
+    if (strlen(text) != 3 || strspn(text, "01234567") != 3) return bad(r, "a mode is none");
+    *mode = (unsigned)strtoul(text, NULL, 8);
+    return 0;
+}
+
+static int take_object(const reader *r, manifest *m, const record *x)
+{
+    store_object o, *all;
+    memset(&o, 0, sizeof o);
+    o.size = x->numbers[SIZE - TEXTS];
+    o.bytes = x->numbers[BYTES - TEXTS];
+    o.tensors = !strcmp(x->texts[KIND], "tensors");
+    o.has_base = x->texts[BASE] != NULL;
+    if (read_id(r, x->texts[ID], &o.id) || (o.has_base && read_id(r, x->texts[BASE], &o.base))) return 1;
+    if (!o.tensors && (o.has_base || strcmp(x->texts[KIND], "copy"))) return bad(r, "an object is of no kind");
+    all = (store_object *)grown(m->objects, m->object_count, &m->object_capacity, sizeof *all, r->f);
+    if (!all) return 1;
+    m->objects = all;
+    all[m->object_count++] = o; /* sorted when all are here */
+    return 0;
+}
+
+static int read_object(reader *r, manifest *m)
+{
+    record x;
+    const int failed = read_record(r, m, &x, HAS(ID) | HAS(KIND) | HAS(SIZE) | HAS(BYTES), HAS(BASE)) || take_object(r, m, &x);
+    record_free(&x);
+    return failed;
+}
+
+/* Of the last step. */
+static int take_entry(const reader *r, manifest *m, const record *x)
+{
+    store_step *s = &m->steps[m->step_count - 1];
+    const entry_kind kind = x->has & HAS(FILE_NAME) ? ENTRY_FILE : x->has & HAS(FOLDER) ? ENTRY_FOLDER : ENTRY_LINK;
+    const unsigned whole[] = { HAS(FILE_NAME) | HAS(MODE) | HAS(ID), HAS(FOLDER) | HAS(MODE), HAS(LINK) | HAS(TO) };
+    store_entry *e;
+    unsigned mode = 0;
+    uint64_t id = 0;
+    if (x->has != whole[kind]) return bad(r, "an entry has too few members, or too many");
+    if (kind != ENTRY_LINK && read_mode(r, x->texts[MODE], &mode)) return 1;
+    if (kind == ENTRY_FILE && read_id(r, x->texts[ID], &id)) return 1;
+    if (!manifest_path_is_good(x->texts[kind])) return bad(r, "a path is none, or leads out of its folder");
+    if (kind == ENTRY_LINK && !manifest_link_is_good(x->texts[LINK], x->texts[TO])) return bad(r, "a link leads out of its folder");
+    e = step_add(s, kind, x->texts[kind], mode, r->f);
+    if (!e) return 1;
+    e->id = id;
+    if (kind == ENTRY_LINK && !(e->to = strdup(x->texts[TO]))) return fault_memory(r->f);
+    return 0;
+}
+
+static int read_entry(reader *r, manifest *m)
+{
+    record x;
+    const int failed = read_record(r, m, &x, 0, HAS(FILE_NAME) | HAS(FOLDER) | HAS(LINK) | HAS(TO) | HAS(MODE) | HAS(ID)) || take_entry(r, m, &x);
+    record_free(&x);
+    return failed;
+}
+
+static int is_time(const char *text)
+{
+    static const char form[] = "0000-00-00T00:00:00Z";
+    size_t i;
+    for (i = 0; form[i]; i++)
+        if (form[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != form[i]) return 0;
+    return !text[i];
+}
+
+/* Its entries go to the place where it will be; what it is follows. */
+static int read_step(reader *r, manifest *m)
+{
+    store_step *s = (store_step *)grown(m->steps, m->step_count, &m->step_capacity, sizeof *s, r->f);
+    record x;
+    int failed;
+    if (!s) return 1;
+    m->steps = s;
+    s += m->step_count++;
+    memset(s, 0, sizeof *s);
+    failed = read_record(r, m, &x, HAS(STEP) | HAS(TIME) | HAS(MODE) | HAS(ENTRIES), 0);
+    if (!failed && !is_time(x.texts[TIME])) failed = bad(r, "a time is none");
+    failed = failed || read_mode(r, x.texts[MODE], &s->mode);
+    if (!failed) {
+        memcpy(s->time, x.texts[TIME], sizeof s->time);
+        s->number = x.numbers[STEP - TEXTS];
+        if (m->step_count > 1 && s[-1].number >= s->number) failed = bad(r, "a step is there a second time, or not in order");
+    }
+    record_free(&x);
+    return failed;
+}
+
+/* ================================================================================= WHAT IT SAYS */
+
+/* Every path once, and in a folder that is there; every file's content in an object. */
+static int check_step(const manifest *m, const store_step *s, fault *f)
+{
+    char folder[PATH_MOST + 1];
+    size_t i;
+    for (i = 0; i < s->count; i++) {
+        const store_entry *e = &s->entries[i], *above;
+        const char *slash = strrchr(e->path, '/');
+        if (i && !strcmp(e[-1].path, e->path)) break;
+        if (e->kind == ENTRY_FILE && !manifest_object(m, e->id)) break;
+        if (!slash) continue;
+        memcpy(folder, e->path, (size_t)(slash - e->path));
+        folder[slash - e->path] = 0;
+        above = step_entry(s, folder);
+        if (!above || above->kind != ENTRY_FOLDER) break;
+    }
+    if (i == s->count) return 0;
+    return fault_set(f, "is damaged: in step %" PRIu64 " %.200s is there twice, or lies in no folder, or is in no object", s->number, s->entries[i].path);
+}
+
+static int check_object(const manifest *m, const store_object *x, fault *f)
+{
+    const store_object *base = x;
+    size_t n;
+    for (n = 1; base && base->has_base; n++) {
+        if (n > CHAIN_MAX - 1) return fault_set(f, "is damaged: object %016" PRIx64 " is a delta to itself, or needs more than %u others", x->id, CHAIN_MAX);
+        base = manifest_object(m, base->base);
+    }
+    return base && base->tensors == x->tensors ? 0 : fault_set(f, "is damaged: object %016" PRIx64 " is a delta to what is not there", x->id);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint64_t x = ((const store_object *)a)->id, y = ((const store_object *)b)->id;
+    return (x > y) - (x < y);
+}
+
+int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
+{
+    reader r;
+    record x;
+    size_t i;
+    int failed;
+    memset(m, 0, sizeof *m);
+    r.begin = r.at = text;
+    r.end = text + size;
+    r.f = f;
+    failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(OBJECTS) | HAS(STEPS), 0);
+    record_free(&x);
+    if (failed) return 1;
+    pass_space(&r);
+    if (r.at != r.end) return bad(&r, "something follows");
+    if (m->object_count) qsort(m->objects, m->object_count, sizeof *m->objects, by_id);
+    for (i = 1; i < m->object_count; i++)
+        if (m->objects[i - 1].id == m->objects[i].id) return fault_set(f, "is damaged: object %016" PRIx64 " is there twice", m->objects[i].id);
+    for (i = 0; i < m->object_count; i++)
+        if (check_object(m, &m->objects[i], f)) return 1;
+    for (i = 0; i < m->step_count; i++) {
+        step_sort(&m->steps[i]);
+        if (check_step(m, &m->steps[i], f)) return 1;
+    }
+    return 0;
+}
+
+/* Parts with slashes between them, none empty, "." or "..". */
+int manifest_path_is_good(const char *path)
+{
+    size_t n;
+    if (strlen(path) > PATH_MOST - 4) return 0;
+    for (;; path += n + 1) {
+        n = strcspn(path, "/");
+        if (!n || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.')) return 0;
+        if (!path[n]) return 1;
+    }
+}
+
+/* Up no farther than to the step's folder, and then only down: whatever links it meets there, it stays in. */
+int manifest_link_is_good(const char *path, const char *to)
+{
+    size_t depth = 0;
+    for (; *path; path++) depth += *path == '/';
+    while (!strncmp(to, "../", 3)) {
+        if (!depth--) return 0;
+        to += 3;
+    }
+    if (!strcmp(to, "..")) return depth > 0;
+    if (!*to || !strcmp(to, ".")) return *to != 0;
+    return manifest_path_is_good(to);
+}
+
+/* ================================================================================= PARTS */
+
+static size_t find_object(const manifest *m, uint64_t id)
+{
+    size_t low = 0, high = m->object_count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (m->objects[middle].id < id) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+store_object *manifest_object(const manifest *m, uint64_t id)
+{
+    const size_t i = find_object(m, id);
+    return i < m->object_count && m->objects[i].id == id ? &m->objects[i] : NULL;
+}
+
+store_object *manifest_add_object(manifest *m, const store_object *x, fault *f)
+{
+    const size_t i = find_object(m, x->id);
+    store_object *all = (store_object *)grown(m->objects, m->object_count, &m->object_capacity, sizeof *all, f);
+    if (!all) return NULL;
+    m->objects = all;
+    memmove(all + i + 1, all + i, (m->object_count++ - i) * sizeof *all);
+    all[i] = *x;
+    return &all[i];
+}
+
+size_t manifest_find(const manifest *m, uint64_t number)
+{
+    size_t i = m->step_count;
+    while (i && m->steps[i - 1].number >= number) i--;
+    return i;
+}
+
+int manifest_add_step(manifest *m, store_step *s, fault *f)
+{
+    const size_t i = manifest_find(m, s->number);
+    store_step *all = (store_step *)grown(m->steps, m->step_count, &m->step_capacity, sizeof *all, f);
+    if (!all) return 1;
+    m->steps = all;
+    memmove(all + i + 1, all + i, (m->step_count++ - i) * sizeof *all);
+    all[i] = *s;
+    memset(s, 0, sizeof *s);
+    return 0;
+}
+
+store_entry *step_add(store_step *s, entry_kind kind, const char *path, unsigned mode, fault *f)
+{
+    store_entry *e = (store_entry *)grown(s->entries, s->count, &s->capacity, sizeof *e, f);
+    if (!e) return NULL;
+    s->entries = e;
+    e += s->count;
+    memset(e, 0, sizeof *e);
+    e->kind = kind;
+    e->mode = mode;
+    e->path = strdup(path);
+    if (!e->path) return (void)fault_memory(f), NULL;
+    s->count++;
+    return e;
+}
+
+static int by_path(const void *a, const void *b) { return strcmp(((const store_entry *)a)->path, ((const store_entry *)b)->path); }
+
+void step_sort(store_step *s)
+{
+    if (s->count) qsort(s->entries, s->count, sizeof *s->entries, by_path);
+}
+
+store_entry *step_entry(const store_step *s, const char *path)
+{
+    size_t low = 0, high = s->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const int order = strcmp(s->entries[middle].path, path);
+        if (!order) return &s->entries[middle];
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+size_t manifest_chain(const manifest *m, const store_object *x, const store_object *chain[CHAIN_MAX])
+{
+    const store_object *o = x;
+    size_t n = 1, i;
+    while (o->has_base) o = manifest_object(m, o->base), n++;
+    for (i = n, o = x; i--; o = o->has_base ? manifest_object(m, o->base) : NULL) chain[i] = o;
+    return n;
+}
+
+void manifest_mark(const manifest *m, const store_step *s)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++)
+        if (s->entries[i].kind == ENTRY_FILE) manifest_object(m, s->entries[i].id)->used = 1;
+}
+
+void step_free(store_step *s)
+{
+    while (s->count) {
+        free(s->entries[--s->count].path);
+        free(s->entries[s->count].to);
+    }
+    free(s->entries);
+}
+
+void manifest_remove_step(manifest *m, size_t i)
+{
+    step_free(&m->steps[i]);
+    m->step_count--;
+    memmove(m->steps + i, m->steps + i + 1, (m->step_count - i) * sizeof *m->steps);
+}
+
+uint64_t manifest_bytes(const manifest *m)
+{
+    uint64_t sum = 0;
+    size_t i;
+    for (i = 0; i < m->object_count; i++) sum += m->objects[i].bytes;
+    return sum;
+}
+
+void manifest_remove_unmarked(manifest *m)
+{
+    size_t i, n = 0;
+    for (i = 0; i < m->object_count; i++)
+        if (m->objects[i].used) m->objects[n++] = m->objects[i];
+    m->object_count = n;
+}
+
+void manifest_free(manifest *m)
+{
+    while (m->step_count) step_free(&m->steps[--m->step_count]);
+    free(m->steps);
+    free(m->objects);
+    memset(m, 0, sizeof *m);
+}
+
+/* ================================================================================= WRITING */
+
+static void put_object(json *j, const store_object *o)
+{
+    char id[17];
+    (void)snprintf(id, sizeof id, "%016" PRIx64, o->id);
+    json_member_string(j, "id", id);
+    json_member_string(j, "kind", o->tensors ? "tensors" : "copy");
+    (void)snprintf(id, sizeof id, "%016" PRIx64, o->base);
+    if (o->has_base) json_member_string(j, "base", id);
+    json_member_whole(j, "size", o->size);
+    json_member_whole(j, "bytes", o->bytes);
+}
+
+static void put_entry(json *j, const store_entry *e)
+{
+    char text[17];
+    json_member_string(j, names[e->kind], e->path);
+    (void)snprintf(text, sizeof text, "%03o", e->mode & 0777);
+    if (e->kind == ENTRY_LINK) json_member_string(j, "to", e->to);
+    else json_member_string(j, "mode", text);
+    (void)snprintf(text, sizeof text, "%016" PRIx64, e->id);
+    if (e->kind == ENTRY_FILE) json_member_string(j, "id", text);
+}
+
+static void put_step(json *j, const store_step *s)
+{
+    char mode[17];
+    size_t i;
+    json_member_whole(j, "step", s->number);
+    json_member_string(j, "time", s->time);
+    (void)snprintf(mode, sizeof mode, "%03o", s->mode & 0777);
+    json_member_string(j, "mode", mode);
+    json_name(j, "entries");
+    json_begin(j, '[');
+    for (i = 0; i < s->count; i++) {
+        (void)fputs(i ? ",\n{" : "\n{", j->to);
+        j->more = 0;
+        put_entry(j, &s->entries[i]);
+        (void)putc('}', j->to);
+    }
+    (void)putc(']', j->to);
+}
+
+void manifest_print(const manifest *m, FILE *to)
+{
+    json j = { NULL, 0 };
+    size_t i;
+    j.to = to;
+    (void)fprintf(to, "{\"bitsnap_store\":%u,\n\"objects\":[", VERSION);
+    for (i = 0; i < m->object_count; i++) {
+        (void)fputs(i ? ",\n{" : "\n{", to);
+        j.more = 0;
+        put_object(&j, &m->objects[i]);
+        (void)putc('}', to);
+    }
+    (void)fputs("],\n\"steps\":[", to);
+    for (i = 0; i < m->step_count; i++) {
+        (void)fputs(i ? ",\n{" : "\n{", to);
+        j.more = 0;
+        put_step(&j, &m->steps[i]);
+        (void)putc('}', to);
+    }
+    (void)fputs("]}\n", to);
+}

@@ -1,0 +1,82 @@
+/* manifest.h - what a store of snapshots holds: steps, the files of each, and the objects that these are in.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * As text it is JSON, in which people can read: see docs/TOOL.md. What is read may be anything: afterwards every reference leads
+ * to something, no chain is longer than CHAIN_MAX, and no path or link leads out of its folder. */
+#ifndef TOOL_MANIFEST_H
+#define TOOL_MANIFEST_H
+
+#include "../console/fault.h"
+
+#include <stdint.h>
+
+#define CHAIN_MAX 256u             /* objects that one may take to be restored */
+#define STEP_MAX 9007199254740991u /* what every reader of JSON takes as it is */
+
+/* A file's content, under its content id: the XXH3 of its bytes. */
+typedef struct store_object {
+    uint64_t id, size; /* of the content */
+    uint64_t base;     /* the id of what it is a delta to, where has_base */
+    int has_base;
+    int tensors;       /* a .bsnap file, else a copy */
+    uint64_t bytes;    /* of the object */
+    int used;          /* a mark */
+} store_object;
+
+typedef enum entry_kind { ENTRY_FILE, ENTRY_FOLDER, ENTRY_LINK } entry_kind;
+
+typedef struct store_entry {
+    entry_kind kind;
+    char *path;        /* in the step's folder */
+    char *to;          /* of a link: what it says */
+    unsigned mode;     /* of files and folders */
+    uint64_t id;       /* of a file: its content */
+} store_entry;
+
+typedef struct store_step {
+    uint64_t number;
+    char time[21];     /* when it came: 2026-01-31T23:59:59Z */
+    unsigned mode;     /* of the folder itself */
+    store_entry *entries; /* in the order of their paths, as strcmp has it */
+    size_t count, capacity;
+} store_step;
+
+typedef struct manifest {
+    store_object *objects; /* in the order of their ids */
+    store_step *steps;     /* in the order of their numbers */
+    size_t object_count, object_capacity, step_count, step_capacity;
+} manifest;
+
+/* manifest_free is to be called after failures, too. */
+int manifest_parse(manifest *m, const char *text, size_t size, fault *f);
+void manifest_free(manifest *m);
+
+/* The text; errors are those of the stream. */
+void manifest_print(const manifest *m, FILE *to);
+
+store_object *manifest_object(const manifest *m, uint64_t id);             /* null: there is none */
+store_object *manifest_add_object(manifest *m, const store_object *x, fault *f); /* moves others; null: no memory */
+size_t manifest_find(const manifest *m, uint64_t number);                  /* the first step that is not below it */
+int manifest_add_step(manifest *m, store_step *s, fault *f);               /* takes what it has */
+store_entry *step_add(store_step *s, entry_kind kind, const char *path, unsigned mode, fault *f);
+void step_sort(store_step *s);
+store_entry *step_entry(const store_step *s, const char *path);            /* null: there is none */
+
+/* What it takes to restore an object: itself last, before it what it is a delta to. Returns how many. */
+size_t manifest_chain(const manifest *m, const store_object *x, const store_object *chain[CHAIN_MAX]);
+
+/* Marks the objects that the files of a step are in. */
+void manifest_mark(const manifest *m, const store_step *s);
+
+/* Takes away a step, or the objects that are not marked. */
+void manifest_remove_step(manifest *m, size_t i);
+void manifest_remove_unmarked(manifest *m);
+
+uint64_t manifest_bytes(const manifest *m); /* of all objects */
+void step_free(store_step *s);
+
+/* Whether a step may have such a path in it, and in that place such a link. */
+int manifest_path_is_good(const char *path);
+int manifest_link_is_good(const char *path, const char *to);
+
+#endif

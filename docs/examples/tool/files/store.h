@@ -1,0 +1,51 @@
+/* store.h - a folder of snapshots on the disk.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ *     manifest.json   what there is: replaced as a whole
+ *     objects/        contents: ID.bsnap, ID-BASE.bsnap for a delta, ID for a copy of what is no tensor file
+ *     lock            who changes it
+ *
+ * An object is written before the manifest that names it, and removed after that which names it no more. So whenever a run ends,
+ * everything in the manifest is there; what else is there the next run that changes the store removes. */
+#ifndef TOOL_STORE_H
+#define TOOL_STORE_H
+
+#include "base.h"
+#include "manifest.h"
+
+typedef enum store_use { STORE_LOOK, STORE_READ, STORE_CHANGE, STORE_CREATE } store_use;
+
+typedef struct store {
+    const char *path;
+    int lock, changes, made;
+    manifest m;
+} store;
+
+/* Opens it for `command`: to look at the manifest, to read objects, which nobody then removes, or to change it, which one run
+ * can at a time. STORE_CREATE: makes it where nothing is. store_close is to be called after failures, too. */
+int store_open(store *s, const char *path, store_use how, const char *command, fault *f);
+void store_close(store *s);
+
+/* The path of something in it, or of an object; to be freed. */
+char *store_path(const store *s, const char *folder, const char *name, fault *f);
+char *store_object_path(const store *s, const store_object *x, fault *f);
+
+/* What a tensor object restores to, in memory as a base is, and whether it is what the manifest says; `before`: what it is a delta
+ * to, or null. The second restores that, too. base_close is to be called after failures, too. */
+int store_restore_one(const store *s, codec *c, const store_object *x, const base *before, base *b, fault *f);
+int store_restore(const store *s, codec *c, const store_object *x, base *b, fault *f);
+
+/* Writes the content of an object, whose file is open, to an output that is. */
+int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f);
+
+/* The content id of a file, which is mapped if it has bytes. */
+uint64_t store_id(const input *in);
+
+/* The manifest becomes that of the store; then what it does not name is removed. store_sweep does only that. */
+int store_save(store *s, used_files *u, fault *f);
+int store_sweep(const store *s, fault *f);
+
+/* After a failure: what has been written since is removed. */
+void store_undo(store *s);
+
+#endif
