@@ -290,6 +290,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     j.o = o;
     j.codec = c;
     j.f = f;
+    if (skips(o, path, o->output)) return 0;
     failed = walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
     if (!failed) {
         failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
@@ -309,15 +310,6 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
 
 /* ================================================================================= LISTS */
 
-static int add_name(name_list *n, const char *name, fault *f)
-{
-    char **more = (char **)grown((void *)n->at, n->count, &n->capacity, sizeof *more, f);
-    if (more) n->at = more;
-    if (!more) return 1;
-    more[n->count] = strdup(name);
-    return more[n->count++] ? 0 : fault_memory(f);
-}
-
 static int add_folder(const options *o, name_list *n, const char *path, const used_files *u, fault *f)
 {
     const size_t before = n->count;
@@ -326,7 +318,7 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     int failed = walk_folder(&w, path, &o->select, f);
     for (i = 0; i < w.count && !failed; i++) {
         const walk_entry *x = &w.at[i];
-        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = add_name(n, x->path, f);
+        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = names_add(n, x->path, f);
         if (x->kind == FOUND_LINK && x->leads_out && is_for(o, x->name))
             warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)");
     }
@@ -337,23 +329,20 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     return failed;
 }
 
-int folders_open(options *o, name_list *n, const used_files *u, fault *f)
+int folders_open(options *o, const used_files *u, fault *f)
 {
+    name_list n;
     size_t i;
     int failed = 0;
-    memset(n, 0, sizeof *n);
+    memset(&n, 0, sizeof n);
     for (i = 0; i < o->file_count && !failed; i++) {
         struct stat st;
         const int folder = strcmp(o->files[i], "-") && !stat(o->files[i], &st) && S_ISDIR(st.st_mode);
-        failed = folder ? add_folder(o, n, o->files[i], u, f) : add_name(n, o->files[i], f);
+        failed = folder ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], f);
     }
-    o->files = n->at;
-    o->file_count = n->count;
+    names_free(&o->names);
+    o->names = n;
+    o->files = n.at;
+    o->file_count = n.count;
     return failed;
-}
-
-void names_free(name_list *n)
-{
-    while (n->count) free(n->at[--n->count]);
-    free((void *)n->at);
 }
