@@ -156,9 +156,11 @@ bench-plots: bench-build
 	done
 	@python3 bench/plots.py bench/results $(B)/plots
 
-#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside zstd, lz4, bzip2 and xz, into bench/results (needs hyperfine)
+#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside cp, zstd, lz4 and bzip2, into bench/results/cli.md; quick: in
+#:                  half a minute, into build/cli.md (needs hyperfine)
 bench-cli: $(B)/bitsnap
-	@COMMIT="$(COMMIT)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli bench/results/cli.md $(if $(findstring --quick,$(BENCH)),quick)
+	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
+	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
 
 #: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
 #:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick

@@ -62,7 +62,8 @@ week = ("for d in 'sunday monday' 'monday tuesday' 'tuesday wednesday'; do set -
         "bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; rm [mtw]*day.safetensors")
 start = {  # .safetensors files, and commands before the first block
     "README.md": ("model optimizer step1 step2", ""),
-    "docs/TOOL.md": ("model step1 step2", folder + "mkdir checkpoints; cp *.safetensors checkpoints"),
+    "docs/TOOL.md": ("model step1 step2 step3", folder + "mkdir checkpoints; cp {model,step[12]}.safetensors checkpoints; "
+                     "for i in 1 2 3; do mkdir -p run/step${i}00; cp step$i.safetensors run/step${i}00/model.safetensors; echo {} >run/step${i}00/config.json; done"),
     "": ("model step1 step2", folder),
     "compress": ("model optimizer step1 step2 step3 master model.bf16", folder + "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),
     "decompress": ("model step1 step2 step3", packed + deltas + "bitsnap compress -q --rm model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors; rm step[23].safetensors"),
@@ -80,7 +81,7 @@ start["snapshot"] = ("model step1", folder)
 start["log"] = start["verify"] = start["restore"] = start["prune"] = (
     "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
 # programs of elsewhere: they give what is in the directory
-stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec "$@"'}
+stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec sh -c "$*"'}
 
 
 class Place:
@@ -122,7 +123,7 @@ def without_make(text, what):
             lines.append(line)
             continue
         words = m[1].split()
-        targets = [w for w in words if "=" not in w]
+        targets = [w for w in words if "=" not in w and w[0] != "-"]
         found = subprocess.run(["make", "-n", *words], cwd=root, capture_output=True, text=True)
         if targets and not set(targets) <= LONG:
             report(False, f"{what}: {line}", "neither known as long nor run")

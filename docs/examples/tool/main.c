@@ -99,8 +99,7 @@ static int run_all(const options *o, codec *c, const base *b)
     if (options_whole_folder(o)) {
         memset(&f, 0, sizeof f);
         if (!command_folder(o, c, o->files[0], &f)) return EXIT_OK;
-        (void)fflush(stdout);
-        fault_print(&f);
+        print_failure(o, &c->used, o->files[0], &f);
         return EXIT_ERROR;
     }
     for (i = 0; i < runs; i++) {
@@ -110,9 +109,9 @@ static int run_all(const options *o, codec *c, const base *b)
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
         if (!*f.file) (void)fault_in(&f, strcmp(o->files[i], "-") ? o->files[i] : "(standard input)");
-        (void)fflush(stdout);
-        fault_print(&f);
+        print_failure(o, &c->used, o->files[i], &f);
     }
+    if (o->command == INFO) info_sum(o);
     print_sum(o, o->file_count);
     return status;
 }

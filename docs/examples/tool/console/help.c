@@ -67,6 +67,7 @@ static const char common_options[] =
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
     "                       for each file (docs/TOOL.md has their members)\n"
+    "      --bytes          sizes as numbers of bytes, not as KiB, MiB, ...\n"
     "      --no-progress    no progress line; without a terminal on standard error\n"
     "                       there is none anyway\n"
     "  -h, --help           this text\n"

@@ -70,7 +70,8 @@ static const option_entry entries[] = {
     { 'n', "step", 1, SNAPSHOT },
     { 'm', "max-chain", 1, SNAPSHOT },
     { 'k', "keep-last", 1, PRUNE },
-    { 'e', "keep-every", 1, PRUNE }
+    { 'e', "keep-every", 1, PRUNE },
+    { 'Z', "bytes", 0, ALL }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -142,6 +143,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'r': o->recursive = 1; break;
     case 'L': o->select.follow = 1; break;
     case 'O': o->tensors_only = 1; break;
+    case 'Z': o->bytes = 1; break;
     case 'I':
     case 'X': {
         const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
