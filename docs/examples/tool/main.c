@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     b.in.fd = -1;
     memset(&n, 0, sizeof n);
     c.used.quiet = o.quiet;
-    if ((o.recursive && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
+    if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
         fault_print(&f);
         names_free(&n);
         codec_close(&c);
