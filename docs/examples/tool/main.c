@@ -122,7 +122,7 @@ static int probe_output(const options *o, codec *c, fault *f)
     const char *target = o->output;
     char *named = NULL;
     int failed;
-    if (o->dry_run || o->skip_existing || o->into || !(o->command & (COMPRESS | DECOMPRESS | MERGE | INVERT)) || (!o->base_count && !(o->command & (MERGE | INVERT)))) return 0;
+    if (o->dry_run || o->skip_existing || o->into || options_whole_folder(o) || !(o->command & (COMPRESS | DECOMPRESS | MERGE | INVERT)) || (!o->base_count && !(o->command & (MERGE | INVERT)))) return 0;
     if (!target && o->file_count == 1 && strcmp(o->files[0], "-"))
         target = named = o->command == COMPRESS ? compress_target(o->files[0]) : decompress_target(o->files[0]);
     failed = target && output_probe(target, o->force, &c->used, f);
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
         codec_close(&c);
         return failed;
     }
-    if (o.base_count && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+    if (o.base_count && !options_whole_folder(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);
         options_free(&o);
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
         return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    status = run_all(&o, &c, o.base_count ? &b : NULL);
+    status = run_all(&o, &c, o.base_count && !options_whole_folder(&o) ? &b : NULL);
     base_close(&b);
     options_free(&o);
     codec_close(&c);

@@ -95,6 +95,8 @@ static const char whole_folder_text[] =
     "                       whole and on the disk. Until then .bitsnap-part~OTHER is, and\n"
     "                       the same command goes on from there. -f replaces an OTHER\n"
     "                       that is there as a whole\n"
+    "                       A BASE is a folder then: files are paired by their names, and\n"
+    "                       one that it does not have is compressed without\n"
     "      --tensors-only   with -r and -o: without what is no tensor file\n";
 
 static const char outputs_text[] =

@@ -244,7 +244,6 @@ static int check_recursive(const options *o, fault *f)
     if (o->recursive && o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
     if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
     if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
-    if (o->base_count) return fault_set(f, "-r and -b exclude each other: a delta has the file that it is against, of its own");
     if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself when test -r has been through the other");
     return 0;
 }
