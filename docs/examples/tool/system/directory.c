@@ -361,13 +361,29 @@ static int remove_all(const char *path, fault *f)
     return failed;
 }
 
+/* The old one, which has come away: what somebody has put into it at the last moment is not lost with it. */
+static int remove_old(directory *d, fault *f)
+{
+    walk old;
+    fault ignored;
+    int failed = walk_folder(&old, d->part, NULL, f) || walk_check_same(&d->before, &old, f);
+    if (failed) {
+        d->named = place_exchange(d->part, d->target, &d->own, &ignored);
+        (void)fault_add(f, "; nothing is replaced");
+    } else {
+        failed = walk_remove(&old, f);
+    }
+    walk_free(&old);
+    return failed;
+}
+
 int directory_commit(directory *d, fault *f)
 {
     const file_stamp *before = d->replaces ? &d->before.at[0].stamp : NULL;
     if (sync_names(d, f) || check_before(d, f)) return 1;
     if (place_exchange(d->part, d->target, before, f) || place_sync(d->target, f)) return fault_in(f, d->name);
     d->named = 1;
-    if (before && remove_all(d->part, f)) return 1;
+    if (before && remove_old(d, f)) return 1;
     return unlink(d->list) ? fail(d->list, "cannot be removed", f) : 0;
 }
 
