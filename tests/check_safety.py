@@ -573,13 +573,13 @@ def folder(of):
 
 def two_folders():
     p.begin("")
-    os.mkdir("in")
+    os.makedirs("in/z")
     os.mkdir("out")
-    write("in/a.safetensors", p.content["s0"])
-    write("in/config.json", b"first")
+    write("in/a.safetensors", p.content["other"])
+    write("in/z/b.safetensors", p.content["s0"])
     write("out/old", b"old")
-    write("a.tmp", p.content["s1"])
-    write("config.tmp", b"second")
+    write("b.tmp", p.content["s1"])
+    write("new.tmp", b"second")
 
 
 if p.has_shim:
@@ -587,19 +587,19 @@ if p.has_shim:
         two_folders()
         p.run("c -r -o first in")
         first = folder("first")
-        os.replace("a.tmp", "in/a.safetensors")
-        os.replace("config.tmp", "in/config.json")
+        os.replace("b.tmp", "in/z/b.safetensors")
+        os.replace("new.tmp", "in/new.json")
         p.run("c -r -o second in")
         second = folder("second")
         two_folders()
         calls = p.calls("c -r -f -o out in")
         for k, call in enumerate(calls, 1):
             two_folders()
-            got = p.run("c -r -f -o out in", shim=f"*:{k} rename a.tmp in/a.safetensors;*:{k} rename config.tmp in/config.json")
+            got = p.run("c -r -f -o out in", shim=f"*:{k} rename b.tmp in/z/b.safetensors;*:{k} rename new.tmp in/new.json")
             now = folder("out")
             t.check(f"in at {k} ({call})", now in (first, second) if got.returncode == 0 else now == {"old": b"old"} and "meanwhile" in got.stderr, f"{got.returncode} {got.stderr} {sorted(now)}")
             two_folders()
-            got = p.run("c -r -f -o out in", shim=f"*:{k} rename config.tmp out/old")
+            got = p.run("c -r -f -o out in", shim=f"*:{k} rename new.tmp out/old")
             now = folder("out")
             seen = k > calls.index("flock") # before that it is what was there when the command began
             t.check(f"out at {k} ({call})", now == first if not seen and not got.returncode else b"second" in p.state().values(), f"{got.returncode} {got.stderr} {sorted(now)}")
