@@ -75,6 +75,7 @@ $(B)/tests/%: tests/%.c tests/test.h tests/data.h $(HEADERS)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
 
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
+$(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side

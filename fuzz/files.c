@@ -1,6 +1,6 @@
 /* A hostile .bsnap file: reading it, looking through it without decoding, and the same after a repair of all its records, touch
  * nothing but memory of theirs; a failure says why; what can be read can be looked through, and every byte of the source comes
- * once. Deltas have a base of two tensors.
+ * once. Who reads at random (bitsnap_file.h) accepts the same files, and gives the same bytes. Deltas have a base of two tensors.
  *   u8      bit 0: the file is repaired first; bit 1: then with a tree of names, if its text has some
  *   file */
 #include "mutate.h"
@@ -243,16 +243,52 @@ static file_base the_base(void)
     return base;
 }
 
+/* The same file read at random: what is asked for first may fail or not, but is never wrong. `data`: those of the source, where the
+ * file is good. */
+static void at_random(const uint8_t *file, size_t size, const uint8_t *data, size_t data_size, int failed)
+{
+    uint8_t *plain = fuzz_room(8 + BASE_TEXT + BASE_DATA), *out;
+    bitsnap_source of_base = { NULL, NULL, NULL, 8 + BASE_TEXT + BASE_DATA }, of_file = { NULL, NULL, NULL, size };
+    bitsnap_file base, f;
+    bitsnap_tensor t;
+    bitsnap_file_frame frame;
+    uint64_t frames, i;
+    store64(plain, BASE_TEXT);
+    memcpy(plain + 8, base_text, BASE_TEXT);
+    memcpy(plain + 8 + BASE_TEXT, base_data(), BASE_DATA);
+    of_base.data = plain;
+    of_file.data = fuzz_copy(file, size);
+    REQUIRE(!bitsnap_file_open(&base, &of_base, NULL, NULL));
+    if (bitsnap_file_open(&f, &of_file, &base, NULL)) {
+        REQUIRE(failed && f.error.message);
+    } else {
+        if (!bitsnap_file_find(&f, "b", 1, &t)) REQUIRE(t.name.size == 1 && *t.name.at == 'b' && t.begin <= t.end && t.end <= f.data_size);
+        if (!bitsnap_file_frames(&f, &frames))
+            for (i = 0; i < frames && i < 100; i++) (void)bitsnap_file_frame_at(&f, i, &frame);
+        if (f.data_size <= LIMIT) {
+            const size_t from = f.data_size ? (size_t)(size * 7919 % f.data_size) : 0, n = (size_t)(f.data_size - from) / 3;
+            out = fuzz_room((size_t)f.data_size);
+            if (!bitsnap_file_read_data(&f, from, out, n)) REQUIRE(failed || !n || !memcmp(out, data + from, n));
+            if (bitsnap_file_verify(&f)) REQUIRE(failed && f.error.message);
+            else REQUIRE(!failed && f.data_size == data_size);
+            if (!bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size)) REQUIRE(failed || !data_size || !memcmp(out, data, data_size));
+        }
+    }
+    bitsnap_file_close(&f);
+    bitsnap_file_close(&base);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static codec c;
+    static uint8_t source[LIMIT];
     const uint8_t *bytes;
     file_reader r;
     file_base base;
     input in;
     fault f;
     size_t some;
-    uint64_t all = 0;
+    uint64_t all = 0, text_end = 0;
     int failed;
     fuzz_drop(0);
     memset(&f, 0, sizeof f);
@@ -268,9 +304,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     in = input_of(data, size);
     failed = file_read_begin(&r, &c, &in, LIMIT, &base, &f);
     if (!failed) {
-        all = r.done;
+        all = text_end = r.done;
         do {
             failed = file_read(&r, &bytes, &some, &f);
+            if (!failed && some && all + some - text_end <= LIMIT) memcpy(source + (all - text_end), bytes, some);
             all += some;
             if (!failed) REQUIRE(all == r.done && all <= LIMIT);
         } while (!failed && some);
@@ -283,6 +320,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (file_look_begin(&r, &c, &in, &base, &f) || file_look(&r, &f)) REQUIRE(failed && f.text[0]);
     else if (!failed) REQUIRE(r.done == all);
     file_read_close(&r);
+    at_random(data, size, source, (size_t)(all - text_end), failed);
     return 0;
 }
 

@@ -70,7 +70,8 @@ start = {  # .safetensors files, and commands before the first block
     "test": ("model step1 step2", packed + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors"),
     "info": ("model step1 step2 step3", deltas + "bitsnap compress -q model.safetensors; bitsnap compress -q -o step1.bsnap step1.safetensors"),
     "benchmark": ("model", ""),
-    "compare": ("model a b states step1 step2 step1000", deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors; "
+    "compare": ("model a b states step1 step2 step1000", "mkdir checkpoint; cp [ab].safetensors checkpoint/; rm checkpoint/b.safetensors; "
+                "bitsnap compress -q -r checkpoint -o packed; " + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors; "
                 "cp step1000.safetensors x; bitsnap compress -q -o step1000.bsnap step1000.safetensors; cp step1000.bsnap step2000.bsnap; rm x; "
                 "bitsnap compress -q --adam standard -o s.bsnap states.safetensors; bitsnap decompress -q -o restored.safetensors s.bsnap"),
     "apply": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step1.safetensors live.safetensors; rm step2.safetensors"),

@@ -180,7 +180,7 @@ with tempfile.TemporaryDirectory() as t:
             f.write(safetensors(1 << 20))
     packed = [n + ".bsnap" for n in names]
     for command, given, sizes in (("compress", names, True), ("test", packed, False), ("info", packed, False), ("decompress", packed, True)):
-        s, status = watch([command, *(["-f"] if sizes else []), *given], 100, t)
+        s, status = watch([command, "--bytes", *(["-f"] if sizes else []), *given], 100, t)
         counts = [l for l, _ in s.progress]
         bad = [i for i in range(1, 6) if not any(f"{i} of 5" in l and f"f{i}." in l for l in counts)]
         last = s.lines[-1] if s.lines else ""
@@ -188,7 +188,9 @@ with tempfile.TemporaryDirectory() as t:
         if command == "compress":
             bytes_in = 5 * len(safetensors(1 << 20))
             bytes_out = sum(os.path.getsize(os.path.join(t, p)) for p in packed)
-            report(f": {bytes_in} -> {bytes_out} bytes" in last, "the sum is that of the sizes", last)
+            report(f": {bytes_in} bytes -> {bytes_out} bytes" in last, "the sum is that of the sizes", last)
+    s, status = watch(["compress", "-f", *names], 100, t)
+    report(f": {bytes_in / 2 ** 20:.1f} MiB -> " in s.lines[-1], "without --bytes sizes are rounded", repr(s.lines))
     s, status = watch(["test", packed[0], "missing.bsnap", packed[1]], 100, t)
     report(status == 1 and s.lines[-1].startswith("2 of 3 files: "), "files that failed are not in the sum", repr(s.lines))
     s, status = watch(["test", packed[0]], 100, t)

@@ -46,6 +46,7 @@ typedef struct bitsnap_file_error {
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree */
+    unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
 } bitsnap_file_error;
 
 /* ================================================================================= SAFETENSORS
@@ -111,6 +112,94 @@ BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b); /* <0, 
 /* The bytes of the character of UTF-8 at p, 0 where there is none: no overlong forms, no surrogates, none above U+10FFFF. p < end. */
 BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char *end);
 
+/* ================================================================================= READING
+ * One tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is, so that of a
+ * file of any size less than 64 KiB are read besides the blocks with the elements. A .safetensors file is read the same way; so is
+ * a delta, given what it was made against: a file opened before it, which may be a delta with a base of its own, and so on.
+ *
+ *     bitsnap_file file;
+ *     bitsnap_tensor t;
+ *     if (bitsnap_file_open(&file, &source, NULL, NULL) ||
+ *         bitsnap_file_find(&file, "lm_head.weight", 14, &t) ||
+ *         bitsnap_file_read(&file, &t, elements, 0, t.elements))
+ *         fprintf(stderr, "%s at byte %llu\n", file.error.message, (unsigned long long)file.error.offset);
+ *     bitsnap_file_close(&file);
+ *
+ * Everything that is read is checked before it is used, and may change between two reads: then there is an error, or what was
+ * checked. What has not been looked at may be damaged; bitsnap_file_verify looks at everything.
+ *
+ * Memory, of bitsnap_memory: 40 KiB when it is opened; 1.4 MiB when a text is decoded, and the text where it is needed as a whole;
+ * the workspace and one block of the frame that is read, each at most some MiB; the same for each base.
+ * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
+
+/* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
+enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2, BITSNAP_SOURCE_PLAIN = 3 };
+
+#define BITSNAP_FILE_CHAIN 64 /* deltas that may stand on each other */
+
+struct bsf_reader;
+
+/* A file, and what is known of it once it is open: only `b.kernels`, `b.flags`, `b.run`, `b.run_context` and `b.workers`, for decoding,
+ * may be set by the caller, before or between reads. Frames with a base are decoded by one worker. */
+typedef struct bitsnap_file {
+    int kind;                /* BITSNAP_SOURCE_... */
+    int quantized;           /* 1: some of its elements are not those that it was made from */
+    uint64_t size;           /* of the file */
+    uint64_t text_size, data_size; /* bytes of the header text, and of the data behind it; of raw elements only data */
+    char base_name[256];     /* of a delta: a hint what its base may be called, or empty */
+    uint64_t base_text_size, base_data_size;
+    uint64_t base_text_id;   /* XXH3 of its header text */
+    bitsnap b;
+    bitsnap_file_error error; /* of the last call; its members in `base` say more where `error.depth` is not 0 */
+    struct bitsnap_file *base;
+    struct bsf_reader *reader; /* private */
+} bitsnap_file;
+
+/* Opens a file. Memory, base and what the source refers to must outlive it, and stay where they are, as must *f itself. bitsnap_file_close
+ * is to be called after failures, too.
+ * base: of a delta, else null. A delta without its base can be opened, too, and its frames listed; what takes the base is then
+ *       BITSNAP_E_BASE. With a base its header text is read and compared (BITSNAP_E_BASE, S17 or S18): in linear time. That its elements are
+ *       the right ones each block says when it is decoded (R44).
+ * memory: null: realloc and free.
+ * BITSNAP_E_MAGIC: neither a .bsnap file nor a .safetensors file. */
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base, const bitsnap_memory *memory);
+BITSNAP_API void bitsnap_file_close(bitsnap_file *f);
+
+/* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text; where the file has
+ * no tree of names, as those of some dozens of tensors, the whole text at the first time. BITSNAP_E_MISMATCH: there is none of
+ * that name. The slices of *t are good until the next call of this function or bitsnap_file_close. */
+BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, size_t size, bitsnap_tensor *t);
+
+/* All tensors in the order of their bytes, and the metadata, good until bitsnap_file_close. Reads the whole text, at the first time.
+ * BITSNAP_E_MISMATCH: raw elements, or a text that is no header (which is then restored all the same by bitsnap_file_read_data). */
+BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_safetensors **tensors);
+
+/* The header text, text_size bytes, good until bitsnap_file_close (of it or, of a delta with the text of its base, of that). */
+BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text);
+
+/* Elements first .. first + count - 1 of a tensor, in native byte order: only the blocks that they need are read, each whole. Elements
+ * of less than a byte come in whole bytes, else BITSNAP_E_ARGUMENT; those of a dtype that is not known (t->type null) are bytes. */
+BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tensor *t, void *to, uint64_t first, uint64_t count);
+
+/* Bytes of the data, as they stand in a .safetensors file: little-endian. They may belong to several tensors. */
+BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offset, void *to, size_t size);
+
+/* A frame of the file. */
+typedef struct bitsnap_file_frame {
+    uint64_t at, size;       /* bytes of the file */
+    uint64_t begin;          /* byte of the data with which its elements begin: info.elements_size bytes */
+    uint64_t base_begin;     /* with info.has_base: the same of the base's data */
+    bitsnap_info info;       /* without the counts of blocks */
+} bitsnap_file_frame;
+
+/* How many frames there are; and one of them, by its number from 0 on. None of a .safetensors file. */
+BITSNAP_API bitsnap_status bitsnap_file_frames(bitsnap_file *f, uint64_t *count);
+BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t number, bitsnap_file_frame *frame);
+
+/* Reads everything, in order, and checks all that docs/FORMAT.md, section 9, has; but not again what of the text has been read already,
+ * and of bases only what is taken from them. Linear time. */
+BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
+
 /* ================================================================================= PARTS
  * What a file is made of, for who reads and writes it piece by piece. */
 
@@ -133,8 +222,7 @@ enum {
 
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
-/* Kinds of sources; bits of byte 10 of the header, and of byte 5 of the bases record. */
-enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2 };
+/* Bits of byte 10 of the header, and of byte 5 of the bases record. */
 enum { BITSNAP_FILE_QUANTIZED = 1 };
 enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
 
@@ -159,8 +247,8 @@ BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const vo
 /* Bytes of the tree of so many entries. */
 BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
 
-/* The tree at `to`, which has room for it: pages of the entries, nodes above them. `file`: the check of the file's header. Returns
- * the check of the root, 0 where there is none. */
+/* The tree at `to`, which has room for it, and 8 bytes before it, which are changed meanwhile: pages of the entries, nodes above
+ * them. `file`: the check of the file's header. Returns the check of the root, 0 where there is none. */
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file);
 
 /* The entries of the tree of names, in order, in memory that the caller releases; *count is 0 where the text is no header of a
@@ -176,7 +264,7 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
 
 /* ############################################################################################
  * The implementation.
- *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES
+ *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  READING
  * ############################################################################################ */
 #if defined(BITSNAP_FILE_IMPLEMENTATION) && !defined(BITSNAP_FILE_IMPLEMENTED)
 #define BITSNAP_FILE_IMPLEMENTED
@@ -1205,15 +1293,6 @@ static size_t bsf_piece_size(const char *text, size_t left)
     return n > BITSNAP_TEXT_PIECE / 2 ? n : BITSNAP_TEXT_PIECE;
 }
 
-static int bsf_codec_for(bitsnap *b, const bitsnap_memory *memory, bitsnap_file_error *error)
-{
-    memset(b, 0, sizeof *b);
-    b->level = BITSNAP_BEST;
-    b->workspace_size = BITSNAP_WORKSPACE;
-    b->workspace = bsf_resize(memory, NULL, b->workspace_size);
-    return b->workspace ? 0 : bsf_no_memory(error) != 0;
-}
-
 /* The piece of n bytes from `at` on as a record at `to`, which has room for it. */
 static int bsf_put_piece(bsf_text_encoder *e, bitsnap *b, uint8_t *to, size_t *size, const char *text, size_t at, size_t n, const char *base,
                      size_t base_size, unsigned passes, bitsnap_file_error *error)
@@ -1253,7 +1332,11 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
     e = (bsf_text_encoder *)bsf_resize(memory, NULL, sizeof *e);
     if (!e) return bsf_no_memory(error);
     memset(e->count, 0, sizeof e->count);
-    failed = bsf_codec_for(&b, memory, error);
+    memset(&b, 0, sizeof b);
+    b.level = BITSNAP_BEST;
+    b.workspace_size = BITSNAP_WORKSPACE;
+    b.workspace = bsf_resize(memory, NULL, b.workspace_size);
+    if (!b.workspace) failed = bsf_no_memory(error) != 0;
     for (i = 0; i < size && i < BITSNAP_TEXT_PIECE; i++) e->count[BSF_LITERALS][(uint8_t)p[i]]++;
     for (at = 0; at < size && !failed; at += n) {
         const size_t most = BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8;
@@ -1282,13 +1365,14 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
 
 /* ---- the decoder ---- */
 
-static int bsf_fail_piece(bitsnap_file_error *error, unsigned rule, const char *what, size_t at)
+static int bsf_fail_piece(bitsnap_file_error *error, unsigned rule, const char *what, uint64_t at)
 {
     return bsf_fail(error, rule == 9 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, what) != 0;
 }
 
 /* The streams, none of which can be longer than a piece of `size` bytes needs; `at`: where they stand, for messages. */
-static int bsf_get_streams(bitsnap *b, bsf_stream s[BSF_STREAMS], size_t size, const uint8_t *coded, size_t coded_size, size_t at, bitsnap_file_error *error)
+static int bsf_get_streams(bitsnap *b, bsf_stream s[BSF_STREAMS], size_t size, const uint8_t *coded, size_t coded_size,
+                           uint64_t at, bitsnap_file_error *error)
 {
     const size_t matches = size / BSF_MATCH_MIN;
     const size_t limit[BSF_DISTANCES + 1] = { size, matches + 1 + size / 255, matches + size / 255, matches };
@@ -1298,7 +1382,7 @@ static int bsf_get_streams(bitsnap *b, bsf_stream s[BSF_STREAMS], size_t size, c
     for (which = 0; which < BSF_STREAMS; which++) {
         const int known = which < BSF_DISTANCES ? which : BSF_DISTANCES;
         s[which].size = (size_t)bsf_load(coded + 2 * known, 2);
-        if (s[which].size > limit[known]) return bsf_fail_piece(error, 12, "a stream that is too long", at + 2 * (size_t)known);
+        if (s[which].size > limit[known]) return bsf_fail_piece(error, 12, "a stream that is too long", at + 2 * (unsigned)known);
         if (!s[which].size) continue;
         if (bitsnap_list_decode(b, s[which].bytes, s[which].size, coded + done, coded_size - done, &used))
             return bsf_fail_codec(error, b, 12, at + done) != 0;
@@ -1342,46 +1426,58 @@ static int bsf_unpack(uint8_t *text, size_t size, size_t before, const bsf_strea
 }
 
 typedef struct bsf_text_decoder {
+    bitsnap b;
     uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* a piece, behind what stands before it */
     bsf_stream s[BSF_STREAMS];
+    uint8_t workspace[BITSNAP_WORKSPACE];
 } bsf_text_decoder;
+
+static bsf_text_decoder *bsf_new_text_decoder(const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    bsf_text_decoder *d = (bsf_text_decoder *)bsf_resize(memory, NULL, sizeof *d);
+    if (!d) {
+        (void)bsf_no_memory(error);
+        return NULL;
+    }
+    memset(&d->b, 0, sizeof d->b);
+    d->b.workspace = d->workspace;
+    d->b.workspace_size = sizeof d->workspace;
+    return d;
+}
+
+/* The piece that begins with byte `at` of a text, of which `left` bytes are left. Its record is at p, with `room` bytes there; `place`:
+ * where that is, for messages. */
+static int bsf_decode_piece(bsf_text_decoder *d, char *to, size_t at, size_t left, const void *base, size_t base_size, const uint8_t *p,
+                            size_t room, uint64_t place, size_t *n, size_t *used, bitsnap_file_error *error)
+{
+    const size_t from = bsf_window_begin(at, base_size), before = bsf_window_end(at, base_size) - from;
+    uint64_t whole;
+    if (room < BITSNAP_TEXT_PREFIX || memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return bsf_fail_piece(error, 10, "a piece of a text is missing", place);
+    *n = (size_t)bsf_load(p + 4, 4);
+    whole = BITSNAP_TEXT_PREFIX + bsf_load(p + 8, 4) + 8;
+    if (!*n || *n > BITSNAP_TEXT_PIECE || *n > left || whole > room)
+        return bsf_fail_piece(error, 11, "a piece of a text of a size that cannot be", place);
+    *used = (size_t)whole;
+    if (bitsnap_hash(p, *used - 8) != bsf_load(p + *used - 8, 8)) return bsf_fail_piece(error, 9, "the check of a text does not match", place);
+    if (before) memcpy(d->text, (const uint8_t *)base + from, before);
+    if (bsf_get_streams(&d->b, d->s, *n, p + BITSNAP_TEXT_PREFIX, *used - BITSNAP_TEXT_PREFIX - 8, place + BITSNAP_TEXT_PREFIX, error)) return 1;
+    if (bsf_unpack(d->text + before, *n, before, d->s)) return bsf_fail_piece(error, 13, "its sequences do not give it", place);
+    memcpy(to, d->text + before, *n);
+    return 0;
+}
 
 BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
                                                size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error)
 {
     const uint8_t *p = (const uint8_t *)coded;
-    bsf_text_decoder *d = (bsf_text_decoder *)bsf_resize(memory, NULL, sizeof *d);
-    size_t at = 0, done = 0;
-    bitsnap b;
-    int failed = bsf_codec_for(&b, memory, error);
-    if (!failed && !d) failed = bsf_no_memory(error) != 0;
-    while (!failed && at < size) {
-        const size_t from = bsf_window_begin(at, base_size), before = bsf_window_end(at, base_size) - from;
-        uint64_t whole;
-        size_t n;
-        if (coded_size - done < BITSNAP_TEXT_PREFIX || memcmp(p + done, BITSNAP_TEXT_MAGIC, 4)) {
-            failed = bsf_fail_piece(error, 10, "a piece is missing", done);
-            break;
-        }
-        n = (uint32_t)bsf_load(p + done + 4, 4);
-        whole = BITSNAP_TEXT_PREFIX + (uint64_t)(uint32_t)bsf_load(p + done + 8, 4) + 8;
-        if (!n || n > BITSNAP_TEXT_PIECE || n > size - at || whole > coded_size - done) {
-            failed = bsf_fail_piece(error, 11, "a piece of a size that cannot be", done);
-            break;
-        }
-        if (bitsnap_hash(p + done, (size_t)whole - 8) != bsf_load(p + done + (size_t)whole - 8, 8)) {
-            failed = bsf_fail_piece(error, 9, "the check does not match", done);
-            break;
-        }
-        if (before) memcpy(d->text, (const uint8_t *)base + from, before);
-        failed = bsf_get_streams(&b, d->s, n, p + done + BITSNAP_TEXT_PREFIX, (size_t)whole - BITSNAP_TEXT_PREFIX - 8, done + BITSNAP_TEXT_PREFIX, error);
-        if (!failed && bsf_unpack(d->text + before, n, before, d->s)) failed = bsf_fail_piece(error, 13, "its sequences do not give it", done);
-        if (!failed) memcpy((uint8_t *)text + at, d->text + before, n);
-        at += n;
-        done += (size_t)whole;
+    bsf_text_decoder *d = bsf_new_text_decoder(memory, error);
+    size_t at = 0, done = 0, n, used;
+    int failed = !d;
+    for (; !failed && at < size; at += n, done += used) {
+        failed = bsf_decode_piece(d, (char *)text + at, at, size - at, base, base_size, p + done, coded_size - done, done, &n, &used, error);
+        if (failed) break;
     }
     if (!failed && done != coded_size) failed = bsf_fail_piece(error, 10, "bytes behind its last piece", done);
-    bsf_release(memory, b.workspace);
     bsf_release(memory, d);
     return failed ? error->status : BITSNAP_OK;
 }
@@ -1397,13 +1493,16 @@ BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry)
     return size;
 }
 
-/* The check of a page or node, which is of this file. */
-static uint64_t bsf_node_check(const uint8_t *p, size_t size, uint64_t file)
+/* The check of a page or node of this file. The 8 bytes before it are changed meanwhile. */
+static uint64_t bsf_node_check(uint8_t *p, size_t size, uint64_t file)
 {
-    uint8_t bytes[8 + BSF_FAN * BSF_NODE_ENTRY];
-    bsf_store(bytes, file, 8);
-    memcpy(bytes + 8, p, size);
-    return bitsnap_hash(bytes, 8 + size);
+    uint8_t before[8];
+    uint64_t check;
+    memcpy(before, p - 8, 8);
+    bsf_store(p - 8, file, 8);
+    check = bitsnap_hash(p - 8, 8 + size);
+    memcpy(p - 8, before, 8);
+    return check;
 }
 
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file)
@@ -1411,7 +1510,7 @@ BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uin
     if (!count) return 0;
     memcpy(to, entries, (size_t)count * entry);
     for (;;) {
-        const uint8_t *p = to;
+        uint8_t *p = to;
         uint64_t left = count;
         to += (size_t)count * entry;
         if (count <= BSF_FAN) return bsf_node_check(p, (size_t)count * entry, file);
@@ -1459,6 +1558,935 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
     }
     bitsnap_safetensors_free(&s);
     return names ? BITSNAP_OK : bsf_no_memory(error);
+}
+
+/* ================================================================================= READING */
+
+typedef struct bsf_tree {
+    uint64_t at, count, root; /* where it begins in the file; its entries; the check of its root */
+    unsigned entry;           /* bytes of one */
+    uint64_t page;            /* the page that is held, or UINT64_MAX */
+    size_t size;              /* its entries */
+    uint8_t entries[BSF_FAN * BITSNAP_RECORD_ENTRY];
+} bsf_tree;
+
+typedef struct bsf_reader {
+    bitsnap_source source;
+    const bitsnap_memory *memory;
+    unsigned depth;                  /* deltas that it stands on */
+    uint64_t check, end;             /* the file's check; where the end record begins */
+    uint64_t data;                   /* byte of the source with which the data begins */
+    uint64_t begin;                  /* byte of the file where the records behind header and bases begin */
+    unsigned bases;                  /* byte 5 of the bases record */
+    uint64_t text_id;
+    const char *base_text;           /* of the base; null: none is given */
+    bsf_tree records, names;
+    uint8_t node[8 + BSF_FAN * BSF_NODE_ENTRY];
+
+    bsf_text_decoder *texts;         /* null until a text is decoded */
+    uint8_t *record;                 /* a text record */
+    size_t record_room;
+    char *text;                      /* the whole text, where it has been needed */
+    bitsnap_safetensors model, one;  /* its tensors; and the one that was found last */
+    const bitsnap_tensor **by_name;  /* those of the model, once they are parsed */
+    char *part;                      /* bytes of the text from part_begin on, up to a record's end; its first record */
+    size_t part_size, part_room;
+    uint64_t part_begin, part_record;
+
+    uint64_t frame;                  /* number of the record that is open, or UINT64_MAX */
+    bitsnap_file_frame open;
+    bitsnap_source frame_source;
+    bitsnap_index index;
+    uint8_t *block;                  /* elements of one block of it, from this one on */
+    size_t block_room, block_count;
+    uint64_t block_first;
+} bsf_reader;
+
+/* ---- bytes ---- */
+
+static bitsnap_status bsf_fail_file(bitsnap_file *f, bitsnap_status status, unsigned rule, uint64_t offset, const char *message)
+{
+    return bsf_fail(&f->error, status, rule, offset, message);
+}
+
+static bitsnap_status bsf_corrupt(bitsnap_file *f, unsigned rule, uint64_t offset, const char *message)
+{
+    return bsf_fail(&f->error, BITSNAP_E_CORRUPT, rule, offset, message);
+}
+
+static bitsnap_status bsf_get(bitsnap_file *f, uint64_t offset, void *to, size_t size)
+{
+    const bitsnap_source *s = &f->reader->source;
+    if (offset > s->size || size > s->size - offset)
+        return bsf_fail_file(f, BITSNAP_E_TRUNCATED, 4, s->size, "truncated: it ends before its end record");
+    if (!size) return BITSNAP_OK;
+    if (s->data) memcpy(to, (const uint8_t *)s->data + offset, size);
+    else if (s->read(s->context, offset, to, size))
+        return bsf_fail_file(f, BITSNAP_E_SOURCE, 0, offset, "the callback of the source failed");
+    return BITSNAP_OK;
+}
+
+/* *p has room for so many bytes, which are lost if it moves. */
+static bitsnap_status bsf_room(bitsnap_file *f, uint8_t **p, size_t *room, size_t size)
+{
+    if (*p && size <= *room) return BITSNAP_OK;
+    bsf_release(f->reader->memory, *p);
+    *p = (uint8_t *)bsf_resize(f->reader->memory, NULL, size);
+    *room = *p ? size : 0;
+    return *p ? BITSNAP_OK : bsf_no_memory(&f->error);
+}
+
+static void bsf_swap_elements(void *elements, size_t size, unsigned width)
+{
+    const uint16_t one = 1;
+    uint8_t *p = (uint8_t *)elements, *end = p + size, low;
+    unsigned i;
+    memcpy(&low, &one, 1);
+    if (low || width < 2) return;
+    for (; p < end; p += width)
+        for (i = 0; i < width / 2; i++) {
+            const uint8_t byte = p[i];
+            p[i] = p[width - 1 - i];
+            p[width - 1 - i] = byte;
+        }
+}
+
+/* ---- trees ---- */
+
+static uint64_t bsf_key(const bsf_tree *t, size_t i) { return bsf_load(t->entries + i * t->entry, t->entry == BITSNAP_RECORD_ENTRY ? 6 : 8); }
+
+/* The last of n entries whose key is at most this one; the first where none is. */
+static size_t bsf_search(const uint8_t *p, size_t n, unsigned entry, uint64_t key)
+{
+    size_t low = 0, high = n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (bsf_load(p + middle * entry, entry == BITSNAP_RECORD_ENTRY ? 6 : 8) <= key) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Holds the page of the entry of this number or, with `by_key`, where the last entry stands whose key is at most `wanted`. */
+static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, int by_key)
+{
+    uint8_t *p = f->reader->node + 8;
+    uint64_t counts[8], place[8], node = 0, check = t->root, key = 0;
+    unsigned top = 0, level;
+    bitsnap_status status;
+    if (!by_key && t->page == wanted / BSF_FAN) return BITSNAP_OK;
+    counts[0] = t->count;
+    place[0] = t->at;
+    for (; counts[top] > BSF_FAN; top++) { /* fewer than 2^48 entries: at most 6 levels */
+        place[top + 1] = place[top] + counts[top] * (top ? (unsigned)BSF_NODE_ENTRY : t->entry);
+        counts[top + 1] = (counts[top] - 1) / BSF_FAN + 1;
+    }
+    for (level = top;; level--) {
+        const unsigned entry = level ? (unsigned)BSF_NODE_ENTRY : t->entry;
+        const uint64_t left = counts[level] - node * BSF_FAN, at = place[level] + node * BSF_FAN * entry;
+        const size_t n = left < BSF_FAN ? (size_t)left : (size_t)BSF_FAN;
+        size_t slot;
+        status = bsf_get(f, at, p, n * entry);
+        if (status) return status;
+        if (bsf_node_check(p, n * entry, f->reader->check) != check)
+            return bsf_fail_file(f, BITSNAP_E_CHECK, 24, at, "the check of a page or node of the end record does not match");
+        if (level < top && bsf_load(p, entry == BITSNAP_RECORD_ENTRY ? 6 : 8) != key)
+            return bsf_corrupt(f, 25, at, "a page or node of the end record is not what the one above says");
+        if (!level) {
+            t->page = node;
+            t->size = n;
+            memcpy(t->entries, p, n * entry);
+            return BITSNAP_OK;
+        }
+        slot = by_key ? bsf_search(p, n, entry, wanted) : (size_t)((wanted >> 8 * level) - node * BSF_FAN);
+        key = bsf_load(p + slot * BSF_NODE_ENTRY, 8);
+        check = bsf_load(p + slot * BSF_NODE_ENTRY + 8, 8);
+        node = node * BSF_FAN + slot;
+    }
+}
+
+/* The number of the last entry whose key is at most this one; UINT64_MAX: there is none. */
+static bitsnap_status bsf_seek(bitsnap_file *f, bsf_tree *t, uint64_t key, uint64_t *number)
+{
+    bitsnap_status status;
+    size_t i;
+    *number = UINT64_MAX;
+    if (!t->count) return BITSNAP_OK;
+    status = bsf_page(f, t, key, 1);
+    if (status) return status;
+    i = bsf_search(t->entries, t->size, t->entry, key);
+    if (bsf_key(t, i) <= key) *number = t->page * BSF_FAN + i;
+    return BITSNAP_OK;
+}
+
+/* A record: the byte of the source and of the file where it begins; behind the last the end of the source, and the end record. */
+static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *at)
+{
+    bsf_tree *t = &f->reader->records;
+    const uint8_t *p;
+    bitsnap_status status;
+    *key = f->reader->data + f->data_size;
+    *at = f->reader->end;
+    if (number >= t->count) return BITSNAP_OK;
+    status = bsf_page(f, t, number, 0);
+    if (status) return status;
+    p = t->entries + number % BSF_FAN * BITSNAP_RECORD_ENTRY;
+    *key = bsf_load(p, 6);
+    *at = bsf_load(p + 6, 6);
+    return BITSNAP_OK;
+}
+
+/* The same, with how many bytes of the source and of the file it has. */
+static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *bytes, uint64_t *at, uint64_t *size)
+{
+    uint64_t next_key, next_at;
+    bitsnap_status status = bsf_record(f, number, key, at);
+    if (!status) status = bsf_record(f, number + 1, &next_key, &next_at);
+    if (status) return status;
+    if (next_key < *key || *at < f->reader->begin || next_at <= *at || next_at > f->reader->end)
+        return bsf_corrupt(f, 25, f->reader->records.at, "the tree of records does not agree with what is in the file");
+    *bytes = next_key - *key;
+    *size = next_at - *at;
+    return BITSNAP_OK;
+}
+
+/* ---- opening ---- */
+
+static bitsnap_status bsf_open_plain(bitsnap_file *f, const uint8_t *p, size_t size)
+{
+    const uint64_t text = size < 9 ? UINT64_MAX : bsf_load(p, 8);
+    if (text > BITSNAP_TEXT_MAX || text > f->size - 8 || !(p[8] == '{' || p[8] == ' ' || (p[8] >= '\t' && p[8] <= '\r')))
+        return bsf_fail_file(f, BITSNAP_E_MAGIC, 1, 0, "neither a .bsnap file nor a .safetensors file");
+    f->kind = BITSNAP_SOURCE_PLAIN;
+    f->text_size = text;
+    f->reader->data = 8 + text;
+    f->data_size = f->size - 8 - text;
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_open_header(bitsnap_file *f, const uint8_t *p, uint64_t *claimed)
+{
+    bsf_reader *r = f->reader;
+    if (p[8] != 1) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 2, 8, "a file of another version of the format than 1");
+    if (bitsnap_hash(p, 24) != bsf_load(p + 24, 8)) return bsf_fail_file(f, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
+    if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 3, 9, "a source of unknown kind");
+    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return bsf_corrupt(f, 7, 10, "reserved bits that are not 0");
+    f->kind = p[9];
+    f->quantized = p[10];
+    if (f->quantized && f->kind == BITSNAP_SOURCE_DELTA) return bsf_corrupt(f, 7, 10, "a delta with quantized frames");
+    f->text_size = bsf_load(p + 12, 4);
+    if (f->text_size > BITSNAP_TEXT_MAX || (f->text_size == 0) != (f->kind == BITSNAP_SOURCE_RAW))
+        return bsf_corrupt(f, 7, 12, "impossible size of the text");
+    r->data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + f->text_size;
+    *claimed = bsf_load(p + 16, 8);
+    if (*claimed == UINT64_MAX ? f->kind == BITSNAP_SOURCE_DELTA : *claimed > BITSNAP_FILE_MOST || *claimed < r->data)
+        return bsf_corrupt(f, 8, 16, "impossible size of the source");
+    r->check = bsf_load(p + 24, 8);
+    r->begin = BITSNAP_FILE_HEADER;
+    return BITSNAP_OK;
+}
+
+/* The bases: one, for this reader. */
+static bitsnap_status bsf_open_bases(bitsnap_file *f)
+{
+    bsf_reader *r = f->reader;
+    const uint64_t at = r->begin;
+    size_t size, name_size, i;
+    uint8_t *p = r->node;
+    bitsnap_status status = bsf_get(f, at, p, BITSNAP_BASES_PREFIX);
+    if (status) return status;
+    if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return bsf_corrupt(f, 10, at, "no bases behind the header of a delta");
+    size = BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2);
+    status = bsf_room(f, &r->record, &r->record_room, size + 8);
+    if (!status) status = bsf_get(f, at, r->record, size + 8);
+    if (status) return status;
+    p = r->record;
+    if (BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2) != size || bitsnap_hash(p, size) != bsf_load(p + size, 8))
+        return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of the bases does not match");
+    if (!p[4] || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
+        return bsf_corrupt(f, 14, at + 4, "no base, or reserved bits that are not 0");
+    if (p[4] > 1) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 0, at + 4, "a delta against several files");
+    r->begin = at + size + 8;
+    r->bases = p[5];
+    r->text_id = bsf_load(p + 8, 8);
+    p += BITSNAP_BASES_PREFIX;
+    size -= BITSNAP_BASES_PREFIX;
+    name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
+    if (size != BITSNAP_BASE_ENTRY + name_size) return bsf_corrupt(f, 14, at + 6, "a wrong size of the record of bases");
+    for (i = 0; i < name_size; i++) {
+        f->base_name[i] = (char)p[BITSNAP_BASE_ENTRY + i];
+        if (!p[BITSNAP_BASE_ENTRY + i] || f->base_name[i] == '/' || f->base_name[i] == '\\')
+            return bsf_corrupt(f, 14, at + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
+    }
+    f->base_text_size = bsf_load(p, 4);
+    f->base_data_size = bsf_load(p + 4, 8);
+    f->base_text_id = bsf_load(p + 12, 8);
+    if (!f->base_text_size || f->base_text_size > BITSNAP_TEXT_MAX || f->base_data_size > BITSNAP_FILE_MOST - 8 - f->base_text_size)
+        return bsf_corrupt(f, 14, at + BITSNAP_BASES_PREFIX, "impossible size of a base");
+    if (r->bases & BITSNAP_BASES_SAME_TEXT && (f->base_text_size != f->text_size || f->base_text_id != r->text_id))
+        return bsf_corrupt(f, 15, at + 5, "the text of the base, which is another");
+    return BITSNAP_OK;
+}
+
+/* What stands at the end of the file, but for the trees. */
+static bitsnap_status bsf_open_end(bitsnap_file *f, uint64_t claimed)
+{
+    bsf_reader *r = f->reader;
+    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX], *first = fixed + 8, *last = first + BITSNAP_END_PREFIX;
+    uint64_t whole, source;
+    bitsnap_status status = bsf_get(f, f->size - BITSNAP_END_SUFFIX, last, BITSNAP_END_SUFFIX);
+    if (status) return status;
+    if (memcmp(last + 32, BITSNAP_LAST_MAGIC, 8))
+        return bsf_corrupt(f, 27, f->size - 8, "it does not end with its end record: cut off, or with something behind it");
+    whole = bsf_load(last + 16, 8);
+    if (whole < BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX || whole > f->size - r->begin)
+        return bsf_corrupt(f, 23, f->size - 24, "wrong size of the end record");
+    r->end = f->size - whole;
+    status = bsf_get(f, r->end, first, BITSNAP_END_PREFIX);
+    if (status) return status;
+    bsf_store(fixed, r->check, 8);
+    if (bitsnap_hash(fixed, sizeof fixed - 16) != bsf_load(last + 24, 8))
+        return bsf_fail_file(f, BITSNAP_E_CHECK, 24, r->end, "the check of the end record does not match");
+    if (memcmp(first, BITSNAP_END_MAGIC, 4)) return bsf_corrupt(f, 10, r->end, "no end record where there should be one");
+    source = bsf_load(first + 8, 8);
+    if (source > BITSNAP_FILE_MOST || source < r->data || (claimed != UINT64_MAX && claimed != source))
+        return bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
+    f->data_size = source - r->data;
+    r->records.count = bsf_load(first + 16, 8);
+    r->names.count = bsf_load(first + 4, 4);
+    r->records.entry = BITSNAP_RECORD_ENTRY;
+    r->names.entry = BITSNAP_NAME_ENTRY;
+    r->records.root = bsf_load(last, 8);
+    r->names.root = bsf_load(last + 8, 8);
+    r->records.at = r->end + BITSNAP_END_PREFIX;
+    if (r->records.count > whole / BITSNAP_RECORD_ENTRY) return bsf_corrupt(f, 23, r->end + 16, "the number of records does not agree");
+    r->names.at = r->records.at + bitsnap_tree_size(r->records.count, BITSNAP_RECORD_ENTRY);
+    if (r->names.at - r->end + bitsnap_tree_size(r->names.count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX != whole)
+        return bsf_corrupt(f, 23, f->size - 24, "wrong size of the end record");
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_base_failed(bitsnap_file *f)
+{
+    f->error = f->base->error;
+    f->error.depth++;
+    return f->error.status;
+}
+
+/* Whether the base is that of the delta, as far as its header text tells. */
+static bitsnap_status bsf_open_base(bitsnap_file *f, bitsnap_file *base)
+{
+    const char *text;
+    if (base->text_size != f->base_text_size || base->kind == BITSNAP_SOURCE_RAW)
+        return bsf_fail_file(f, BITSNAP_E_BASE, 17, f->reader->begin, "not the base that this delta was made against: its header is another");
+    if (base->data_size != f->base_data_size)
+        return bsf_fail_file(f, BITSNAP_E_BASE, 18, f->reader->begin, "not the base that this delta was made against: its data has another size");
+    f->reader->depth = base->reader->depth + 1;
+    if (f->reader->depth > BITSNAP_FILE_CHAIN) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
+    f->base = base;
+    if (bitsnap_file_text(base, &text)) return bsf_base_failed(f);
+    f->reader->base_text = text;
+    if (bitsnap_hash(text, (size_t)base->text_size) == f->base_text_id) return BITSNAP_OK;
+    return bsf_fail_file(f, BITSNAP_E_BASE, 17, f->reader->begin, "not the base that this delta was made against: its header is another");
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base, const bitsnap_memory *memory)
+{
+    uint8_t header[BITSNAP_FILE_HEADER];
+    uint64_t claimed = UINT64_MAX;
+    size_t n;
+    bitsnap_status status;
+    memset(f, 0, sizeof *f);
+    if (!source || (!source->data && !source->read) || (source->data && source->size > SIZE_MAX) || (base && !base->reader))
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "no source, or a base that is not open");
+    f->reader = (bsf_reader *)bsf_resize(memory, NULL, sizeof *f->reader);
+    if (!f->reader) return bsf_no_memory(&f->error);
+    memset(f->reader, 0, sizeof *f->reader);
+    f->reader->source = *source;
+    f->reader->memory = memory;
+    f->reader->frame = f->reader->records.page = f->reader->names.page = UINT64_MAX;
+    f->size = source->size;
+    n = f->size < sizeof header ? (size_t)f->size : sizeof header;
+    status = bsf_get(f, 0, header, n);
+    if (status) return status;
+    if (n < 8 || memcmp(header, BITSNAP_FILE_MAGIC, 8)) return bsf_open_plain(f, header, n);
+    if (f->size < BITSNAP_FILE_HEADER + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX)
+        return bsf_fail_file(f, BITSNAP_E_TRUNCATED, 4, f->size, "truncated: it ends before its end record");
+    status = bsf_open_header(f, header, &claimed);
+    if (!status && f->kind == BITSNAP_SOURCE_DELTA) status = bsf_open_bases(f);
+    if (!status) status = bsf_open_end(f, claimed);
+    if (!status && f->kind == BITSNAP_SOURCE_DELTA && base) status = bsf_open_base(f, base);
+    return status;
+}
+
+BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
+{
+    bsf_reader *r = f->reader;
+    if (r) {
+        bitsnap_safetensors_free(&r->model);
+        bitsnap_safetensors_free(&r->one);
+        bsf_release(r->memory, (void *)r->by_name);
+        bsf_release(r->memory, r->texts);
+        bsf_release(r->memory, r->record);
+        bsf_release(r->memory, r->text);
+        bsf_release(r->memory, r->part);
+        bsf_release(r->memory, r->block);
+        bsf_release(r->memory, f->b.workspace);
+        bsf_release(r->memory, r);
+    }
+    memset(f, 0, sizeof *f);
+}
+
+/* ---- texts ---- */
+
+static bitsnap_status bsf_no_base(bitsnap_file *f)
+{
+    return bsf_fail_file(f, BITSNAP_E_BASE, 17, 0, "this delta needs its base");
+}
+
+/* The text record of this number, which is that of the piece that begins with byte `done` of the text: decodes it to `to`, where so many
+ * bytes have room. */
+static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t done, char *to, size_t room, size_t *n)
+{
+    bsf_reader *r = f->reader;
+    uint64_t key, bytes, at, size;
+    size_t used;
+    bitsnap_status status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
+    if (status) return status;
+    if (key != 8 + done || !bytes || bytes > room) return bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+    if (size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8) return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
+    if (!r->texts && (r->texts = bsf_new_text_decoder(r->memory, &f->error)) == NULL) return f->error.status;
+    status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
+    if (!status) status = bsf_get(f, at, r->record, (size_t)size);
+    if (status) return status;
+    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)f->base_text_size : 0, r->record, (size_t)size, at, n, &used, &f->error))
+        return f->error.status;
+    return *n == bytes && used == size ? BITSNAP_OK : bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+}
+
+/* Whether a text of its own is in the file. */
+static int bsf_has_text(const bitsnap_file *f)
+{
+    return f->kind == BITSNAP_SOURCE_SAFETENSORS || (f->kind == BITSNAP_SOURCE_DELTA && !(f->reader->bases & BITSNAP_BASES_SAME_TEXT));
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text)
+{
+    bsf_reader *r = f->reader;
+    const size_t size = (size_t)f->text_size;
+    bitsnap_status status = BITSNAP_OK;
+    uint64_t number;
+    size_t done = 0, n;
+    char *p;
+    *text = NULL;
+    memset(&f->error, 0, sizeof f->error);
+    if (f->kind == BITSNAP_SOURCE_RAW) return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, 9, "raw elements have no header text");
+    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (!r->text && f->kind == BITSNAP_SOURCE_DELTA && !bsf_has_text(f)) {
+        if (bitsnap_file_text(f->base, text)) return bsf_base_failed(f);
+        return BITSNAP_OK;
+    }
+    if (!r->text) {
+        p = (char *)bsf_resize(r->memory, NULL, size);
+        if (!p) return bsf_no_memory(&f->error);
+        if (f->kind == BITSNAP_SOURCE_PLAIN) status = bsf_get(f, 8, p, size);
+        for (number = 0; f->kind != BITSNAP_SOURCE_PLAIN && done < size && !status; number++, done += n)
+            status = bsf_get_piece(f, number, done, p + done, size - done, &n);
+        if (!status && f->kind == BITSNAP_SOURCE_DELTA && bitsnap_hash(p, size) != r->text_id)
+            status = bsf_fail_file(f, BITSNAP_E_CHECK, 16, r->begin, "it is not the text that was coded");
+        if (status) {
+            bsf_release(r->memory, p);
+            return status;
+        }
+        r->text = p;
+    }
+    *text = r->text;
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_safetensors **tensors)
+{
+    bsf_reader *r = f->reader;
+    const char *text;
+    bitsnap_status status = bitsnap_file_text(f, &text);
+    *tensors = NULL;
+    if (status) return status;
+    if (!r->by_name) {
+        bitsnap_safetensors_free(&r->model);
+        status = bitsnap_safetensors_parse(&r->model, text, (size_t)f->text_size, r->memory, &f->error);
+        if (status) return status == BITSNAP_E_CORRUPT ? f->error.status = BITSNAP_E_MISMATCH : status;
+        if (r->model.data_size != f->data_size)
+            return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, r->data, "the data has another size than the header text says");
+        r->by_name = bitsnap_tensors_by_name(&r->model);
+        if (!r->by_name) return bsf_no_memory(&f->error);
+    }
+    *tensors = &r->model;
+    return BITSNAP_OK;
+}
+
+/* The text from byte `at` on, at least up to its end or `wanted` bytes: as a part that is kept. */
+static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted)
+{
+    bsf_reader *r = f->reader;
+    bitsnap_status status = BITSNAP_OK;
+    size_t n;
+    if (!r->part_size || at < r->part_begin || at >= r->part_begin + r->part_size) {
+        uint64_t key, place;
+        r->part_size = 0;
+        status = bsf_seek(f, &r->records, 8 + at, &r->part_record);
+        if (!status) status = bsf_record(f, r->part_record, &key, &place);
+        if (status) return status;
+        if (key < 8 || key > 8 + at) return bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+        r->part_begin = key - 8;
+    }
+    while (!status && r->part_begin + r->part_size < f->text_size && r->part_size < wanted) {
+        const uint64_t done = r->part_begin + r->part_size;
+        const uint64_t left = f->text_size - done;
+        if (r->part_room - r->part_size < BITSNAP_TEXT_PIECE) {
+            const size_t room = 2 * r->part_room + BITSNAP_TEXT_PIECE;
+            char *more = (char *)bsf_resize(r->memory, r->part, room);
+            if (!more) return bsf_no_memory(&f->error);
+            r->part = more;
+            r->part_room = room;
+        }
+        status = bsf_get_piece(f, r->part_record, done, r->part + r->part_size, left < BITSNAP_TEXT_PIECE ? (size_t)left : BITSNAP_TEXT_PIECE, &n);
+        if (status) break;
+        r->part_record++;
+        r->part_size += n;
+    }
+    return status;
+}
+
+/* The tensor whose name stands at byte `place` of the text. */
+static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_tensor *t)
+{
+    bsf_reader *r = f->reader;
+    size_t wanted = 1, begin;
+    if (place >= f->text_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+    for (;;) {
+        bsf_parser p;
+        bitsnap_status status = bsf_get_part(f, place, wanted);
+        if (status) return status;
+        begin = (size_t)(place - r->part_begin);
+        if (begin >= r->part_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+        bitsnap_safetensors_free(&r->one);
+        r->one.memory = r->memory;
+        memset(&p, 0, sizeof p);
+        p.text = r->part;
+        p.at = r->part + begin;
+        p.end = r->part + r->part_size;
+        p.s = &r->one;
+        p.error = &f->error;
+        memset(t, 0, sizeof *t);
+        if (!bsf_parse_string(&p, &t->name, "a name expected") && !bsf_expect(&p, ':', "':' expected") && !bsf_parse_tensor(&p, t)) {
+            t->type = bitsnap_element_type_find(t->dtype.at, t->dtype.size, 0);
+            t->place = (size_t)place;
+            if (bsf_check_size(&p, t) || (t->end > f->data_size && bsf_fail_tensor(&p, t, "its bytes lie behind the end of the data")))
+                return f->error.status;
+            return BITSNAP_OK;
+        }
+        if (f->error.status == BITSNAP_E_WORKSPACE) return f->error.status;
+        if (r->part_begin + r->part_size == f->text_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+        wanted = 2 * r->part_size; /* it goes on in the next piece; in a few of them, in linear time */
+    }
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, size_t size, bitsnap_tensor *t)
+{
+    bsf_reader *r = f->reader;
+    const uint64_t hash = bitsnap_hash(name, size) & UINT32_MAX;
+    bitsnap_slice wanted;
+    uint64_t number = UINT64_MAX;
+    bitsnap_status status = BITSNAP_OK;
+    wanted.at = name;
+    wanted.size = size;
+    memset(t, 0, sizeof *t);
+    memset(&f->error, 0, sizeof f->error);
+    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (f->kind == BITSNAP_SOURCE_DELTA && !bsf_has_text(f)) {
+        if (bitsnap_file_find(f->base, name, size, t)) return bsf_base_failed(f);
+        return t->end <= f->data_size ? BITSNAP_OK : bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, r->data, "the data has another size than the header text says");
+    }
+    if (r->by_name || !r->names.count) {
+        const bitsnap_safetensors *all;
+        const bitsnap_tensor *found;
+        status = bitsnap_file_tensors(f, &all);
+        if (status) return status;
+        found = bitsnap_tensor_find(r->by_name, all->count, wanted);
+        if (found) *t = *found;
+        return found ? BITSNAP_OK : bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, 0, "no tensor of that name");
+    }
+    if (hash) status = bsf_seek(f, &r->names, (hash << 32) - 1, &number);
+    for (number++; number < r->names.count && !status; number++) {
+        uint64_t key;
+        status = bsf_page(f, &r->names, number, 0);
+        if (status) break;
+        key = bsf_key(&r->names, (size_t)(number % BSF_FAN));
+        if (key >> 32 != hash) break;
+        status = bsf_get_tensor(f, key & UINT32_MAX, t);
+        if (!status && !bitsnap_slice_compare(t->name, wanted)) return BITSNAP_OK;
+    }
+    memset(t, 0, sizeof *t);
+    return status ? status : bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, 0, "no tensor of that name");
+}
+
+/* ---- frames ---- */
+
+static int bsf_read_frame(void *context, uint64_t offset, void *to, size_t size)
+{
+    const bsf_reader *r = (const bsf_reader *)context;
+    return r->source.read(r->source.context, r->open.at + offset, to, size);
+}
+
+/* Elements of the base of the open frame. */
+static int bsf_read_base(void *context, uint64_t offset, void *to, size_t size)
+{
+    bitsnap_file *f = (bitsnap_file *)context;
+    if (bitsnap_file_read_data(f->base, f->reader->open.base_begin + offset, to, size)) return 1;
+    bsf_swap_elements(to, size, bitsnap_width(f->reader->open.info.base_dtype));
+    return 0;
+}
+
+/* What the codec has found in the open frame. A workspace that is too small is made larger: 0, for another try. */
+static bitsnap_status bsf_frame_failed(bitsnap_file *f)
+{
+    bsf_reader *r = f->reader;
+    const bitsnap_error *e = &f->b.error;
+    if (e->status == BITSNAP_E_WORKSPACE && e->needed > f->b.workspace_size && e->needed <= SIZE_MAX) {
+        const size_t size = (size_t)e->needed;
+        bsf_release(r->memory, f->b.workspace);
+        f->b.workspace = bsf_resize(r->memory, NULL, size);
+        f->b.workspace_size = f->b.workspace ? size : 0;
+        return f->b.workspace ? BITSNAP_OK : bsf_no_memory(&f->error);
+    }
+    if (e->rule == BITSNAP_R_BASE_SOURCE && f->base && f->base->error.status) return bsf_base_failed(f);
+    return bsf_fail_codec(&f->error, &f->b, 0, r->open.at);
+}
+
+/* Opens the frame of the record of this number. */
+static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
+{
+    bsf_reader *r = f->reader;
+    bitsnap_info *info = &r->open.info;
+    uint64_t bytes, at, size, key;
+    uint8_t place[BITSNAP_PLACE_SIZE];
+    int placed = 0;
+    bitsnap_status status;
+    if (r->frame == number) return BITSNAP_OK;
+    r->frame = UINT64_MAX;
+    r->block_count = 0;
+    memset(&r->open, 0, sizeof r->open);
+    status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
+    if (!status && key < r->data) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+    if (!status && f->kind == BITSNAP_SOURCE_DELTA) {
+        status = bsf_get(f, at, place, size < sizeof place ? (size_t)size : sizeof place);
+        placed = !status && size >= sizeof place && !memcmp(place, BITSNAP_PLACE_MAGIC, 4);
+    }
+    if (status) return status;
+    if (placed) {
+        if ((uint32_t)bitsnap_hash(place, 12) != bsf_load(place + 12, 4))
+            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of a place record does not match");
+        if (bsf_load(place + 4, 2)) return bsf_corrupt(f, 19, at + 4, "a base that is not there");
+        r->open.base_begin = bsf_load(place + 6, 6);
+        at += sizeof place;
+        size -= sizeof place;
+    }
+    r->open.at = at;
+    r->open.size = size;
+    r->open.begin = key - r->data;
+    memset(&r->frame_source, 0, sizeof r->frame_source);
+    r->frame_source.size = size;
+    r->frame_source.context = r;
+    if (r->source.data) r->frame_source.data = (const uint8_t *)r->source.data + at;
+    else r->frame_source.read = bsf_read_frame;
+    memset(&f->b.base, 0, sizeof f->b.base);
+    while (bitsnap_index_open(&f->b, &r->index, info, &r->frame_source)) {
+        status = bsf_frame_failed(f);
+        if (status) return status;
+    }
+    if (info->has_base != placed)
+        return bsf_corrupt(f, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+    if (info->elements_size != bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
+    if ((info->cells | info->clusters) && !f->quantized) return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
+    if (placed && (r->open.base_begin > f->base_data_size ||
+                   info->count > (f->base_data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
+        return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
+    r->frame = number;
+    return BITSNAP_OK;
+}
+
+/* What the open frame needs of its base, while it is decoded. */
+static bitsnap_status bsf_use_base(bitsnap_file *f)
+{
+    const bsf_reader *r = f->reader;
+    if (!r->open.info.has_base) return BITSNAP_OK;
+    if (!f->base) return bsf_no_base(f);
+    f->b.base.source.read = bsf_read_base;
+    f->b.base.source.context = f;
+    f->b.base.count = r->open.info.count;
+    f->b.base.dtype = r->open.info.base_dtype;
+    return BITSNAP_OK;
+}
+
+/* Elements of the open frame. */
+static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count, void *to)
+{
+    bsf_reader *r = f->reader;
+    const unsigned workers = f->b.workers;
+    bitsnap_status status = bsf_use_base(f);
+    if (r->open.info.has_base) f->b.workers = 1; /* a base is read by one thread */
+    while (!status && bitsnap_index_decode(&f->b, &r->index, to, first, count)) status = bsf_frame_failed(f);
+    f->b.workers = workers;
+    memset(&f->b.base, 0, sizeof f->b.base);
+    if (!status) bsf_swap_elements(to, (size_t)count * r->open.info.width, r->open.info.width);
+    return status;
+}
+
+/* Bytes of the open frame's elements, as many as can be had at once. Whole blocks go where they belong; of others one is kept. */
+static bitsnap_status bsf_read_elements(bitsnap_file *f, uint64_t from, uint8_t *to, size_t size, size_t *done)
+{
+    bsf_reader *r = f->reader;
+    const bitsnap_info *info = &r->open.info;
+    const unsigned width = info->width;
+    const uint64_t each = (uint64_t)1 << info->block_log2, first = from / width & ~(each - 1);
+    const uint64_t count = info->count - first < each ? info->count - first : each; /* elements of the block */
+    size_t at;
+    bitsnap_status status;
+    if (from == first * width && size >= count * width) {
+        uint64_t n = size / width;
+        n = n < info->count - first ? n & ~(each - 1) : info->count - first;
+        *done = (size_t)n * width;
+        return bsf_decode(f, first, n, to);
+    }
+    if (!r->block_count || r->block_first != first) {
+        r->block_count = 0;
+        status = bsf_room(f, &r->block, &r->block_room, (size_t)count * width);
+        if (!status) status = bsf_decode(f, first, count, r->block);
+        if (status) return status;
+        r->block_first = first;
+        r->block_count = (size_t)count;
+    }
+    at = (size_t)(from - first * width);
+    *done = r->block_count * width - at < size ? r->block_count * width - at : size;
+    memcpy(to, r->block + at, *done);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offset, void *to, size_t size)
+{
+    bsf_reader *r = f->reader;
+    uint8_t *p = (uint8_t *)to;
+    bitsnap_status status = BITSNAP_OK;
+    memset(&f->error, 0, sizeof f->error);
+    if (offset > f->data_size || size > f->data_size - offset) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "bytes behind the end of the data");
+    if (f->kind == BITSNAP_SOURCE_PLAIN) return bsf_get(f, r->data + offset, to, size);
+    while (size && !status) {
+        uint64_t number;
+        size_t n = 0;
+        if (r->frame == UINT64_MAX || offset < r->open.begin || offset - r->open.begin >= r->open.info.elements_size) {
+            status = bsf_seek(f, &r->records, r->data + offset, &number);
+            if (!status && number == UINT64_MAX) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+            if (!status) status = bsf_open_frame(f, number);
+            if (!status && offset - r->open.begin >= r->open.info.elements_size)
+                status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+        }
+        if (!status) status = bsf_read_elements(f, offset - r->open.begin, p, size, &n);
+        p += n;
+        offset += n;
+        size -= n;
+    }
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tensor *t, void *to, uint64_t first, uint64_t count)
+{
+    const unsigned bits = t->type ? t->type->bits : 8;
+    const uint64_t bytes = t->end - t->begin, elements = t->type ? t->elements : bytes, begin = first / 8 * bits + first % 8 * bits / 8;
+    bitsnap_status status;
+    memset(&f->error, 0, sizeof f->error);
+    if (first > elements || count > elements - first || first % 8 * bits % 8 || count % 8 * bits % 8)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "elements that the tensor does not have, or that do not fill whole bytes");
+    if (count / 8 * bits + count % 8 * bits / 8 > SIZE_MAX) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more elements than fit into memory");
+    count = count / 8 * bits + count % 8 * bits / 8;
+    if (t->end > f->data_size || t->begin > t->end || begin > bytes || count > bytes - begin)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a tensor of another file");
+    status = bitsnap_file_read_data(f, t->begin + begin, to, (size_t)count);
+    if (!status) bsf_swap_elements(to, (size_t)count, bitsnap_width(bitsnap_tensor_codec(t)));
+    else f->error.tensor = t->name;
+    return status;
+}
+
+/* The number of the record of the first frame. */
+static bitsnap_status bsf_first_frame(bitsnap_file *f, uint64_t *number)
+{
+    bitsnap_status status;
+    memset(&f->error, 0, sizeof f->error);
+    *number = 0;
+    if (!bsf_has_text(f)) return BITSNAP_OK;
+    status = bsf_seek(f, &f->reader->records, f->reader->data - 1, number);
+    ++*number;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_frames(bitsnap_file *f, uint64_t *count)
+{
+    uint64_t first;
+    const bitsnap_status status = bsf_first_frame(f, &first);
+    *count = status ? 0 : f->reader->records.count - first;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t number, bitsnap_file_frame *frame)
+{
+    uint64_t first;
+    bitsnap_status status = bsf_first_frame(f, &first);
+    memset(frame, 0, sizeof *frame);
+    if (!status && number >= f->reader->records.count - first) status = bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a frame that is not there");
+    if (!status) status = bsf_open_frame(f, first + number);
+    if (!status) *frame = f->reader->open;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* Decodes the open frame from its first byte to its last, as what gives each block its turn; so also what a range needs not look at. */
+static bitsnap_status bsf_verify_frame(bitsnap_file *f)
+{
+    enum { PIECE = 1 << 18 };
+    bsf_reader *r = f->reader;
+    const bitsnap_info *info = &r->open.info;
+    const uint64_t each = (uint64_t)1 << info->block_log2;
+    const int blind = info->block_log2 >= 16 || !info->has_content_id; /* checked without the elements, runs in one go */
+    const size_t room = blind ? SIZE_MAX / info->width : info->count < each ? (size_t)info->count : (size_t)each;
+    uint8_t *bytes = NULL;
+    size_t capacity = PIECE, begin = 0, end = 0, used = 0, n;
+    uint64_t read = 0;
+    int stage = 0; /* the header, the blocks, the footer */
+    bitsnap_decoder s;
+    bitsnap_status status = bsf_use_base(f);
+    const unsigned workers = f->b.workers;
+    if (info->has_base) f->b.workers = 1;
+    r->block_count = 0;
+    if (!status && !blind) status = bsf_room(f, &r->block, &r->block_room, room * info->width);
+    bytes = (uint8_t *)bsf_resize(r->memory, NULL, capacity);
+    if (!status && !bytes) status = bsf_no_memory(&f->error);
+    while (!status && stage < 3) {
+        bitsnap_status found;
+        used = 0;
+        if (stage == 0) found = bitsnap_decoder_begin(&f->b, &s, bytes + begin, end - begin, &used);
+        else if (stage == 1) found = bitsnap_decoder_pull(&f->b, &s, blind ? NULL : r->block, room, &n, bytes + begin, end - begin, &used);
+        else found = bitsnap_decoder_end(&f->b, &s, bytes + begin, end - begin, &used);
+        begin += used;
+        if (found == BITSNAP_E_TRUNCATED && f->b.error.needed > end - begin && f->b.error.needed - (end - begin) <= r->open.size - read) {
+            const size_t needed = (size_t)f->b.error.needed;
+            size_t more;
+            if (needed > capacity) {
+                uint8_t *larger = (uint8_t *)bsf_resize(r->memory, bytes, needed + PIECE);
+                if (!larger) status = bsf_no_memory(&f->error);
+                else {
+                    bytes = larger;
+                    capacity = needed + PIECE;
+                }
+            }
+            if (status) break;
+            memmove(bytes, bytes + begin, end - begin);
+            end -= begin;
+            begin = 0;
+            more = capacity - end < r->open.size - read ? capacity - end : (size_t)(r->open.size - read);
+            status = bsf_get(f, r->open.at + read, bytes + end, more);
+            read += more;
+            end += more;
+        } else if (found) {
+            status = bsf_frame_failed(f);
+        } else if (stage != 1 || s.position == s.count) {
+            stage++;
+        }
+    }
+    f->b.workers = workers;
+    memset(&f->b.base, 0, sizeof f->b.base);
+    bsf_release(r->memory, bytes);
+    if (!status && (begin != end || read != r->open.size)) status = bsf_corrupt(f, 25, r->open.at, "bytes between a frame and the next record");
+    return status;
+}
+
+/* The text of the base, where the file has it: its records stand between the bases and the records of the source, `end`. */
+static bitsnap_status bsf_verify_base_text(bitsnap_file *f, uint64_t end)
+{
+    bsf_reader *r = f->reader;
+    uint64_t at = r->begin, done = 0, size, n;
+    bitsnap_status status = BITSNAP_OK;
+    while (r->bases & BITSNAP_BASES_WITH_TEXT && done < f->base_text_size) {
+        status = bsf_get(f, at, r->node, BITSNAP_TEXT_PREFIX);
+        if (status) return status;
+        n = bsf_load(r->node + 4, 4);
+        size = BITSNAP_TEXT_PREFIX + bsf_load(r->node + 8, 4) + 8;
+        if (memcmp(r->node, BITSNAP_TEXT_MAGIC, 4)) return bsf_corrupt(f, 10, at, "a piece of a text is missing");
+        if (!n || n > BITSNAP_TEXT_PIECE || n > f->base_text_size - done || size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
+            return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
+        status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
+        if (!status) status = bsf_get(f, at, r->record, (size_t)size);
+        if (status) return status;
+        if (bitsnap_hash(r->record, (size_t)size - 8) != bsf_load(r->record + size - 8, 8))
+            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of a text does not match");
+        done += n;
+        at += size;
+    }
+    return at == end ? BITSNAP_OK : bsf_corrupt(f, 10, at, "something else between the records");
+}
+
+/* The tree of names is that of the text. */
+static bitsnap_status bsf_verify_names(bitsnap_file *f, const char *text)
+{
+    bsf_tree *t = &f->reader->names;
+    uint8_t *entries = NULL;
+    size_t count, i;
+    bitsnap_status status = BITSNAP_OK;
+    if (!t->count) return BITSNAP_OK;
+    if (!text) return bsf_corrupt(f, 26, f->reader->end + 4, "names, but no text");
+    status = bitsnap_tree_names(&entries, &count, text, (size_t)f->text_size, f->reader->memory, &f->error);
+    if (!status && count != t->count) status = bsf_corrupt(f, 26, f->reader->end + 4, "the number of names is another than that of the tensors");
+    for (i = 0; !status && i < count; i++) {
+        status = bsf_page(f, t, i, 0);
+        if (!status && bsf_key(t, i % BSF_FAN) != bsf_load(entries + 8 * i, 8))
+            status = bsf_corrupt(f, 25, t->at, "the tree of names does not agree with the text");
+    }
+    bsf_release(f->reader->memory, entries);
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
+{
+    bsf_reader *r = f->reader;
+    const bitsnap_safetensors *model;
+    const char *text = NULL;
+    uint64_t number, first, key, at, done, end;
+    int quantized = 0;
+    bitsnap_status status = BITSNAP_OK;
+    memset(&f->error, 0, sizeof f->error);
+    if (f->kind == BITSNAP_SOURCE_PLAIN) return bitsnap_file_tensors(f, &model);
+    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (f->kind != BITSNAP_SOURCE_RAW) status = bitsnap_file_text(f, &text);
+    if (!status) status = bsf_record(f, 0, &key, &at);
+    if (!status) status = bsf_verify_base_text(f, at);
+    if (!status) status = bsf_verify_names(f, text);
+    if (!status) status = bsf_first_frame(f, &first);
+    if (status) return status;
+    if (bsf_has_text(f)) { /* its records follow each other: their sizes were those of the tree */
+        status = bsf_record(f, first, &key, &at);
+        if (!status && key != r->data) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+    }
+    for (number = first, done = r->data; !status && number < r->records.count; number++) {
+        status = bsf_open_frame(f, number);
+        if (!status && r->data + r->open.begin != done) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+        if (status) break;
+        quantized |= (r->open.info.cells | r->open.info.clusters) != 0;
+        done += r->open.info.elements_size;
+        status = bsf_verify_frame(f);
+    }
+    end = r->data + f->data_size;
+    if (!status && done != end) status = bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
+    if (!status && quantized != f->quantized) status = bsf_corrupt(f, 21, 10, "quantized frames announced, but there are none");
+    return status;
 }
 
 #ifdef __cplusplus

@@ -99,8 +99,7 @@ static int run_all(const options *o, codec *c, const base *b)
     if (options_whole_folder(o)) {
         memset(&f, 0, sizeof f);
         if (!command_folder(o, c, o->files[0], &f)) return EXIT_OK;
-        (void)fflush(stdout);
-        fault_print(&f);
+        print_failure(o, &c->used, o->files[0], &f);
         return EXIT_ERROR;
     }
     for (i = 0; i < runs; i++) {
@@ -110,9 +109,9 @@ static int run_all(const options *o, codec *c, const base *b)
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
         if (!*f.file) (void)fault_in(&f, strcmp(o->files[i], "-") ? o->files[i] : "(standard input)");
-        (void)fflush(stdout);
-        fault_print(&f);
+        print_failure(o, &c->used, o->files[i], &f);
     }
+    if (o->command == INFO) info_sum(o);
     print_sum(o, o->file_count);
     return status;
 }
@@ -178,7 +177,7 @@ int main(int argc, char **argv)
     b.in.fd = -1;
     memset(&n, 0, sizeof n);
     c.used.quiet = o.quiet;
-    if ((o.recursive && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
+    if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
         fault_print(&f);
         names_free(&n);
         codec_close(&c);

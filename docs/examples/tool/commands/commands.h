@@ -28,6 +28,8 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
+void info_sum(const options *o); /* info -r: the table of all files */
+
 /* On a store of snapshots: files/store.h. */
 int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f);
 int command_log(const options *o, const char *path, fault *f);
@@ -59,9 +61,16 @@ typedef struct summary {
 
 void print_summary(const options *o, const summary *s);
 
+/* "1.5 GiB", or with --bytes "1610612736 bytes"; `text` has AMOUNT_TEXT bytes. */
+enum { AMOUNT_TEXT = 32 };
+const char *amount(const options *o, char *text, uint64_t bytes);
+
 /* The same of several files together, at the end; files that print_summary was not called for are added by summary_add. */
 void summary_add(const summary *s);
 void print_sum(const options *o, size_t files);
+
+/* A command on the file at this path has failed: a line on standard error, and with --json an object. */
+void print_failure(const options *o, const used_files *u, const char *path, const fault *f);
 
 /* The members that the JSON of all these commands begins with. */
 void json_summary(json *j, const options *o, const summary *s);

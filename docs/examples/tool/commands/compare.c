@@ -10,6 +10,7 @@
 #include "../tensors/difference.h"
 #include "../files/file.h"
 #include "../files/header.h"
+#include "../files/shards.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
 
@@ -48,6 +49,7 @@ typedef struct job {
     progress progress;
     json out;
     adam_choice *choices;  /* of the first file's tensors: --adam */
+    int folders;           /* both files are of folders: what only one of them has may stand in another */
     int equal;
     int within;            /* what differs is within its bounds */
     fault *f;
@@ -375,7 +377,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
         const tensor *x = &a->tensors[i], *y = bitsnap_tensor_find(names_b, b->count, x->name);
         char words[160];
         if (!y) {
-            report_state(j, x->name, "only_in_first", "only in the first file");
+            if (!j->folders) report_state(j, x->name, "only_in_first", "only in the first file");
         } else if (bitsnap_slice_compare(x->dtype, y->dtype)) {
             (void)snprintf(words, sizeof words, "dtypes differ: %.*s and %.*s",
                            (int)(x->dtype.size < 40 ? x->dtype.size : 40), x->dtype.at,
@@ -387,7 +389,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
             return 1;
         }
     }
-    for (i = 0; i < b->count; i++)
+    for (i = 0; i < b->count && !j->folders; i++)
         if (!bitsnap_tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
     if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
@@ -450,41 +452,25 @@ static void compare_texts(job *j)
     }
 }
 
-static int compare_sides(job *j)
+static void begin_report(job *j, const char *path_a, const char *path_b)
 {
-    const tensor **names_a, **names_b;
-    int failed;
-    if (j->a.raw != j->b.raw)
-        return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
-    if (j->o->json) {
-        json_begin(&j->out, '{');
-        json_member_string(&j->out, "command", "compare");
-        json_member_string(&j->out, "first", j->a.in.name);
-        json_member_string(&j->out, "second", j->b.in.name);
-        json_bases(&j->out, j->o);
-    }
-    /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
-    if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
-    if (!j->a.raw) compare_texts(j);
-    if (j->o->json) {
-        json_name(&j->out, "tensors");
-        json_begin(&j->out, '[');
-    }
-    if (j->a.raw) {
-        failed = compare_raw(j);
-    } else {
-        if (j->o->adam.name) {
-            j->choices = adam_roles(j->a.model, j->a.in.name);
-            if (!j->choices) return fault_memory(j->f);
-            adam_choose(&j->o->adam, j->a.model, j->choices);
-        }
-        names_a = bitsnap_tensors_by_name(j->a.model);
-        names_b = bitsnap_tensors_by_name(j->b.model);
-        failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
-        free((void *)names_a);
-        free((void *)names_b);
-    }
-    if (failed) return 1;
+    if (!j->o->json) return;
+    json_begin(&j->out, '{');
+    json_member_string(&j->out, "command", "compare");
+    json_member_string(&j->out, "first", path_a);
+    json_member_string(&j->out, "second", path_b);
+    json_bases(&j->out, j->o);
+}
+
+static void begin_tensors(job *j)
+{
+    if (!j->o->json) return;
+    json_name(&j->out, "tensors");
+    json_begin(&j->out, '[');
+}
+
+static void end_report(job *j)
+{
     if (j->o->json) {
         json_end(&j->out, ']');
         json_member_truth(&j->out, "equal", j->equal);
@@ -492,11 +478,136 @@ static int compare_sides(job *j)
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
         progress_end(&j->progress);
-        if (j->a.quantized) report_certificates(&j->a);
-        if (j->b.quantized) report_certificates(&j->b);
         (void)puts(j->equal ? "equal" : j->within ? "not identical, within the certified bound" : "different");
     }
+}
+
+static int compare_named(job *j)
+{
+    const tensor **names_a, **names_b;
+    int failed;
+    if (j->o->adam.name) {
+        j->choices = adam_roles(j->a.model, j->a.in.name);
+        if (!j->choices) return fault_memory(j->f);
+        adam_choose(&j->o->adam, j->a.model, j->choices);
+    }
+    names_a = bitsnap_tensors_by_name(j->a.model);
+    names_b = bitsnap_tensors_by_name(j->b.model);
+    failed = names_a && names_b ? compare_tensors(j, names_a, names_b) : fault_memory(j->f);
+    free((void *)names_a);
+    free((void *)names_b);
+    return failed;
+}
+
+static int compare_sides(job *j)
+{
+    if (j->a.raw != j->b.raw)
+        return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
+    /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
+    if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
+    if (!j->a.raw && !j->folders) compare_texts(j);
+    if (!j->folders) begin_tensors(j);
+    if (j->a.raw ? compare_raw(j) : compare_named(j)) return 1;
+    if (j->o->json || j->o->quiet) return 0;
+    progress_end(&j->progress);
+    if (j->a.quantized) report_certificates(&j->a);
+    if (j->b.quantized) report_certificates(&j->b);
     return 0;
+}
+
+static int compare_files(job *j, const base *b, const char *path_a, const char *path_b)
+{
+    int failed;
+    j->a.in.fd = j->b.in.fd = -1;
+    progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json, path_a, SIZE_UNKNOWN);
+    failed = open_side(j, &j->a, b, path_a) ? fault_in(j->f, j->a.in.name ? j->a.in.name : path_a)
+           : open_side(j, &j->b, b, path_b) ? fault_in(j->f, j->b.in.name ? j->b.in.name : path_b) : 0;
+    if (!failed) {
+        progress_set_total(&j->progress, j->a.data_size);
+        if (!j->folders) begin_report(j, j->a.in.name, j->b.in.name);
+        failed = compare_sides(j);
+    }
+    progress_end(&j->progress);
+    if (!failed && !j->folders) end_report(j);
+    free(j->choices);
+    j->choices = NULL;
+    close_side(&j->a);
+    close_side(&j->b);
+    return failed;
+}
+
+/* ================================================================================= FOLDERS
+ * Tensors are matched by name, whatever files they are in: each file of the first folder with each of the second that has
+ * one of its tensors. */
+
+static int note_shards(const job *j, const shards *s)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++)
+        if (used_name(&j->codec->used, s->files[i].path, USE_INPUT, j->f)) return 1;
+    return 0;
+}
+
+/* Marks the files of `b` that have tensors of this one. */
+static void find_partners(const shard *x, const shards *b, unsigned char *partner)
+{
+    size_t i;
+    memset(partner, 0, b->count);
+    for (i = 0; i < x->model.count; i++) {
+        const shard_tensor *y = shards_find(b, x->model.tensors[i].name);
+        if (y) partner[y->shard] = 1;
+    }
+}
+
+static void report_missing(job *j, const shards *in, const shards *from, const char *status, const char *words)
+{
+    size_t i;
+    for (i = 0; i < in->tensor_count; i++)
+        if (!shards_find(from, in->tensors[i].name)) report_state(j, in->tensors[i].name, status, words);
+}
+
+static int compare_shards(job *j, const shards *a, const shards *b)
+{
+    unsigned char *partner = (unsigned char *)malloc(b->count);
+    size_t i, k;
+    int failed = !partner && fault_memory(j->f);
+    for (i = 0; i < a->count && !failed; i++) {
+        find_partners(&a->files[i], b, partner);
+        progress_files(i + 1, a->count);
+        for (k = 0; k < b->count && !failed; k++)
+            if (partner[k]) failed = compare_files(j, NULL, a->files[i].path, b->files[k].path);
+    }
+    free(partner);
+    return failed;
+}
+
+static int compare_folders(job *j, const char *path_a, const char *path_b)
+{
+    shards a, b;
+    int failed;
+    j->folders = 1;
+    memset(&b, 0, sizeof b);
+    failed = shards_open(&a, j->codec, path_a, &j->o->select, j->f) || shards_open(&b, j->codec, path_b, &j->o->select, j->f) ||
+             note_shards(j, &a) || note_shards(j, &b);
+    if (!failed) {
+        begin_report(j, path_a, path_b);
+        begin_tensors(j);
+        failed = compare_shards(j, &a, &b);
+    }
+    if (!failed) {
+        report_missing(j, &a, &b, "only_in_first", "only in the first folder");
+        report_missing(j, &b, &a, "only_in_second", "only in the second folder");
+        end_report(j);
+    }
+    shards_close(&a);
+    shards_close(&b);
+    return failed;
+}
+
+static int is_folder(const char *path)
+{
+    struct stat st;
+    return strcmp(path, "-") && !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)
@@ -510,19 +621,14 @@ int command_compare(const options *o, codec *c, const base *b, const char *path_
     j.codec = c;
     j.f = f;
     j.equal = j.within = 1;
-    j.a.in.fd = j.b.in.fd = -1;
     j.out.to = open_memstream(&document, &document_size);
     if (!j.out.to) return fault_memory(f);
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path_a, SIZE_UNKNOWN);
-    failed = open_side(&j, &j.a, b, path_a) ? fault_in(f, j.a.in.name ? j.a.in.name : path_a) : open_side(&j, &j.b, b, path_b) ? fault_in(f, j.b.in.name ? j.b.in.name : path_b) : 0;
-    if (!failed) {
-        progress_set_total(&j.progress, j.a.data_size);
-        failed = compare_sides(&j);
-    }
-    progress_end(&j.progress);
-    free(j.choices);
-    close_side(&j.a);
-    close_side(&j.b);
+    if (!is_folder(path_a) || !is_folder(path_b))
+        failed = o->recursive ? fault_set(f, "-r wants two folders") && fault_in(f, is_folder(path_a) ? path_b : path_a) : compare_files(&j, b, path_a, path_b);
+    else if (o->dtype)
+        failed = fault_set(f, "--dtype is for files, not for folders");
+    else
+        failed = b ? fault_set(f, "-b is for files: restore the deltas in folders first") : compare_folders(&j, path_a, path_b);
     if (fclose(j.out.to) && !failed) failed = fault_memory(f);
     if (!failed && o->json) (void)printf("%s\n", document);
     free(document);

@@ -482,6 +482,7 @@ static void report(const job *j, const char *path, const char *target, double be
     if (j->o->json) {
         static const char *const levels[] = { "default", "fast", "default", "best" };
         json out = { NULL, 0 };
+        summary_add(&s);
         out.to = stdout;
         json_begin(&out, '{');
         json_summary(&out, j->o, &s);

@@ -145,6 +145,7 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
         s.seconds = seconds_now() - begun;
         if (o->json) {
             json out = { NULL, 0 };
+            summary_add(&s);
             out.to = stdout;
             json_begin(&out, '{');
             json_summary(&out, o, &s);
@@ -217,16 +218,6 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         json_bases(&out, o);
         json_lossy(&j, &out);
         json_member_truth(&out, "ok", 1);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
-    } else if (o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_member_string(&out, "command", "test");
-        json_member_string(&out, "file", path);
-        json_member_truth(&out, "ok", 0);
-        json_member_string(&out, "error", f->text);
         json_end(&out, '}');
         (void)putc('\n', stdout);
     } else if (!failed && !o->quiet) {

@@ -153,6 +153,7 @@ static int copy(const job *j, const item *i, input *in, const char *target, cons
         print_summary(j->o, &s);
     } else {
         json to = { NULL, 0 };
+        summary_add(&s);
         to.to = stdout;
         json_begin(&to, '{');
         json_summary(&to, j->o, &s);
@@ -269,8 +270,7 @@ static int make_all(job *j)
             take_over(j, &j->items[i]);
         } else if (make_file(j, &j->items[i])) {
             wrong++;
-            (void)fflush(stdout);
-            fault_print(j->f);
+            print_failure(j->o, &j->codec->used, j->items[i].from->path, j->f);
             memset(j->f, 0, sizeof *j->f);
         }
     }

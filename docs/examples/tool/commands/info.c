@@ -16,6 +16,7 @@
 typedef struct job {
     const options *o;
     codec *codec;
+    const char *path;
     input in;
     file_reader reader;
     safetensors model;
@@ -149,7 +150,35 @@ static void shape_text(const tensor *t, char *text, size_t size)
     }
 }
 
-static void print_cells(const job *j, size_t i, uint64_t elements, uint64_t bytes)
+/* Columns of a table; several files may share one. */
+typedef struct widths {
+    size_t name, shape;
+    int with_bound, with_changes;
+} widths;
+
+static void widen(widths *w, const job *j)
+{
+    const safetensors *m = &j->model;
+    const size_t widest_name = 64, widest_shape = 40;
+    char shape[256];
+    size_t i;
+    w->with_bound |= j->with_bound;
+    w->with_changes |= j->with_changes;
+    for (i = 0; i < m->count; i++) {
+        const size_t columns = text_columns(m->tensors[i].name.at, m->tensors[i].name.size);
+        shape_text(&m->tensors[i], shape, sizeof shape);
+        if (columns > w->name) w->name = columns < widest_name ? columns : widest_name;
+        if (strlen(shape) > w->shape) w->shape = strlen(shape) < widest_shape ? strlen(shape) : widest_shape;
+    }
+}
+
+static widths widths_least(void)
+{
+    const widths w = { 5, 5, 0, 0 };
+    return w;
+}
+
+static void print_cells(const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
 {
     const double stored = j->tally.stored[i];
     (void)printf("  %14llu", (unsigned long long)elements);
@@ -159,46 +188,42 @@ static void print_cells(const job *j, size_t i, uint64_t elements, uint64_t byte
     else (void)printf("  %8s", "-");
     if (j->with_changes && elements && j->tally.changed[i] != UINT64_MAX)
         (void)printf("  %7.3f %%", 100 * (double)j->tally.changed[i] / (double)elements);
-    else if (j->with_changes) (void)printf("  %9s", "-");
-    if (!j->with_bound) return;
-    if (elements) (void)printf("  %12.4f", j->tally.bound[i] / (double)elements);
+    else if (w->with_changes) (void)printf("  %9s", "-");
+    if (!w->with_bound) return;
+    if (elements && j->with_bound) (void)printf("  %12.4f", j->tally.bound[i] / (double)elements);
     else (void)printf("  %12s", "-");
 }
 
-static void print_table(const job *j)
+static void print_title(const widths *w)
+{
+    (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)w->name, "name", "dtype", (int)w->shape, "shape", "elements", "bits/element", "ratio");
+    if (w->with_changes) (void)printf("  %9s", "changed");
+    (void)printf(w->with_bound ? "  %12s\n" : "\n", "order-0");
+}
+
+static void print_rows(const widths *w, const job *j)
 {
     const safetensors *m = &j->model;
     const int raw = !j->with_text;
-    const size_t widest_name = 64, widest_shape = 40;
     char shape[256];
-    size_t i, name_width = 5, shape_width = 5;
-    for (i = 0; i < m->count; i++) {
-        const size_t columns = text_columns(m->tensors[i].name.at, m->tensors[i].name.size);
-        shape_text(&m->tensors[i], shape, sizeof shape);
-        if (columns > name_width) name_width = columns < widest_name ? columns : widest_name;
-        if (strlen(shape) > shape_width) shape_width = strlen(shape) < widest_shape ? strlen(shape) : widest_shape;
-    }
-    (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)name_width, "name", "dtype", (int)shape_width, "shape",
-                 "elements", "bits/element", "ratio");
-    if (j->with_changes) (void)printf("  %9s", "changed");
-    (void)printf(j->with_bound ? "  %12s\n" : "\n", "order-0");
+    size_t i;
     if (raw) {
         const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
         const uint64_t bytes = j->tally.stored_at.at;
-        (void)printf("%-*s  %-8s  %-*s", (int)name_width, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)",
-                     j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)shape_width, "-");
-        print_cells(j, 0, bytes / width, bytes);
+        (void)printf("%-*s  %-8s  %-*s", (int)w->name, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)",
+                     j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)w->shape, "-");
+        print_cells(w, j, 0, bytes / width, bytes);
         (void)putchar('\n');
     }
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
         size_t columns = print_text(stdout, t->name.at, t->name.size);
-        for (; columns < name_width; columns++) (void)putchar(' ');
+        for (; columns < w->name; columns++) (void)putchar(' ');
         (void)fputs("  ", stdout);
         for (columns = print_text(stdout, t->dtype.at, t->dtype.size); columns < 8; columns++) (void)putchar(' ');
         shape_text(t, shape, sizeof shape);
-        (void)printf("  %-*s", (int)shape_width, shape);
-        print_cells(j, i, t->elements, t->end - t->begin);
+        (void)printf("  %-*s", (int)w->shape, shape);
+        print_cells(w, j, i, t->elements, t->end - t->begin);
         (void)putchar('\n');
     }
 }
@@ -206,18 +231,18 @@ static void print_table(const job *j)
 /* Sums; the bound is one of the elements, so it is compared with the frames alone. */
 typedef struct sums {
     uint64_t bytes_in, bytes_out, element_bytes, frame_bytes;
+    size_t frames;
     double bound_bytes;
 } sums;
 
-static sums add_up(const job *j)
+static void add_up(sums *s, const job *j)
 {
-    sums s;
-    s.bytes_in = j->reader.done;
-    s.bytes_out = j->in.offset;
-    s.element_bytes = j->tally.stored_at.at;
-    s.bound_bytes = j->tally.bound_bits / 8;
-    s.frame_bytes = j->reader.records.frame_bytes;
-    return s;
+    s->bytes_in += j->reader.done;
+    s->bytes_out += j->in.offset;
+    s->element_bytes += j->tally.stored_at.at;
+    s->frame_bytes += j->reader.records.frame_bytes;
+    s->frames += j->reader.records.frames;
+    s->bound_bytes += j->tally.bound_bits / 8;
 }
 
 static lossy_names names_of(const job *j)
@@ -230,22 +255,44 @@ static lossy_names names_of(const job *j)
 
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
+static void print_sizes(const options *o, const sums *s)
+{
+    char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
+    (void)printf("file     %s -> %s, ratio %.4f\n", amount(o, in, s->bytes_in), amount(o, out, s->bytes_out),
+                 quotient((double)s->bytes_in, (double)s->bytes_out));
+    (void)printf("tensors  %s -> %s, ratio %.4f, frames: %zu\n", amount(o, in, s->element_bytes), amount(o, out, s->frame_bytes),
+                 quotient((double)s->element_bytes, (double)s->frame_bytes), s->frames);
+}
+
+static void print_lossy(const job *j)
+{
+    const lossy_names names = names_of(j);
+    const lossy_sums l = lossy_add_up(&j->lossy, &names);
+    lossy_print_line(stdout, &l, &names);
+    (void)putchar('\n');
+}
+
+static void print_bound(const options *o, const sums *s)
+{
+    char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
+    (void)printf("order-0  %s -> %s, ratio %.4f", amount(o, in, s->element_bytes), amount(o, out, (uint64_t)(s->bound_bytes + 0.5)),
+                 quotient((double)s->element_bytes, s->bound_bytes));
+    if (s->bound_bytes > 0) {
+        const double more = 100 * ((double)s->frame_bytes / s->bound_bytes - 1);
+        (void)printf("; the tensors take %.2f %% %s than that", more < 0 ? -more : more, more < 0 ? "less" : "more");
+    }
+    (void)putchar('\n');
+}
+
 static void print_totals(const job *j, const sums *s)
 {
     if (j->with_text) (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
     else if (j->reader.kind == BITSNAP_SOURCE_DELTA)
         (void)printf("header   %zu bytes of text; give the base with -b to see the tensors\n", j->reader.text_size);
-    (void)printf("file     %llu -> %llu bytes, ratio %.4f\n", (unsigned long long)s->bytes_in,
-                 (unsigned long long)s->bytes_out, quotient((double)s->bytes_in, (double)s->bytes_out));
-    (void)printf("tensors  %llu -> %llu bytes, ratio %.4f, frames: %zu\n", (unsigned long long)s->element_bytes,
-                 (unsigned long long)s->frame_bytes, quotient((double)s->element_bytes, (double)s->frame_bytes),
-                 j->reader.records.frames);
+    print_sizes(j->o, s);
     if (j->reader.quantized) {
-        const lossy_names names = names_of(j);
-        const lossy_sums l = lossy_add_up(&j->lossy, &names);
         (void)printf("lossy    ");
-        lossy_print_line(stdout, &l, &names);
-        (void)putchar('\n');
+        print_lossy(j);
     }
     if (j->reader.kind == BITSNAP_SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
     if (j->follows >= 0) {
@@ -254,14 +301,7 @@ static void print_totals(const job *j, const sums *s)
         (void)printf(j->follows ? "%s\n" : ": %s\n", j->why);
     }
     if (!j->o->quiet) chain_print_forms(&j->self, j->o->verbose);
-    if (!j->with_bound) return;
-    (void)printf("order-0  %llu -> %.0f bytes, ratio %.4f", (unsigned long long)s->element_bytes, s->bound_bytes,
-                 quotient((double)s->element_bytes, s->bound_bytes));
-    if (s->bound_bytes > 0) {
-        const double more = 100 * ((double)s->frame_bytes / s->bound_bytes - 1);
-        (void)printf("; the tensors take %.2f %% %s than that", more < 0 ? -more : more, more < 0 ? "less" : "more");
-    }
-    (void)putchar('\n');
+    if (j->with_bound) print_bound(j->o, s);
 }
 
 static void print_json(const job *j, const sums *s, const char *path)
@@ -275,7 +315,7 @@ static void print_json(const job *j, const sums *s, const char *path)
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
-    json_member_whole(&out, "frames", j->reader.records.frames);
+    json_member_whole(&out, "frames", s->frames);
     json_member_whole(&out, "tensor_bytes", s->element_bytes);
     json_member_whole(&out, "frame_bytes", s->frame_bytes);
     if (j->with_bound) {
@@ -295,6 +335,73 @@ static void print_json(const job *j, const sums *s, const char *path)
     (void)putc('\n', stdout);
 }
 
+/* ================================================================================= FOLDERS
+ * With -r all files together are one table, with one sum. */
+
+static struct {
+    job *files;
+    size_t count, capacity;
+    sums sums;
+    forms forms;
+    int with_bound, with_changes;
+} folder;
+
+/* Takes from the job what the table needs. */
+static int keep(job *j)
+{
+    job *to = (job *)grown(folder.files, folder.count, &folder.capacity, sizeof *to, j->f);
+    if (!to) return 1;
+    folder.files = to;
+    if (forms_add(&folder.forms, &j->self.all, j->f)) return 1;
+    add_up(&folder.sums, j);
+    folder.with_bound = folder.count ? folder.with_bound && j->with_bound : j->with_bound; /* else the sum would not be one of all */
+    folder.with_changes |= j->with_changes;
+    to += folder.count++;
+    *to = *j;
+    memset(&j->tally, 0, sizeof j->tally);
+    memset(&j->lossy, 0, sizeof j->lossy);
+    memset(&j->model, 0, sizeof j->model);
+    j->roles = NULL;
+    j->reader.text = NULL;
+    return 0;
+}
+
+void info_sum(const options *o)
+{
+    widths w = widths_least();
+    size_t i, tensors = 0;
+    for (i = 0; i < folder.count; i++) widen(&w, &folder.files[i]);
+    if (!o->quiet && folder.count) print_title(&w);
+    for (i = 0; i < folder.count; i++) {
+        if (!o->quiet) print_rows(&w, &folder.files[i]);
+        tensors += folder.files[i].model.count;
+    }
+    if (folder.count) {
+        (void)printf("files    %zu, tensors: %zu\n", folder.count, tensors);
+        print_sizes(o, &folder.sums);
+        for (i = 0; i < folder.count; i++) {
+            if (!folder.files[i].reader.quantized) continue;
+            (void)printf("lossy    ");
+            (void)print_text(stdout, folder.files[i].path, strlen(folder.files[i].path));
+            (void)printf(": ");
+            print_lossy(&folder.files[i]);
+        }
+        if (!o->quiet) forms_print(&folder.forms, folder.with_changes);
+        if (folder.with_bound) print_bound(o, &folder.sums);
+    }
+    for (i = 0; i < folder.count; i++) {
+        job *j = &folder.files[i];
+        tally_close(&j->tally);
+        lossy_free(&j->lossy);
+        free(j->roles);
+        bitsnap_safetensors_free(&j->model);
+        free(j->reader.text);
+    }
+    free(folder.files);
+    forms_free(&folder.forms);
+    memset(&folder, 0, sizeof folder);
+}
+
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
@@ -303,6 +410,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     memset(&j, 0, sizeof j);
     j.o = o;
     j.codec = c;
+    j.path = path;
     j.f = f;
     j.in.fd = -1;
     j.with_bound = !o->no_bound;
@@ -313,8 +421,10 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     failed = look(&j, path) || check_chain(&j, path);
     progress_end(&j.progress);
     if (!failed) {
-        const sums s = add_up(&j);
         summary whole;
+        sums s;
+        memset(&s, 0, sizeof s);
+        add_up(&s, &j);
         memset(&whole, 0, sizeof whole);
         whole.bytes_in = s.bytes_out; /* those of the file that was read */
         whole.bytes_out = s.bytes_in;
@@ -322,17 +432,20 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
         summary_add(&whole);
         if (o->json) {
             print_json(&j, &s, path);
+        } else if (o->recursive) {
+            failed = keep(&j);
         } else {
+            const lossy_names names = names_of(&j);
+            widths w = widths_least();
+            widen(&w, &j);
             if (o->file_count > 1) {
                 (void)print_text(stdout, path, strlen(path));
                 (void)fputs(":\n", stdout);
             }
             if (!o->quiet) {
-                print_table(&j);
-                if (j.reader.quantized) {
-                    const lossy_names names = names_of(&j);
-                    lossy_print_table(&j.lossy, &names);
-                }
+                print_title(&w);
+                print_rows(&w, &j);
+                if (j.reader.quantized) lossy_print_table(&j.lossy, &names);
             }
             print_totals(&j, &s);
         }

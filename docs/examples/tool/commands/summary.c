@@ -4,6 +4,8 @@
 
 #include "commands.h"
 
+#include "../files/file.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -12,12 +14,20 @@ static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | IN
 
 static int speaks(const options *o) { return !o->quiet && !o->json && (o->verbose || isatty(STDERR_FILENO)); }
 
+const char *amount(const options *o, char *text, uint64_t bytes)
+{
+    if (!o->bytes) return size_text(text, bytes);
+    (void)snprintf(text, AMOUNT_TEXT, "%llu bytes", (unsigned long long)bytes);
+    return text;
+}
+
 static void print_sizes(const options *o, const summary *s)
 {
     const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
     const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
-    (void)fprintf(stderr, ": %llu -> %llu bytes, ratio %.4f, %.2f s", (unsigned long long)s->bytes_in,
-                  (unsigned long long)s->bytes_out, packed ? (double)source / (double)packed : 0, s->seconds);
+    char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
+    (void)fprintf(stderr, ": %s -> %s, ratio %.4f, %.2f s", amount(o, in, s->bytes_in), amount(o, out, s->bytes_out),
+                  packed ? (double)source / (double)packed : 0, s->seconds);
     if (s->seconds > 0) (void)fprintf(stderr, ", %.0f MB/s", (double)source / s->seconds / 1e6);
     (void)putc('\n', stderr);
 }
@@ -43,8 +53,51 @@ void print_summary(const options *o, const summary *s)
     print_sizes(o, s);
 }
 
+static void json_sizes(json *j, const options *o, const summary *s)
+{
+    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
+    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
+    json_member_whole(j, "bytes_in", s->bytes_in);
+    json_member_whole(j, "bytes_out", s->bytes_out);
+    json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
+    json_member_real(j, "seconds", s->seconds);
+}
+
+/* With -r a last object, of all files. */
+static void json_sum(const options *o, size_t files)
+{
+    json j = { NULL, 0 };
+    j.to = stdout;
+    json_begin(&j, '{');
+    json_member_string(&j, "command", command_name(o->command));
+    json_member_whole(&j, "files", files);
+    json_member_whole(&j, "failed", files - counted);
+    json_sizes(&j, o, &all);
+    json_end(&j, '}');
+    (void)putc('\n', stdout);
+}
+
+void print_failure(const options *o, const used_files *u, const char *path, const fault *f)
+{
+    if (o->json && !used_is_printed(u)) { /* else that would be written into a file which the command reads */
+        json j = { NULL, 0 };
+        j.to = stdout;
+        json_begin(&j, '{');
+        json_member_string(&j, "command", command_name(o->command));
+        json_member_string(&j, "file", path);
+        json_member_truth(&j, "ok", 0);
+        json_member_string(&j, "error", f->text);
+        if (strcmp(path, f->file)) json_member_string(&j, "about", f->file);
+        json_end(&j, '}');
+        (void)putc('\n', stdout);
+    }
+    (void)fflush(stdout);
+    fault_print(f);
+}
+
 void print_sum(const options *o, size_t files)
 {
+    if (o->json && o->recursive && !o->dry_run && o->command != BENCHMARK) json_sum(o, files);
     if (!speaks(o) || files < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO)) || o->dry_run) return;
     (void)fflush(stdout);
     (void)fprintf(stderr, "%zu of %zu files", counted, files);
@@ -54,15 +107,10 @@ void print_sum(const options *o, size_t files)
 
 void json_summary(json *j, const options *o, const summary *s)
 {
-    const uint64_t source = packs(o) ? s->bytes_in : s->bytes_out;
-    const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
     json_member_string(j, "command", command_name(o->command));
     json_member_string(j, "file", s->input);
     if (s->output) json_member_string(j, "output", s->output);
-    json_member_whole(j, "bytes_in", s->bytes_in);
-    json_member_whole(j, "bytes_out", s->bytes_out);
-    json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
-    json_member_real(j, "seconds", s->seconds);
+    json_sizes(j, o, s);
 }
 
 void json_bases(json *j, const options *o)

@@ -67,6 +67,7 @@ static const char common_options[] =
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
     "                       for each file (docs/TOOL.md has their members)\n"
+    "      --bytes          sizes as numbers of bytes, not as KiB, MiB, ...\n"
     "      --no-progress    no progress line; without a terminal on standard error\n"
     "                       there is none anyway\n"
     "  -h, --help           this text\n"
@@ -273,7 +274,9 @@ static const char compare_text[] =
     "\n"
     "Each FILE is a .safetensors or a .bsnap file, or with --dtype raw elements.\n"
     "Tensors are matched by name, wherever they stand. With -b a FILE may be a delta\n"
-    "to BASE, or both. The exit status is 0 if the files hold the same bytes, header\n"
+    "to BASE, or both. Of two folders all .safetensors and .bsnap files are taken, and\n"
+    "tensors matched by name whatever files they are in; header texts and what is no\n"
+    "tensor file are not compared (diff -r does that). The exit status is 0 if the files hold the same bytes, header\n"
     "texts included, 1 if not, and 2 where an error kept that from being found out.\n"
     "Equal tensors are listed with -v only.\n"
     "\n"
@@ -299,6 +302,7 @@ static const char compare_examples[] =
     "Examples\n"
     "  bitsnap compare model.safetensors model.safetensors.bsnap\n"
     "  bitsnap compare step1000.bsnap step2000.bsnap\n"
+    "  bitsnap compare checkpoint packed\n"
     "  bitsnap compare -q a.safetensors b.safetensors && echo they are equal\n"
     "  bitsnap compare -b step1.safetensors step2.safetensors step2.delta\n"
     "  bitsnap compare --adam standard states.safetensors restored.safetensors\n";
@@ -493,7 +497,7 @@ void print_help(command c)
         *const of_test[] = { test_text, folder_text, base_text, temp_text, max_output_text, test_examples, NULL },
         *const of_info[] = { info_text, folder_text, base_text, temp_text, max_output_text, info_examples, NULL },
         *const of_benchmark[] = { benchmark_text, folder_text, benchmark_examples, NULL },
-        *const of_compare[] = { compare_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_compare[] = { compare_text, folder_text, base_text, temp_text, max_output_text, compare_examples, NULL },
         *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
         *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
         *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },

@@ -62,15 +62,16 @@ static const option_entry entries[] = {
     { 'W', "weights", 1, COMPRESS },
     { 'Y', "dry-run", 0, COMPRESS | PRUNE },
     { 'E', "temp", 1, READ },
-    { 'r', "recursive", 0, FOLDERS },
-    { 'L', "dereference", 0, FOLDERS | SNAPSHOT },
-    { 'I', "include", 1, FOLDERS | SNAPSHOT },
-    { 'X', "exclude", 1, FOLDERS | SNAPSHOT },
+    { 'r', "recursive", 0, FOLDERS | COMPARE },
+    { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT },
+    { 'I', "include", 1, FOLDERS | COMPARE | SNAPSHOT },
+    { 'X', "exclude", 1, FOLDERS | COMPARE | SNAPSHOT },
     { 'O', "tensors-only", 0, WRITE },
     { 'n', "step", 1, SNAPSHOT },
     { 'm', "max-chain", 1, SNAPSHOT },
     { 'k', "keep-last", 1, PRUNE },
-    { 'e', "keep-every", 1, PRUNE }
+    { 'e', "keep-every", 1, PRUNE },
+    { 'Z', "bytes", 0, ALL }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -142,6 +143,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'r': o->recursive = 1; break;
     case 'L': o->select.follow = 1; break;
     case 'O': o->tensors_only = 1; break;
+    case 'Z': o->bytes = 1; break;
     case 'I':
     case 'X': {
         const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
@@ -227,11 +229,11 @@ static const option_entry *find_letter(char letter, fault *f)
 static int check_recursive(const options *o, fault *f)
 {
     const selection *s = &o->select;
-    if (!o->recursive && o->command != SNAPSHOT) {
+    if (!o->recursive && !(o->command & (SNAPSHOT | COMPARE))) {
         const char *what = s->follow ? "dereference" : s->includes ? "include" : s->excludes ? "exclude" : o->tensors_only ? "tensors-only" : NULL;
         return what ? fault_set(f, "--%s is of use only with -r", what) : 0;
     }
-    if (o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
+    if (o->recursive && o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
     if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
     if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
     if (o->base_count) return fault_set(f, "-r and -b exclude each other: a delta has the file that it is against, of its own");

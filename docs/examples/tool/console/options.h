@@ -31,7 +31,7 @@ typedef struct options {
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
     uint64_t step, max_chain, keep_last, keep_every;
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes;
     int help, version;
 } options;
 

@@ -102,6 +102,14 @@ static int check_printed(const used_files *u, const char *name, const file_stamp
     return fault_in(f, strcmp(name, "-") ? name : "(standard input)");
 }
 
+int used_is_printed(const used_files *u)
+{
+    size_t i;
+    for (i = 0; u->prints && i < u->count; i++)
+        if (u->files[i].there && stamp_is_file(&u->printed, &u->files[i].stamp)) return 1;
+    return 0;
+}
+
 int used_name(used_files *u, const char *name, use role, fault *f)
 {
     used_file *file = used_add(u, name, role, f);

@@ -57,6 +57,9 @@ typedef struct used_files {
 /* Text will be printed: none of the files that come from now on may be what standard output leads to. */
 void used_printing(used_files *u);
 
+/* Whether one of those that are known by now is. */
+int used_is_printed(const used_files *u);
+
 /* A name of the command line, before anything is opened. */
 int used_name(used_files *u, const char *name, use role, fault *f);
 

@@ -1,0 +1,758 @@
+/* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
+ * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#define BITSNAP_FILE_IMPLEMENTATION
+#include "docs/examples/file/bitsnap_file.h"
+#include <stdarg.h>
+
+/* ---- sources and memory that count, and can fail ---- */
+
+typedef struct counted {
+    const uint8_t *p;
+    uint64_t size, reads, bytes;
+    uint64_t fail_at;   /* this read fails; 0: none */
+    int changing;       /* some bytes come as others */
+} counted;
+
+static int read_counted(void *context, uint64_t offset, void *to, size_t size)
+{
+    counted *c = (counted *)context;
+    CHECK(offset <= c->size && size <= c->size - offset, "a read behind the end");
+    c->bytes += size;
+    if (++c->reads == c->fail_at) return 1;
+    memcpy(to, c->p + offset, size);
+    if (c->changing && size && test_below(3) == 0) ((uint8_t *)to)[test_below(size)] ^= (uint8_t)(1u << test_below(8));
+    return 0;
+}
+
+static bitsnap_source source_of(counted *c, const uint8_t *p, size_t size)
+{
+    bitsnap_source s;
+    memset(c, 0, sizeof *c);
+    memset(&s, 0, sizeof s);
+    c->p = p;
+    c->size = size;
+    s.read = read_counted;
+    s.context = c;
+    s.size = size;
+    return s;
+}
+
+static size_t pieces, most_pieces;
+
+static void *counting_resize(void *context, void *p, size_t size)
+{
+    size_t *left = (size_t *)context;
+    if (left && !(*left)--) {
+        ++*left;
+        return NULL;
+    }
+    if (!p) pieces++;
+    if (pieces > most_pieces) most_pieces = pieces;
+    return realloc(p, size);
+}
+
+static void counting_release(void *context, void *p)
+{
+    (void)context;
+    pieces--;
+    free(p);
+}
+
+/* ---- files, and what they hold ---- */
+
+typedef struct bytes {
+    uint8_t *p;
+    size_t size;
+} bytes;
+
+static bytes read_file(const char *path)
+{
+    bytes b = { NULL, 0 };
+    FILE *f = fopen(path, "rb");
+    long size;
+    if (!f) return b;
+    (void)fseek(f, 0, SEEK_END);
+    size = ftell(f);
+    rewind(f);
+    b.p = (uint8_t *)malloc(size > 0 ? (size_t)size : 1);
+    if (b.p) b.size = fread(b.p, 1, (size_t)size, f);
+    (void)fclose(f);
+    return b;
+}
+
+static void write_file(const char *path, const void *p, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(p, 1, size, f) != size || fclose(f)) {
+        perror(path);
+        exit(1);
+    }
+}
+
+/* Everything that an open file can be asked for, beside its source; `data` is where that begins. */
+static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, const char *what)
+{
+    const size_t data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (size_t)f->text_size;
+    const bitsnap_safetensors *all;
+    uint64_t frames, i, end = 0;
+    guarded out;
+    CHECK(data + f->data_size == size, "%s", what);
+    if (data + f->data_size != size) return;
+    out = guarded_alloc((size_t)f->data_size, 0);
+    CHECK(!bitsnap_file_read_data(f, 0, out.p, (size_t)f->data_size), "%s: %s", what, f->error.message);
+    CHECK(!f->data_size || !memcmp(out.p, source + data, (size_t)f->data_size), "%s: other data", what);
+    guarded_free(out);
+    for (i = 0; i < 60; i++) {
+        const size_t from = test_below((size_t)f->data_size + 1), n = test_below((size_t)f->data_size - from + 1) % 5000;
+        out = guarded_alloc(n, i & 1);
+        CHECK(!bitsnap_file_read_data(f, from, out.p, n) && (!n || !memcmp(out.p, source + data + from, n)), "%s: %lu bytes at %lu", what,
+              (unsigned long)n, (unsigned long)from);
+        guarded_free(out);
+    }
+    CHECK(bitsnap_file_read_data(f, f->data_size, &i, 1) == BITSNAP_E_ARGUMENT, "%s: behind the end", what);
+    CHECK(!bitsnap_file_frames(f, &frames), "%s: %s", what, f->error.message);
+    for (i = 0; i < frames; i++) {
+        bitsnap_file_frame frame;
+        CHECK(!bitsnap_file_frame_at(f, i, &frame) && frame.begin == end, "%s: frame %lu", what, (unsigned long)i);
+        end = frame.begin + frame.info.elements_size;
+    }
+    CHECK(f->kind == BITSNAP_SOURCE_PLAIN || end == f->data_size, "%s: frames", what);
+    if (f->kind == BITSNAP_SOURCE_RAW || bitsnap_file_tensors(f, &all)) return; /* a text that is no header */
+    for (i = 0; i < all->count; i++) {
+        const bitsnap_tensor *t = &all->tensors[i];
+        bitsnap_tensor found;
+        const uint64_t unit = t->type && t->type->bits < 8 ? 8 : 1, elements = t->type ? t->elements : t->end - t->begin;
+        const size_t width = t->type ? t->type->bits : 8;
+        const uint64_t from = test_below((size_t)elements + 1) / unit * unit, n = test_below((size_t)(elements - from) + 1) / unit * unit;
+        CHECK(!bitsnap_file_find(f, t->name.at, t->name.size, &found) && found.begin == t->begin && found.end == t->end && found.place == t->place,
+              "%s: tensor %lu", what, (unsigned long)i);
+        out = guarded_alloc((size_t)n * width / 8, 0);
+        CHECK(!bitsnap_file_read(f, t, out.p, from, n), "%s: %s", what, f->error.message);
+        if (!BSN_BIG_ENDIAN) CHECK(!n || !memcmp(out.p, source + data + t->begin + from * width / 8, (size_t)n * width / 8), "%s: elements of tensor %lu", what, (unsigned long)i);
+        guarded_free(out);
+        CHECK(bitsnap_file_read(f, t, NULL, elements, 1) == BITSNAP_E_ARGUMENT, "%s: an element too many", what);
+    }
+}
+
+/* The same from memory and by a callback, twice: asked for single tensors first, and verified first. */
+static void check_file(const uint8_t *p, size_t size, bitsnap_file *base, const uint8_t *source, size_t source_size, const char *what)
+{
+    unsigned i;
+    for (i = 0; i < 4; i++) {
+        const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+        guarded copy = guarded_alloc(size, 0);
+        counted c;
+        bitsnap_source s = source_of(&c, copy.p, size);
+        bitsnap_file f;
+        memcpy(copy.p, p, size);
+        if (i & 1) { s.read = NULL; s.data = copy.p; }
+        CHECK(!bitsnap_file_open(&f, &s, base, &memory), "%s: %s", what, f.error.message);
+        if (!f.error.status && i & 2) CHECK(!bitsnap_file_verify(&f), "%s: S%u R%u %s", what, f.error.rule, f.error.frame_rule, f.error.message);
+        if (!f.error.status) check_contents(&f, source, source_size, what);
+        if (f.reader) CHECK(!bitsnap_file_verify(&f), "%s: %s", what, f.error.message);
+        bitsnap_file_close(&f);
+        guarded_free(copy);
+    }
+    CHECK(!pieces, "memory is left: %lu", (unsigned long)pieces);
+}
+
+/* ================================================================================= VECTORS */
+
+enum { BASE, FILE_, SOURCE, OTHER, PARTS };
+static const char *const titles[PARTS] = { "base", "file", "source", "" };
+static struct {
+    char name[100];
+    char kind;     /* S, R, or 0: it is good */
+    unsigned rule;
+    uint8_t data[PARTS][1 << 18];
+    size_t size[PARTS];
+    int has[PARTS];
+} v;
+static unsigned good, rejected;
+
+static void hex_line(unsigned part, char *text)
+{
+    size_t *size = &v.size[part];
+    char *token, *unit;
+    for (token = strtok(text, " \n"); token && token[0] != '#'; token = strtok(NULL, " \n")) {
+        size_t width = 1, i, more = 1;
+        if (token[0] == 'x') {
+            if ((unit = strchr(token, '/')) != NULL) width = (size_t)atoi(unit + 1);
+            more = ((size_t)atoi(token + 1) - 1) * width;
+        }
+        if (more > sizeof v.data[0] - *size || width > *size + (token[0] != 'x')) {
+            CHECK(0, "%s is too long", v.name);
+            return;
+        }
+        if (token[0] == 'x')
+            for (i = 0; i < more; i++, ++*size) v.data[part][*size] = v.data[part][*size - width];
+        else v.data[part][(*size)++] = (uint8_t)strtoul(token, NULL, 16);
+    }
+}
+
+/* What is wrong with the end of a file is met from there backwards, in another order. */
+static int of_the_end(unsigned rule) { return rule == 5 || rule >= 22; }
+
+static void vector(void)
+{
+    bitsnap_file base, f;
+    bitsnap_source s;
+    counted c, d;
+    if (v.has[FILE_]) {
+        memset(&base, 0, sizeof base);
+        s = source_of(&d, v.data[BASE], v.size[BASE]);
+        if (v.has[BASE]) CHECK(!bitsnap_file_open(&base, &s, NULL, NULL), "%s: %s", v.name, base.error.message);
+        if (!v.kind) {
+            check_file(v.data[FILE_], v.size[FILE_], v.has[BASE] ? &base : NULL, v.data[SOURCE], v.size[SOURCE], v.name);
+            good++;
+        } else {
+            s = source_of(&c, v.data[FILE_], v.size[FILE_]);
+            if (!bitsnap_file_open(&f, &s, v.has[BASE] ? &base : NULL, NULL)) (void)bitsnap_file_verify(&f);
+            CHECK(f.error.status, "%s is accepted", v.name);
+            CHECK((v.kind == 'S' ? f.error.rule : f.error.frame_rule) == v.rule ||
+                      (v.kind == 'S' && of_the_end(v.rule) && of_the_end(f.error.rule)), "%s: S%u R%u (%s), not %c%u", v.name, f.error.rule,
+                  f.error.frame_rule, f.error.message, v.kind, v.rule);
+            bitsnap_file_close(&f);
+            rejected++;
+        }
+        bitsnap_file_close(&base);
+    }
+    memset(v.size, 0, sizeof v.size);
+    memset(v.has, 0, sizeof v.has);
+}
+
+static void one_vector_file(const char *path)
+{
+    static char line[1 << 12];
+    FILE *f = fopen(path, "r");
+    unsigned part = OTHER;
+    CHECK(f, "%s", path);
+    while (f && fgets(line, sizeof line, f)) {
+        char rule[20] = "", title[20] = "";
+        if (line[0] == '#' || line[0] == '\n') continue;
+        if (line[0] == '=') {
+            vector();
+            CHECK(sscanf(line, "== %99s rejected %19s", v.name, rule) >= 1, "%s", line);
+            v.kind = rule[0];
+            v.rule = rule[0] ? (unsigned)atoi(rule + 1) : 0;
+        } else if (line[0] == ' ') hex_line(part, line);
+        else {
+            if (sscanf(line, "%19s", title) < 1) continue;
+            for (part = 0; part < OTHER && strcmp(title, titles[part]); part++) {}
+            v.has[part] = 1;
+            v.size[part] = 0;
+        }
+    }
+    vector();
+    if (f) (void)fclose(f);
+}
+
+static void vectors(void)
+{
+    one_vector_file("docs/vectors/file.txt");
+    one_vector_file("docs/vectors/file-text.txt");
+    one_vector_file("docs/vectors/file-delta.txt");
+    CHECK(good >= 10 && rejected >= 25, "%u good, %u rejected", good, rejected);
+}
+
+/* ================================================================================= FILES OF THE TOOL */
+
+static const char *tool;
+static char folder[400];
+
+static int run(const char *format, ...)
+{
+    char command[3000];
+    size_t n = (size_t)snprintf(command, sizeof command, "cd '%s' && '%s' ", folder, tool);
+    va_list arguments;
+    va_start(arguments, format);
+    n += (size_t)vsnprintf(command + n, sizeof command - n, format, arguments);
+    va_end(arguments);
+    (void)snprintf(command + n, sizeof command - n, " >out 2>&1");
+    return system(command);
+}
+
+static bytes get(const char *name)
+{
+    char path[500];
+    bytes b;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    b = read_file(path);
+    CHECK(b.p, "%s", path);
+    return b;
+}
+
+/* A .safetensors file of so many tensors of many types and sizes; those of another `step` differ in a few elements, those of another
+ * `form` in some names, too. */
+static bytes make_model(unsigned tensors, unsigned step, unsigned form)
+{
+    static const struct { const char *name; unsigned bits; } types[] = {
+        { "BF16", 16 }, { "F32", 32 }, { "F16", 16 }, { "I64", 64 }, { "F8_E4M3", 8 }, { "F4", 4 }, { "BOOL", 8 }, { "C128", 128 }, { "NEW", 24 }, { "U16", 16 }
+    };
+    static const unsigned counts[] = { 8, 0, 40, 1000, 96, 8, 30000, 16, 24, 200, 80000, 8, 64 };
+    char *text = (char *)malloc(tensors * 200 + 100), *p = text;
+    uint64_t at = 0, size;
+    unsigned i;
+    bytes b;
+    if (!text) abort();
+    p += sprintf(p, "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"%u\"}", step);
+    for (i = 0; i < tensors; i++) {
+        const unsigned type = i * 7 / 5 % 10, count = counts[i % 13];
+        const uint64_t bytes_of = (uint64_t)count * types[type].bits / 8;
+        p += sprintf(p, ",\"%s.%u.w%s\":{\"dtype\":\"%s\",\"shape\":[%u,%u],\"data_offsets\":[%lu,%lu]}", form && i % 5 == 0 ? "blocks" : "layers", i,
+                     i % 9 ? "" : "\\u00e4\\n", types[type].name, count / 8, 8u, (unsigned long)at, (unsigned long)(at + bytes_of));
+        at += bytes_of;
+    }
+    *p++ = '}';
+    size = (uint64_t)(p - text);
+    b.size = (size_t)(8 + size + at);
+    b.p = (uint8_t *)malloc(b.size);
+    if (!b.p) abort();
+    for (i = 0; i < 8; i++) b.p[i] = (uint8_t)(size >> 8 * i);
+    memcpy(b.p + 8, text, (size_t)size);
+    free(text);
+    test_state = 99;
+    for (i = 0; i < at; i++) b.p[8 + size + i] = (uint8_t)(i & 1 ? 0x3C + test_below(3) : test_random());
+    for (test_state = step; step--;)
+        for (i = 0; i < at / 50; i++) b.p[8 + size + test_below((size_t)at)] ^= 1;
+    return b;
+}
+
+/* Opens a chain of files as they are, the last of which is *f; all lie in `bases`. */
+enum { CHAIN = 6 };
+typedef struct chain {
+    bitsnap_file file[CHAIN];
+    counted c[CHAIN];
+    bytes b[CHAIN];
+    unsigned count;
+} chain;
+
+static bitsnap_file *open_chain(chain *x, unsigned count, const char *const *names)
+{
+    bitsnap_file *before = NULL;
+    for (x->count = 0; x->count < count; x->count++) {
+        bitsnap_file *f = &x->file[x->count];
+        bitsnap_source s;
+        x->b[x->count] = get(names[x->count]);
+        s = source_of(&x->c[x->count], x->b[x->count].p, x->b[x->count].size);
+        CHECK(!bitsnap_file_open(f, &s, before, NULL), "%s: %s", names[x->count], f->error.message);
+        before = f;
+    }
+    return before;
+}
+
+static void close_chain(chain *x)
+{
+    while (x->count--) {
+        bitsnap_file_close(&x->file[x->count]);
+        free(x->b[x->count].p);
+    }
+}
+
+static void whole_files(void)
+{
+    static const unsigned tensors[] = { 0, 1, 20, 300, 1500 };
+    static const char *const options[] = { "-l fast", "", "-l best" };
+    unsigned i, k;
+    for (i = 0; i < 5; i++) {
+        bytes m = make_model(tensors[i], 0, 0), z;
+        char path[500];
+        (void)snprintf(path, sizeof path, "%s/m.safetensors", folder);
+        write_file(path, m.p, m.size);
+        check_file(m.p, m.size, NULL, m.p, m.size, "a .safetensors file");
+        for (k = 0; k < (i < 4 ? 3 : 1); k++) {
+            CHECK(!run("compress -f %s -o m.bsnap m.safetensors", options[k]));
+            z = get("m.bsnap");
+            check_file(z.p, z.size, NULL, m.p, m.size, "a file of the tool");
+            free(z.p);
+        }
+        CHECK(!run("compress -f --dtype i8 -o raw.bsnap m.safetensors"));
+        free(m.p);
+    }
+}
+
+static void raw_files(void)
+{
+    bytes z = get("raw.bsnap"), m = get("m.safetensors");
+    check_file(z.p, z.size, NULL, m.p, m.size, "raw elements");
+    free(z.p);
+    free(m.p);
+}
+
+/* Five deltas behind each other, of which one changes names, and one holds the text of its base. */
+static const char *const steps[] = { "s0.bsnap", "s1.delta", "s2.delta", "s3.delta", "s4.delta", "s5.delta" };
+
+static void chains(void)
+{
+    unsigned i, k;
+    for (i = 0; i < CHAIN; i++) {
+        char path[500];
+        bytes m = make_model(200, i, i >= 3);
+        (void)snprintf(path, sizeof path, "%s/s%u.safetensors", folder, i);
+        write_file(path, m.p, m.size);
+        if (!i) CHECK(!run("compress -f -o s0.bsnap s0.safetensors"));
+        else CHECK(!run("compress -f %s -b s%u.safetensors -o s%u.delta s%u.safetensors", i == 3 ? "--self-contained" : "", i - 1, i, i));
+        free(m.p);
+    }
+    for (i = 0; i < CHAIN; i++)
+        for (k = 0; k < 2; k++) { /* from a .bsnap file on, or from a .safetensors file */
+            const char *names[CHAIN];
+            char plain[20];
+            chain x;
+            bytes m;
+            bitsnap_file *f;
+            memcpy(names, steps, sizeof names);
+            (void)snprintf(plain, sizeof plain, "s%u.safetensors", i ? i - 1 : 0);
+            if (k && i) names[i - 1] = plain;
+            f = k && i ? open_chain(&x, 2, names + i - 1) : open_chain(&x, i + 1, names);
+            (void)snprintf(plain, sizeof plain, "s%u.safetensors", i);
+            m = get(plain);
+            check_contents(f, m.p, m.size, plain);
+            CHECK(!bitsnap_file_verify(f), "%s: %s", steps[i], f->error.message);
+            if (i) {
+                check_file(x.b[x.count - 1].p, x.b[x.count - 1].size, &x.file[x.count - 2], m.p, m.size, plain);
+                CHECK(f->base_name[0] == 's' && f->base_data_size == x.file[x.count - 2].data_size, "%s", f->base_name);
+            }
+            close_chain(&x);
+            free(m.p);
+        }
+}
+
+/* Another base is refused: by its text, by its size, by what its elements are. */
+static void wrong_bases(void)
+{
+    bytes m = get("s0.safetensors"), other, d = get("s1.delta");
+    bitsnap_file base, f;
+    bitsnap_source s;
+    bitsnap_tensor t;
+    uint8_t *out = (uint8_t *)malloc(m.size);
+    unsigned i;
+    memset(&s, 0, sizeof s);
+    for (i = 0; i < 5; i++) {
+        bitsnap_status status;
+        other.p = (uint8_t *)malloc(m.size);
+        other.size = m.size;
+        memcpy(other.p, m.p, m.size);
+        if (i == 0) other.p[30] ^= 1;                 /* another text */
+        if (i == 1) other.size--;                     /* no whole file */
+        if (i == 2) other.p[m.size - 100] ^= 1;       /* other elements */
+        s.data = other.p, s.size = other.size;
+        CHECK(!bitsnap_file_open(&base, &s, NULL, NULL), "%s", base.error.message);
+        s.data = d.p, s.size = d.size;
+        status = bitsnap_file_open(&f, &s, i < 4 ? &base : NULL, NULL);
+        CHECK(status == (i < 2 ? BITSNAP_E_BASE : BITSNAP_OK) && f.error.rule == (i < 2 ? 17 + i : 0), "%u: %s", i, f.error.message);
+        if (!status && i < 4) { /* only the last tensors are others */
+            status = bitsnap_file_read_data(&f, f.data_size - 1, out, 1);
+            CHECK(i == 2 ? status == BITSNAP_E_BASE && f.error.frame_rule == BITSNAP_R_BASE_HASH : !status, "%u: %s", i, f.error.message);
+            CHECK(!bitsnap_file_read_data(&f, 0, out, 1), "%u: %s", i, f.error.message);
+        }
+        if (i == 4) { /* without any */
+            uint64_t frames;
+            bitsnap_file_frame frame;
+            CHECK(!bitsnap_file_frames(&f, &frames) && frames && !bitsnap_file_frame_at(&f, 0, &frame), "%s", f.error.message);
+            CHECK(bitsnap_file_find(&f, "layers.1.w", 10, &t) == BITSNAP_E_BASE && f.error.rule == 17, "%s", f.error.message);
+            CHECK(bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size) == BITSNAP_E_BASE, "%s", f.error.message);
+            CHECK(bitsnap_file_verify(&f) == BITSNAP_E_BASE, "%s", f.error.message);
+        }
+        bitsnap_file_close(&f);
+        bitsnap_file_close(&base);
+        free(other.p);
+    }
+    free(out);
+    free(m.p);
+    free(d.p);
+}
+
+/* A base that is damaged: the error is its own, and says so. */
+static void damaged_bases(void)
+{
+    chain x;
+    bitsnap_file *f = open_chain(&x, 3, steps);
+    uint8_t *out = (uint8_t *)malloc((size_t)f->data_size);
+    bitsnap_file_frame frame;
+    CHECK(!bitsnap_file_frame_at(&x.file[0], 0, &frame));
+    x.b[0].p[frame.at + frame.info.header_size + 40] ^= 1;
+    CHECK(bitsnap_file_read_data(f, 0, out, (size_t)f->data_size) == BITSNAP_E_CHECK && f->error.depth == 2, "%s", f->error.message);
+    free(out);
+    close_chain(&x);
+}
+
+/* ================================================================================= HOSTILE */
+
+/* Asks for everything; returns how many answers were right. None may be wrong. */
+static unsigned ask(bitsnap_file *f, const bytes *m, uint8_t *out)
+{
+    static const char *const names[] = { "layers.1.w", "layers.3.w", "layers.9.w\xC3\xA4\n", "layers.50.w", "blocks.10.w", "" };
+    const uint64_t data = bsn_load64(m->p) + 8;
+    bitsnap_tensor t;
+    bitsnap_file_frame frame;
+    uint64_t frames, k;
+    unsigned i, right = 0;
+    for (i = 0; i < 6; i++) {
+        if (bitsnap_file_find(f, names[i], strlen(names[i]), &t)) continue;
+        CHECK(!memcmp(t.name.at, names[i], t.name.size) && t.end <= f->data_size, "%s", names[i]);
+        if (bitsnap_file_read(f, &t, out, 0, t.type ? t.elements : t.end - t.begin)) continue;
+        CHECK(data + t.end <= m->size && !memcmp(out, m->p + data + t.begin, (size_t)(t.end - t.begin)), "other elements of %s", names[i]);
+        right++;
+    }
+    if (!bitsnap_file_frames(f, &frames))
+        for (k = 0; k < frames && k < 50; k++) right += !bitsnap_file_frame_at(f, k, &frame);
+    if (!bitsnap_file_read_data(f, 1000, out, 3000)) {
+        CHECK(!memcmp(out, m->p + data + 1000, 3000), "other data");
+        right++;
+    }
+    return right;
+}
+
+/* Every bit of a small file, and cuts, and bytes behind it: what is accepted as a whole is what it was. */
+static void damaged_files(void)
+{
+    unsigned which;
+    for (which = 0; which < 3; which++) {
+        const char *names[2] = { "h0.bsnap", "h1.delta" };
+        chain x;
+        bitsnap_file *before;
+        bytes m, z, model[2];
+        uint8_t *out;
+        size_t i, step;
+        guarded g;
+        bitsnap_source s;
+        bitsnap_file f;
+        char path[500];
+        for (i = 0; i < 2; i++) {
+            model[i] = make_model(which == 2 ? 900 : 60, (unsigned)i, 0);
+            (void)snprintf(path, sizeof path, "%s/h%u.safetensors", folder, (unsigned)i);
+            write_file(path, model[i].p, model[i].size);
+        }
+        CHECK(!run("compress -f -o h0.bsnap h0.safetensors") && !run("compress -f -b h0.safetensors -o h1.delta h1.safetensors"));
+        before = open_chain(&x, 1, names);
+        m = model[which == 1];
+        z = which == 1 ? get("h1.delta") : get("h0.bsnap");
+        out = (uint8_t *)malloc(m.size);
+        memset(&s, 0, sizeof s);
+        step = z.size / 3000 + 1;
+        for (i = 0; i < z.size; i += i < 400 || i + 2000 > z.size ? 1 : step) {
+            uint8_t *p = z.p + i, was = *p;
+            *p ^= (uint8_t)(1u << test_below(8));
+            s.data = z.p, s.size = z.size;
+            if (!bitsnap_file_open(&f, &s, which == 1 ? before : NULL, NULL)) {
+                (void)ask(&f, &m, out);
+                CHECK(i % 16 || bitsnap_file_verify(&f), "byte %lu of a file is another, and nothing is noticed", (unsigned long)i);
+            }
+            bitsnap_file_close(&f);
+            *p = was;
+        }
+        for (i = 0; i < z.size; i += 1 + i / 10) {
+            g = guarded_alloc(i, 0);
+            memcpy(g.p, z.p, i);
+            s.data = g.p, s.size = i;
+            CHECK(i == 0 || bitsnap_file_open(&f, &s, which == 1 ? before : NULL, NULL), "cut to %lu bytes", (unsigned long)i);
+            if (i) bitsnap_file_close(&f);
+            guarded_free(g);
+        }
+        free(out);
+        free(z.p);
+        close_chain(&x);
+        free(model[0].p);
+        free(model[1].p);
+    }
+}
+
+/* Each byte that comes may be another than before, each read may fail, and each piece of memory may be the last. */
+static void changing_sources(void)
+{
+    static const char *const names[] = { "h0.bsnap", "h1.delta" };
+    unsigned i, wrong = 0, right = 0;
+    bytes m[2];
+    uint8_t *out;
+    m[0] = get("h0.safetensors");
+    CHECK(!run("compress -f -b h0.safetensors -o h1.delta h1.safetensors"));
+    m[1] = get("h1.safetensors");
+    out = (uint8_t *)malloc(m[0].size);
+    for (i = 0; i < 600; i++) {
+        chain x;
+        const unsigned which = i & 1;
+        bitsnap_file *f = open_chain(&x, which + 1, names), again;
+        bitsnap_memory memory = { counting_resize, counting_release, NULL };
+        size_t left = i / 6;
+        bitsnap_source s = { read_counted, &x.c[which], NULL, x.b[which].size };
+        if (i % 3 == 0) x.c[i / 6 % (which + 1)].changing = 1;
+        if (i % 3 == 1) x.c[i / 6 % (which + 1)].fail_at = x.c[i / 6 % (which + 1)].reads + i / 12;
+        if (i % 3 == 2) memory.context = &left;
+        if (!bitsnap_file_open(&again, &s, which ? f - 1 : NULL, &memory)) {
+            right += ask(&again, &m[which], out);
+            wrong += !!bitsnap_file_verify(&again);
+        } else if (i % 3 == 2) {
+            CHECK(again.error.status == BITSNAP_E_WORKSPACE, "%s", again.error.message);
+        }
+        bitsnap_file_close(&again);
+        CHECK(!pieces, "memory is left");
+        close_chain(&x);
+    }
+    CHECK(right > 1000 && wrong > 20, "%u right, %u wrong", right, wrong);
+    free(out);
+    free(m[0].p);
+    free(m[1].p);
+}
+
+/* ================================================================================= SIZES */
+
+/* A file of 2^40 bytes that is nowhere: header and texts, the same frame again and again, and the end record. */
+enum { TENSORS = 106000, ELEMENTS = 5 << 20 };
+
+typedef struct endless {
+    uint8_t *head, *frame, *end;
+    uint64_t head_size, frame_size, end_size, index, blocks;
+} endless;
+
+static int read_endless(void *context, uint64_t offset, void *to, size_t size)
+{
+    endless *x = (endless *)context;
+    uint8_t *p = (uint8_t *)to;
+    const uint64_t end = x->head_size + TENSORS * x->frame_size;
+    if (size > 100000 && offset > x->head_size) x->blocks += size;
+    else x->index += size;
+    while (size) {
+        const uint64_t in = offset < x->head_size ? offset : offset < end ? (offset - x->head_size) % x->frame_size : offset - end;
+        const uint64_t left = (offset < x->head_size ? x->head_size : offset < end ? x->frame_size : x->end_size) - in;
+        const size_t n = left < size ? (size_t)left : size;
+        memcpy(p, (offset < x->head_size ? x->head : offset < end ? x->frame : x->end) + in, n);
+        p += n;
+        offset += n;
+        size -= n;
+    }
+    return 0;
+}
+
+static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
+{
+    char *text = (char *)malloc(TENSORS * 120), *p = text;
+    uint8_t *coded, *names, *records, *r, *workspace = (uint8_t *)malloc(BITSNAP_WORKSPACE), fixed[80];
+    const uint64_t bytes_of = 2 * (uint64_t)ELEMENTS;
+    size_t i, size, coded_size, count, at, frame_size;
+    uint64_t source, check, trees;
+    bitsnap_file_error e;
+    bitsnap b;
+    memset(x, 0, sizeof *x);
+    p += sprintf(p, "{");
+    for (i = 0; i < TENSORS; i++)
+        p += sprintf(p, "%s\"l.%lu.w\":{\"dtype\":\"BF16\",\"shape\":[%d],\"data_offsets\":[%llu,%llu]}", i ? "," : "", (unsigned long)i, ELEMENTS,
+                     (unsigned long long)(i * bytes_of), (unsigned long long)((i + 1) * bytes_of));
+    *p++ = '}';
+    size = (size_t)(p - text);
+    CHECK(!bitsnap_text_encode(&coded, &coded_size, text, size, NULL, 0, NULL, &e) && !bitsnap_tree_names(&names, &count, text, size, NULL, &e) &&
+          count == TENSORS);
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = BITSNAP_WORKSPACE;
+    x->frame = (uint8_t *)malloc(bitsnap_bound(&b, ELEMENTS, BITSNAP_BF16));
+    CHECK(!bitsnap_encode(&b, x->frame, bitsnap_bound(&b, ELEMENTS, BITSNAP_BF16), &frame_size, elements, ELEMENTS, BITSNAP_BF16));
+    x->frame_size = frame_size;
+    x->head_size = BITSNAP_FILE_HEADER + coded_size;
+    x->head = (uint8_t *)malloc((size_t)x->head_size);
+    memset(x->head, 0, BITSNAP_FILE_HEADER);
+    memcpy(x->head, BITSNAP_FILE_MAGIC, 8);
+    x->head[8] = 1;
+    x->head[9] = BITSNAP_SOURCE_SAFETENSORS;
+    bsf_store(x->head + 12, size, 4);
+    source = 8 + size + TENSORS * bytes_of;
+    bsf_store(x->head + 16, source, 8);
+    check = bitsnap_hash(x->head, 24);
+    bsf_store(x->head + 24, check, 8);
+    memcpy(x->head + BITSNAP_FILE_HEADER, coded, coded_size);
+    records = (uint8_t *)malloc((TENSORS + coded_size / 100) * BITSNAP_RECORD_ENTRY);
+    r = records;
+    for (i = 0, at = 8; i < coded_size; r += BITSNAP_RECORD_ENTRY) {
+        bsf_store(r, at, 6);
+        bsf_store(r + 6, BITSNAP_FILE_HEADER + i, 6);
+        at += (size_t)bsf_load(coded + i + 4, 4);
+        i += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + i + 8, 4) + 8;
+    }
+    for (i = 0; i < TENSORS; i++, r += BITSNAP_RECORD_ENTRY) {
+        bsf_store(r, 8 + size + i * bytes_of, 6);
+        bsf_store(r + 6, x->head_size + i * x->frame_size, 6);
+    }
+    count = (size_t)(r - records) / BITSNAP_RECORD_ENTRY;
+    trees = bitsnap_tree_size(count, BITSNAP_RECORD_ENTRY);
+    x->end_size = BITSNAP_END_PREFIX + trees + bitsnap_tree_size(TENSORS, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    x->end = r = (uint8_t *)malloc((size_t)x->end_size);
+    memcpy(r, BITSNAP_END_MAGIC, 4);
+    bsf_store(r + 4, TENSORS, 4);
+    bsf_store(r + 8, source, 8);
+    bsf_store(r + 16, count, 8);
+    r += x->end_size - BITSNAP_END_SUFFIX;
+    bsf_store(r, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX, records, count, BITSNAP_RECORD_ENTRY, check), 8);
+    bsf_store(r + 8, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX + trees, names, TENSORS, BITSNAP_NAME_ENTRY, check), 8);
+    bsf_store(r + 16, x->end_size, 8);
+    bsf_store(fixed, check, 8);
+    memcpy(fixed + 8, x->end, BITSNAP_END_PREFIX);
+    memcpy(fixed + 8 + BITSNAP_END_PREFIX, r, 24);
+    bsf_store(r + 24, bitsnap_hash(fixed, 8 + BITSNAP_END_PREFIX + 24), 8);
+    memcpy(r + 32, BITSNAP_LAST_MAGIC, 8);
+    *whole = x->head_size + TENSORS * x->frame_size + x->end_size;
+    free(text);
+    free(coded);
+    free(names);
+    free(records);
+    free(workspace);
+}
+
+static void little_is_read(void)
+{
+    static uint16_t elements[ELEMENTS], out[512];
+    endless x;
+    uint64_t size, most = 0;
+    unsigned i;
+    for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
+    make_endless(&x, &size, elements);
+    CHECK(size > UINT64_C(1) << 40, "%llu", (unsigned long long)size);
+    for (i = 0; i < 200; i++) {
+        const bitsnap_source s = { read_endless, &x, NULL, size };
+        const unsigned long which = (unsigned long)test_below(TENSORS);
+        const uint64_t first = test_below(ELEMENTS - 511);
+        bitsnap_file f;
+        bitsnap_tensor t;
+        char name[40];
+        (void)snprintf(name, sizeof name, "l.%lu.w", which);
+        x.index = x.blocks = 0;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, NULL) && !bitsnap_file_find(&f, name, strlen(name), &t) &&
+              !bitsnap_file_read(&f, &t, out, first, 512), "%s: %s", name, f.error.message);
+        CHECK(t.begin == which * 2 * (uint64_t)ELEMENTS && !memcmp(out, elements + first, sizeof out), "%s", name);
+        CHECK(x.blocks <= 2 * 132000, "%llu bytes of blocks", (unsigned long long)x.blocks);
+        if (x.index > most) most = x.index;
+        if (!i) CHECK(bitsnap_file_find(&f, "m", 1, &t) == BITSNAP_E_MISMATCH, "%s", f.error.message);
+        bitsnap_file_close(&f);
+    }
+    CHECK(most <= 65536, "%llu bytes of index", (unsigned long long)most);
+    printf("# of %.2f TiB %llu bytes are read besides the blocks\n", (double)size / 1024 / 1024 / 1024 / 1024, (unsigned long long)most);
+    free(x.head);
+    free(x.frame);
+    free(x.end);
+}
+
+int main(void)
+{
+    char remove[500];
+    test_program = "file:";
+    tool = getenv("BITSNAP");
+    if (!tool) tool = realpath("build/bitsnap", NULL);
+    RUN(vectors);
+    RUN(little_is_read);
+    (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!tool || !mkdtemp(folder)) {
+        SKIP("files of the tool", "build/bitsnap is not there");
+        return test_failures > 0;
+    }
+    RUN(whole_files);
+    RUN(raw_files);
+    RUN(chains);
+    RUN(wrong_bases);
+    RUN(damaged_bases);
+    RUN(damaged_files);
+    RUN(changing_sources);
+    (void)snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
+    return system(remove) || test_failures > 0;
+}
