@@ -80,7 +80,7 @@ $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
 CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tests/check_race.sh tests/check_strict.sh tests/check_bytes.sh \
-         tests/check_avx512.sh tests/check_safety.py tests/check_kill.py tests/check_embed.sh tests/check_symbols.sh \
+         tests/check_avx512.sh tests/check_safety.py tests/check_kill.py tests/check_store.py tests/check_embed.sh tests/check_symbols.sh \
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \

@@ -87,6 +87,11 @@ for document in documents:
             bad.append("#" + target)
     report(not bad, f"{document}: links", ", ".join(bad))
 
+whole = read("bench/results/cli.md")
+rows = re.findall(r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$", read("README.md"), re.M)
+bad = [r for r in rows + re.findall(r"commit \w+, cc", read("README.md")) if r not in whole]
+report(len(rows) > 5 and not bad, "the first tables of README.md are rows of bench/results/cli.md", " ".join(bad))
+
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = {number: (name, status) for number, name, status in re.findall(r"^\| R(\d+) \| (\w+) \| ([A-Z]+) \|", form, re.M)}
 rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d\d?), ([A-Z]+), (\w+), "', header, re.M)}

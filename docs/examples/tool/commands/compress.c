@@ -551,6 +551,17 @@ char *compress_target(const char *path)
     return target ? strcat(strcpy(target, path), ".bsnap") : NULL;
 }
 
+char *target_of(const options *o, const char *path)
+{
+    char *beside = o->command == COMPRESS ? compress_target(path) : decompress_target(path), *inside = NULL;
+    const char *slash = beside ? strrchr(beside, '/') : NULL, *name = slash ? slash + 1 : beside;
+    if (!beside || !o->into) return beside;
+    inside = (char *)malloc(strlen(o->output) + strlen(name) + 2);
+    if (inside) (void)strcat(strcat(strcpy(inside, o->output), o->output[strlen(o->output) - 1] == '/' ? "" : "/"), name);
+    free(beside);
+    return inside;
+}
+
 int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const char *target = o->output;
@@ -558,11 +569,11 @@ int command_compress(const options *o, codec *c, const base *b, const char *path
     input in;
     int failed;
     if (!target && !strcmp(path, "-")) target = "-";
-    if (!target) {
-        target = named = compress_target(path);
+    if (!target || o->into) {
+        target = named = target_of(o, path);
         if (!named) return fault_memory(f);
     }
-    failed = input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f);
+    failed = !skips(o, path, target) && (input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f));
     free(named);
     return failed;
 }

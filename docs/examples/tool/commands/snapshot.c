@@ -184,17 +184,22 @@ static int is_stored(const job *j, const input *in, const store_object *o, int *
     return failed;
 }
 
-/* Whether it is a tensor file that can be compressed: whatever else is called so is kept as it is. */
-static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
+static int has_tensor_name(const walk_entry *e)
 {
     static const char suffix[] = ".safetensors";
     const size_t size = strlen(e->name), cut = sizeof suffix - 1;
+    return e->kind == FOUND_FILE && size >= cut && !strcmp(e->name + size - cut, suffix);
+}
+
+/* Whether it is a tensor file that can be compressed: whatever else is called so is kept as it is. */
+static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
+{
     char text[768];
     header h;
     input again;
     fault why;
     int failed;
-    if (size < cut || strcmp(e->name + size - cut, suffix)) return 0;
+    if (!has_tensor_name(e)) return 0;
     memset(&h, 0, sizeof h);
     memset(&why, 0, sizeof why);
     if (input_again(in, &again, &why)) return 0;
@@ -206,15 +211,18 @@ static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
     return !failed;
 }
 
-static int put_copy(const job *j, input *in, store_object *x)
+static int put_copy(const job *j, const input *in, store_object *x)
 {
     char *path = store_object_path(&j->store, x, j->f);
+    input again;
     output out;
-    int failed = !path || output_open(&out, path, 1, in, &j->codec->used, j->f);
+    int failed = !path || input_again(in, &again, j->f);
     if (!failed) {
+        failed = output_open(&out, path, 1, in, &j->codec->used, j->f);
         output_keep_time(&out);
-        failed = input_seek(in, 0, j->f) || spool_copy(&out, in, j->f) || output_commit(&out, j->f);
+        failed = failed || spool_copy(&out, &again, j->f) || output_commit(&out, j->f);
         if (failed) output_discard(&out);
+        input_close(&again);
     }
     x->bytes = x->size;
     free(path);
@@ -326,8 +334,10 @@ static int put_folder(job *j, const char *path)
     if (!gmtime_r(&now, &t) || strftime(j->step.time, sizeof j->step.time, "%Y-%m-%dT%H:%M:%SZ", &t) != sizeof j->step.time - 1)
         return fault_set(j->f, "the clock of this machine is wrong");
     j->step.mode = j->in.at[0].mode & 0777;
+    for (i = 1; i < j->in.count; i++) /* first, so that no copy of the same content keeps it from being packed */
+        if (has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
     for (i = 1; i < j->in.count; i++)
-        if (put_entry(j, &j->in.at[i])) return 1;
+        if (!has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
     if (!j->files) return fault_set(j->f, "has no file in it that is wanted") && fail(j, path);
     step_sort(&j->step);
     failed = walk_folder(&again, path, &j->o->select, j->f) || walk_check_same(&j->in, &again, j->f);

@@ -67,25 +67,26 @@ static const char *kind_of(const step_sums *x)
 
 static double ratio_of(uint64_t size, uint64_t bytes) { return bytes ? (double)size / (double)bytes : 0; }
 
-static void print_log(const manifest *m, int quiet)
+static void print_log(const options *o, const manifest *m)
 {
+    char a[AMOUNT_TEXT], b[AMOUNT_TEXT];
     uint64_t size = 0;
     size_t i;
-    if (!quiet) (void)printf("%12s  %-20s  %-5s  %12s  %6s  %14s  %14s  %9s  %5s\n", "step", "time", "kind", "base", "files", "size", "bytes", "ratio", "chain");
+    if (!o->quiet) (void)printf("%12s  %-20s  %-5s  %12s  %6s  %12s  %12s  %9s  %5s\n", "step", "time", "kind", "base", "files", "size", "bytes", "ratio", "chain");
     for (i = 0; i < m->step_count; i++) {
         const store_step *s = &m->steps[i];
         const step_sums x = add_up(m, i);
         size += x.size;
-        if (quiet) continue;
+        if (o->quiet) continue;
         (void)printf("%12" PRIu64 "  %-20s  %-5s  ", s->number, s->time, kind_of(&x));
         if (x.has_base) (void)printf("%12" PRIu64, x.base);
         else (void)printf("%12s", "-");
-        (void)printf("  %6zu  %14" PRIu64 "  %14" PRIu64, x.files, x.size, x.bytes);
+        (void)printf("  %6zu  %12s  %12s", x.files, amount(o, a, x.size), amount(o, b, x.bytes));
         if (x.bytes) (void)printf("  %9.4f", ratio_of(x.size, x.bytes));
         else (void)printf("  %9s", "-");
         (void)printf("  %5zu\n", x.chain);
     }
-    (void)printf("steps: %zu, %" PRIu64 " -> %" PRIu64 " bytes, ratio %.4f\n", m->step_count, size, manifest_bytes(m), ratio_of(size, manifest_bytes(m)));
+    (void)printf("steps: %zu, %s -> %s, ratio %.4f\n", m->step_count, amount(o, a, size), amount(o, b, manifest_bytes(m)), ratio_of(size, manifest_bytes(m)));
 }
 
 static void print_log_json(const manifest *m, const char *path)
@@ -128,7 +129,7 @@ int command_log(const options *o, const char *path, fault *f)
     store s;
     const int failed = store_open(&s, path, STORE_LOOK, "log", f);
     if (!failed && o->json) print_log_json(&s.m, path);
-    else if (!failed) print_log(&s.m, o->quiet);
+    else if (!failed) print_log(o, &s.m);
     store_close(&s);
     return failed;
 }
@@ -330,12 +331,10 @@ static void check_chain(verification *v, store_object *o, base *before, int last
     base_close(&b);
 }
 
-static int check_objects(verification *v, fault *f)
+static void check_objects(verification *v)
 {
     manifest *m = &v->store.m;
     size_t i;
-    v->by_base = (store_object **)malloc((m->object_count + 1) * sizeof *v->by_base);
-    if (!v->by_base) return fault_memory(f);
     for (i = 0; i < m->object_count; i++)
         if (m->objects[i].has_base) v->by_base[v->deltas++] = &m->objects[i];
     if (v->deltas) qsort((void *)v->by_base, v->deltas, sizeof *v->by_base, by_base);
@@ -348,7 +347,6 @@ static int check_objects(verification *v, fault *f)
         o->used = !check_copy(&v->store, o, &why);
         if (!o->used) tell(v, &why);
     }
-    return 0;
 }
 
 static int is_whole(const manifest *m, const store_step *s)
@@ -393,6 +391,29 @@ static int report_verify(verification *v, fault *f)
     return 0;
 }
 
+static int verify(verification *v, fault *f)
+{
+    int failed;
+    v->by_base = (store_object **)malloc((v->store.m.object_count + 1) * sizeof *v->by_base);
+    if (!v->by_base) return fault_memory(f);
+    v->out.to = stdout;
+    if (v->o->json) {
+        json_begin(&v->out, '{');
+        json_member_string(&v->out, "command", "verify");
+        json_member_string(&v->out, "file", v->store.path);
+        json_name(&v->out, "problems");
+        json_begin(&v->out, '[');
+    }
+    check_objects(v);
+    failed = report_verify(v, f);
+    if (failed && v->o->json) { /* the object has said it */
+        (void)fault_in(f, v->store.path);
+        fault_print(f);
+        memset(f, 0, sizeof *f);
+    }
+    return failed;
+}
+
 int command_verify(const options *o, codec *c, const char *path, fault *f)
 {
     verification v;
@@ -400,16 +421,7 @@ int command_verify(const options *o, codec *c, const char *path, fault *f)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.codec = c;
-    v.out.to = stdout;
-    failed = store_open(&v.store, path, STORE_READ, "verify", f);
-    if (!failed && o->json) {
-        json_begin(&v.out, '{');
-        json_member_string(&v.out, "command", "verify");
-        json_member_string(&v.out, "file", path);
-        json_name(&v.out, "problems");
-        json_begin(&v.out, '[');
-    }
-    failed = failed || check_objects(&v, f) || report_verify(&v, f);
+    failed = store_open(&v.store, path, STORE_READ, "verify", f) || verify(&v, f);
     free((void *)v.by_base);
     store_close(&v.store);
     return failed;

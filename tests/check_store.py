@@ -1,0 +1,493 @@
+#!/usr/bin/env python3
+"""Stores of snapshots: six steps of a model in three shards, each restored and compared; pruned; damaged in every object and all over the
+manifest; manifests that somebody has made to do harm; snapshot and prune killed, and failing, at every system call that touches a file,
+and killed at random moments.
+    KILLS=n   random moments of each command, 10 by default"""
+import errno
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import safety
+from safety import Place, model, read, tool, write
+
+GROUP = "store"
+KILLS = int(os.environ.get("KILLS", "10"))
+p = Place()
+trouble = []
+sys.excepthook = lambda kind, e, at: (print("not ok - store: before", kind.__name__, e, "at line", at.tb_lineno, "; ".join(trouble[:5])), shutil.rmtree(p.top, ignore_errors=True))
+
+
+def result(what):
+    safety.report(GROUP, not trouble, what, f"{len(trouble)} bad: " + "; ".join(trouble[:5])[:1500])
+    trouble.clear()
+
+
+def expect(true, what):
+    if not true:
+        trouble.append(str(what))
+
+
+def run(status, line, says="", silent=True):
+    """A command, its status, and what it says in one line; nothing where it succeeds."""
+    got = p.run(line)
+    expect(got.returncode == status, f"{line} ended with {got.returncode}: {got.stderr}")
+    if says:
+        expect(re.search(says, got.stderr), f"{line} did not say {says}, but {got.stderr}")
+    elif status == 0 and silent:
+        expect(not got.stderr, f"{line} said {got.stderr}")
+    return got.stdout
+
+
+def tree(top):
+    """Names, contents, permissions, links."""
+    found = {}
+    for base, folders, names in os.walk(top):
+        for name in folders + names:
+            path = os.path.join(base, name)
+            mode = os.lstat(path).st_mode & 0o777
+            found[os.path.relpath(path, top)] = os.readlink(path) if os.path.islink(path) else mode if os.path.isdir(path) else (mode, read(path))
+    return found
+
+
+def checkpoint(step, where="in", shards=3):
+    shutil.rmtree(where, ignore_errors=True)
+    os.makedirs(f"{where}/optimizer/empty")
+    for i in range(shards):
+        write(f"{where}/model-{i + 1:05}-of-{shards:05}.safetensors", model(i, step))
+    write(f"{where}/model.safetensors.index.json", b'{"weight_map":{"a":"model-00001-of-00003.safetensors"}}')
+    write(f"{where}/config.json", b"{}")
+    write(f"{where}/optimizer/state.pt", b"step %d" % step)
+    write(f"{where}/none", b"")
+    os.chmod(f"{where}/config.json", 0o640)
+    os.chmod(f"{where}/optimizer", 0o750)
+    os.symlink("../config.json", f"{where}/optimizer/config")
+    return tree(where)
+
+
+def manifest(store="run"):
+    return json.loads(read(f"{store}/manifest.json"))
+
+
+def log(store="run"):
+    return json.loads(run(0, f"log --json {store}"))["steps"]
+
+
+def steps_of(store="run"):
+    return [s["step"] for s in log(store)]
+
+
+def names_of(store="run"):
+    return {o["id"] + ("-" + o["base"] if "base" in o else "") + (".bsnap" if o["kind"] == "tensors" else "") for o in manifest(store)["objects"]}
+
+
+def clean(store="run"):
+    """Nothing is there but what belongs there."""
+    expect(set(os.listdir(f"{store}/objects")) == names_of(store), f"objects: {set(os.listdir(store + '/objects')) ^ names_of(store)}")
+    expect(set(os.listdir(store)) == {"manifest.json", "objects", "lock"} and not read(f"{store}/lock"), f"in the store: {os.listdir(store)}")
+
+
+def restored(want, store="run"):
+    """Every step is what it was."""
+    expect(steps_of(store) == sorted(want), f"steps {steps_of(store)}, not {sorted(want)}")
+    for step in steps_of(store):
+        shutil.rmtree("out", ignore_errors=True)
+        run(0, f"restore {store} {step} -o out")
+        expect(step in want and os.path.exists("out") and tree("out") == want[step], f"step {step} is another")
+    left = [n for n in p.leftovers() if not n.startswith("./run/")]
+    expect(not left, left)
+
+
+def begin(store):
+    """A fresh copy of a store that was kept."""
+    shutil.rmtree("run", ignore_errors=True)
+    shutil.copytree(store, "run", symlinks=True)
+
+
+# ------------------------------------------------------------------ six steps
+p.begin("")
+want = {}
+for step in range(6):
+    want[100 * step] = checkpoint(step)
+    run(0, f"snapshot run in --step {100 * step}")
+restored(want)
+clean()
+kinds = [(s["kind"], s.get("base"), s["chain"], s["files"]) for s in log()]
+expect(kinds == [("whole", None, 1, 7)] + [("delta", 100 * i, i + 2, 7) for i in range(5)], kinds)
+expect(log()[5]["bytes_out"] < log()[0]["bytes_out"] / 8, log())
+expect(len(manifest()["objects"]) == 6 * 3 + 6 + 3, "the same content more than once")
+expect(tree("in") == want[500], "the folder has changed")
+run(0, "restore run latest -o out -f")
+expect(tree("out") == want[500], "latest is another")
+run(0, "verify run")
+shutil.copytree("run", "six")
+result("six steps of three shards, index, configuration, optimizer, link and empty folder; each comes back with permissions, the same content is kept once")
+
+objects = {o["id"]: o for o in manifest()["objects"]}
+chain = [next(o for o in objects.values() if o["kind"] == "tensors" and "base" not in o)]
+while following := [o for o in objects.values() if o.get("base") == chain[-1]["id"]]:
+    chain += following
+paths = [f"run/objects/{o['id']}{'-' + o['base'] if 'base' in o else ''}.bsnap" for o in chain]
+bases = " ".join("-b " + path for path in paths[:-1])
+run(0, "test -q " + paths[0])
+run(0, f"test -q {bases} {paths[-1]}")
+run(0, f"info -q --no-bound {bases} {paths[-1]}")
+run(0, f"decompress -q {bases} -o x.safetensors {paths[-1]}")
+expect(any(v[1] == read("x.safetensors") for v in want[500].values() if isinstance(v, tuple)), "the end of a chain is another")
+result("objects are .bsnap files that the other commands read")
+
+# ------------------------------------------------------------------ chains
+for most, chains in ((1, [1] * 6), (2, [1, 2] * 3), (4, [1, 2, 3, 4, 1, 2])):
+    shutil.rmtree("run")
+    for step in range(6):
+        checkpoint(step)
+        run(0, f"snapshot run in --max-chain {most}")
+    expect([s["chain"] for s in log()] == chains, f"--max-chain {most}: {[s['chain'] for s in log()]}")
+    run(0, "verify -q run")
+shutil.rmtree("run")
+for step in range(4):  # other numbers each time: no delta helps
+    shutil.rmtree("in")
+    os.mkdir("in")
+    write("in/a.safetensors", model(50 + step, 0))
+    run(0, "snapshot run in")
+expect([s["kind"] for s in log()] == ["whole"] * 4, [s["kind"] for s in log()])
+shutil.rmtree("run")
+for step in range(8):  # half of each file is new: deltas of half its size, of which five are more than twice it
+    write("in/a.safetensors", model(50, 0)[:9000] + model(70 + step, 0)[9000:])
+    run(0, "snapshot run in")
+expect([s["chain"] for s in log()] == [1, 2, 3, 4, 5, 6, 1, 2] or max(s["chain"] for s in log()) < 7, [s["chain"] for s in log()])
+run(0, "verify -q run")
+result("--max-chain; files whole where a delta does not help, and where the deltas have become twice what the whole takes")
+
+# ------------------------------------------------------------------ what is in a folder
+shutil.rmtree("run")
+checkpoint(0)
+write("in/same.safetensors", model(0, 0))
+write("in/copy.txt", model(0, 0))
+run(0, "snapshot run in")
+first = names_of()
+expect(sum(n.endswith(".bsnap") for n in first) == 3, first)
+os.rename("in/model.safetensors.index.json", "in/other.json")
+got = json.loads(run(0, "snapshot --json run in --step 7"))
+expect(got["objects"] == 0 and got["step"] == 7 and names_of() == first, got)
+run(1, "snapshot run in --step 7", "run: has a step 7 already")
+run(0, "snapshot run in --step 3")  # between
+expect(steps_of() == [1, 3, 7], steps_of())
+shutil.rmtree("in")
+checkpoint(1)
+for i in range(2):
+    write(f"in/cut{i}.safetensors", model(0, 0)[:5000 + i])
+os.mkfifo("in/pipe")
+os.symlink("/etc/passwd", "in/passwd")
+os.symlink("../outside", "in/out")
+os.symlink("optimizer/../config.json", "in/around")
+os.symlink("nowhere", "in/nowhere")
+got = p.run("snapshot run in")
+expect(got.returncode == 0 and len(got.stderr.splitlines()) == 7 and all(": warning: " in line for line in got.stderr.splitlines()), got.stderr)
+run(0, "restore -f run 8 -o out")
+expect(sorted(os.listdir("in")) == sorted(os.listdir("out") + ["pipe", "passwd", "out", "around", "nowhere"]), os.listdir("out"))
+expect(read("out/cut1.safetensors") == read("in/cut1.safetensors"), "a file that is cut is another")
+os.unlink("in/nowhere")
+write("outside", model(3, 0))
+run(0, "snapshot run in -L --exclude *.json --exclude pipe --exclude cut* --exclude passwd --exclude optimizer -q")
+run(0, "restore -f run latest -o out")
+expect(read("out/out") == model(3, 0) and sorted(os.listdir("out")) == sorted(["around", "none", "out"] + [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]), os.listdir("out"))
+run(0, "snapshot run in --include *.safetensors --exclude cut* -q")
+run(0, "verify -q run")
+clean()
+result("the same content under several names, files that are no tensor files though they are called so, links that lead out, pipes, -L, --include, --exclude")
+
+# ------------------------------------------------------------------ refusals
+shutil.rmtree("in")
+checkpoint(0)
+before = tree("run")
+os.makedirs("other/deep")
+write("file", b"x")
+os.mkdir(b"in/\xff\xfe")
+for line, says in [
+    ("snapshot run in", r"in/.*: has a name that is no UTF-8"), ("snapshot run nothing", "nothing: cannot be opened"), ("snapshot other in", "other: is no store of snapshots, but"),
+    ("snapshot file in", "file: is no folder"), ("snapshot in/run in", "lies in in, or that in it"), ("snapshot run run/objects", "lies in run/objects, or that"),
+    ("snapshot run .", "lies in ., or"), ("snapshot new other", "other: has no file in it that is wanted"), ("restore run 99 -o x", "run: has no step 99; bitsnap log"),
+    ("restore run x -o x", "wants the number of a step, or latest"), ("restore run 1 -o other", "other: exists already"), ("restore run 1 -o run/x", "run/x: is run, or lies in it"),
+    ("restore -f run 1 -o run", "run: is run, or lies in it"), ("restore other 1 -o x", "other: is no store"), ("log nothing", "nothing: cannot be opened"), ("log file", "file: is no folder"),
+    ("verify other", "is no store of snapshots: there is no manifest.json"), ("prune run --keep-every 100", "would have no step left"),
+]:
+    run(1, line, says)
+os.rmdir(b"in/\xff\xfe")
+for line, says in [
+    ("snapshot run", "snapshot wants a store and the folder"), ("restore run 1", "restore wants the name of a new folder"), ("restore run -o x", "restore wants a store and a step"),
+    ("log", "log wants a store"), ("prune run", "prune wants to know what stays"), ("snapshot run in --step x", "--step wants a number from 0"), ("verify -", "is a folder, not '-'"),
+    ("snapshot run in --max-chain 0", "--max-chain wants a number from 1 to 256"), ("prune run --keep-last 0", "--keep-last wants"), ("snapshot run in -b x", "--base is of no use to snapshot"),
+]:
+    run(2, line, says)
+expect(tree("run") == before and not os.path.exists("new") and not os.path.exists("x"), "something has changed")
+with open("run/lock", "r+b") as held:
+    fcntl.flock(held, fcntl.LOCK_EX)
+    held.write(b"bitsnap snapshot, process 7 on moon")
+    held.flush()
+    run(1, "snapshot run in", "run: is in use by bitsnap snapshot, process 7 on moon; try again")
+    run(1, "verify run", "is in use by bitsnap snapshot, process 7 on moon")
+    run(0, "log run")
+with open("run/lock", "rb") as held:
+    fcntl.flock(held, fcntl.LOCK_SH)
+    run(0, "verify run")
+    run(1, "prune run --keep-last 1", "is in use by a run that reads it")
+run(0, "snapshot run in --step 1000")
+clean()
+result("what is refused, and says why; one run changes a store at a time, and says which")
+
+# ------------------------------------------------------------------ prune
+for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]), ("--keep-every 200", [0, 200, 400]), ("--keep-every 300 --keep-last 1", [0, 300, 500]), ("--keep-last 6", list(want))):
+    begin("six")
+    before = tree("run")
+    run(0, f"prune run {keep} --dry-run")
+    expect(tree("run") == before, "--dry-run changes something")
+    got = json.loads(run(0, f"prune run --json {keep}"))
+    expect(got["removed"] == [s for s in want if s not in left] and got["steps"] == len(left), got)
+    restored({s: want[s] for s in left})
+    clean()
+    run(0, "verify -q run")
+    run(0, f"prune run {keep}")  # once more: nothing
+    restored({s: want[s] for s in left})
+begin("six")
+run(0, "prune run --keep-every 300 -q")
+expect([s["kind"] for s in log()] == ["whole", "delta"], log())
+mode = {os.stat(f"run/objects/{n}").st_mode & 0o777 for n in names_of() if n.endswith(".bsnap")}
+expect(mode == {os.stat("in/model-00001-of-00003.safetensors").st_mode & 0o777}, mode)
+result("prune: by the newest, by multiples, by both; what stays comes back, chains are joined, nothing is left behind")
+
+# ------------------------------------------------------------------ damage
+r = random.Random(1)
+found = 0
+for name in sorted(names_of("six")):
+    if not os.path.getsize(f"six/objects/{name}"):
+        continue
+    begin("six")
+    data = bytearray(read(f"run/objects/{name}"))
+    data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+    write(f"run/objects/{name}", data)
+    run(1, "verify run", f"run/objects/{name}: .*\n.*run: 1 of 27 objects damaged; [1-6] of 6 steps cannot be restored: ")
+    if name.endswith(".bsnap"):
+        lost = json.loads(p.run("verify --json run").stdout)["lost_steps"]
+        for step in want:
+            got = p.run(f"restore run {step} -o out -f")
+            expect(got.returncode == (step in lost) and (step in lost or tree("out") == want[step]), f"{name}, step {step}: {got.returncode} {got.stderr}")
+    found += 1
+begin("six")
+os.unlink("run/objects/" + sorted(names_of())[0])
+run(1, "verify run", "cannot be opened: No such file")
+two = [n for n in sorted(names_of()) if n.endswith(".bsnap")][:2]
+begin("six")
+os.replace(f"run/objects/{two[0]}", f"run/objects/{two[1]}")
+run(1, "verify run", "2 of 27 objects damaged|cannot be opened")
+result(f"verify finds a bit that has changed in each of {found} objects, an object that has gone, and one in the place of another; steps that it does not name come back")
+
+begin("six")
+for name in names_of():
+    if name.endswith(".bsnap"):
+        write(f"run/objects/{name}", b"nothing")
+checkpoint(5)
+got = p.run("snapshot run in")
+expect(got.returncode == 0 and got.stderr.count("is damaged, and written anew") == 3, got.stderr)
+run(0, "restore -f run 501 -o out")
+run(0, "restore -f run 500 -o out")
+expect(tree("out") == want[500], "what was damaged is not whole again")
+checkpoint(9)
+begin("six")
+newest = {o["id"] for o in manifest()["objects"]} - {o["base"] for o in manifest()["objects"] if "base" in o}
+for name in names_of():
+    if name.endswith(".bsnap") and name[:16] in newest:
+        write(f"run/objects/{name}", b"nothing")
+want_nine = tree("in")
+got = p.run("snapshot run in --step 600")
+expect(got.returncode == 0 and got.stderr.count("is damaged, and no base any more") == 3, got.stderr)
+run(0, "restore -f run 600 -o out")
+expect(tree("out") == want_nine, "a step on damaged bases is another")
+result("a snapshot makes whole again what is damaged, and does without a base that is")
+
+contents = {s: sorted(v[1] for v in t.values() if isinstance(v, tuple)) for s, t in want.items()}
+accepted = 0
+text = read("six/manifest.json")
+for i in range(400):
+    data = bytearray(text)
+    if i % 4:
+        data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+    elif i % 8:
+        del data[r.randrange(len(data)):]
+    else:
+        a, b = sorted(r.sample(range(len(data)), 2))
+        data[a:a] = data[b:b + r.randrange(200)]
+    shutil.rmtree("out", ignore_errors=True)
+    os.chmod("six/manifest.json", 0o644)
+    write("six/manifest.json", data)
+    got = p.run("log six")
+    expect(got.returncode in (0, 1), f"log, {i}: {got.returncode} {got.stderr}")
+    if got.returncode == 0 and i % 3 == 0 and p.run("verify -q six").returncode == 0:
+        got = p.run("restore six latest -o out")
+        now = sorted(v[1] for v in tree("out").values() if isinstance(v, tuple))
+        expect(got.returncode == 1 or now in contents.values(), f"restore, {i}: {got.stderr}")
+        accepted += 1
+        subprocess.run(["chmod", "-R", "u+rwx", "out"], stderr=subprocess.DEVNULL)
+write("six/manifest.json", text)
+result(f"400 damaged manifests: refused, or ({accepted} of those looked at) names, modes and times are others, contents never")
+
+one = '{"id":"%s","kind":"copy","size":1,"bytes":1}' % ("0" * 15 + "1")
+step = '{"step":1,"time":"2026-01-01T00:00:00Z","mode":"755","entries":[%s]}'
+entry = '{"file":"%s","mode":"644","id":"' + "0" * 15 + '1"}'
+hostile = {
+    "a path": [entry % path for path in ("../x", "/x", "a/../../x", "", ".", "..", "a//b", "a/", "./a")],
+    "lies in no folder": [entry % "a/b", entry % "a" + "," + entry % "a/b", '{"link":"a","to":"b"},{"folder":"b","mode":"755"},' + entry % "a/x"],
+    "link leads out": ['{"link":"%s","to":"%s"}' % link for link in (("a", "/x"), ("a", ".."), ("a", "../x"), ("d/a", "../../x"), ("a", "b/../../x"), ("a", "b/.."), ("a", ""))],
+    "twice": [entry % "a" + "," + entry % "a", entry % "a" + "," + '{"folder":"a","mode":"755"}'],
+    "in no object": [(entry % "a").replace("01\"}", "02\"}")],
+    "too few members|something is missing|does not know|second time": ['{"file":"a"}', '{"file":"a","mode":"644","id":"%s","to":"b"}' % ("0" * 16), '{"file":"a","file":"b"}', '{"x":1}',
+                                                                       '{"steps":[]}', '{"file":"a","mode":"644","id":"%s","entries":[]}' % ("0" * 16)],
+    "a mode is none": ['{"folder":"a","mode":"7777"}', '{"folder":"a","mode":"9"}'],
+    "an id is none": ['{"file":"a","mode":"644","id":"../../../../x"}'],
+    "no UTF-8": [entry % "a\x01", ],
+    "half a character|character is none": [entry % "\\ud800", entry % "\\udc00x", entry % "\\ud800\\u0041", entry % "\\u0000"],
+    "too long": [entry % ("x" * 5000)],
+}
+whole = '{"bitsnap_store":1,"objects":[%s],"steps":[%s]}'
+cases = [(whole % (one, step % e), says) for says, entries in hostile.items() for e in entries]
+a, b, c = ('{"id":"%016x","kind":"tensors","base":"%016x","size":1,"bytes":1}' % pair for pair in ((1, 2), (2, 1), (3, 3)))
+cases += [
+    (whole % (a + "," + b, ""), "is a delta to itself, or needs more"), (whole % (c, ""), "is a delta to itself"), (whole % (a, ""), "is a delta to what is not there"),
+    (whole % (one + "," + one, ""), "is there twice"), (whole % (a + "," + one.replace("01\"", "02\""), ""), "is a delta to what is not there"),
+    (whole % (one.replace("copy", "other"), ""), "is of no kind"), (whole % (one.replace('"size":1', '"size":99999999999999999999'), ""), "number is too large"),
+    (whole % (one.replace('"size":1', '"size":-1'), ""), "there is no number"), (whole % (one, step % "" + "," + step % ""), "a second time, or not in order"),
+    (whole % (one, (step % "").replace("01-01T", "01-0xT")), "a time is none"), (whole.replace(":1,", ":2,") % ("", ""), "has version 2, this program knows 1"),
+    (whole % ("", "") + "x", "something follows"), (whole.replace(',"steps":[%s]', "") % "", "something is missing"), ("[" * 100000, "there is no {"), ('{"steps":' * 50000, r"there is no \["),
+    ('{"steps":[' * 50000, "."), ("", "is no manifest"), ("\0" * 5000, "there is no {"),
+    (whole % (",".join('{"id":"%016x","kind":"tensors","base":"%016x","size":1,"bytes":1}' % (i, i + 1) for i in range(1, 400)) + ',{"id":"%016x","kind":"tensors","size":1,"bytes":1}' % 400, ""),
+     "needs more than 256"),
+]
+begin("six")
+for text, says in cases:
+    write("run/manifest.json", text.encode())
+    for line in ("log run", "restore run 1 -o out2", "verify run", "prune run --keep-last 1", "snapshot run in"):
+        run(1, line, f"run/manifest.json: .*({says})")
+    expect(not os.path.exists("out2") and read("run/manifest.json") == text.encode(), f"something is written: {text[:100]}")
+big = '{"id":"%016x","kind":"tensors","size":9007199254740991,"bytes":1}' % 1
+write("run/manifest.json", (whole % (big, step % (entry % "a.safetensors"))).encode())
+run(1, "restore run 1 -o out2", "--max-output")
+write("run/manifest.json", (whole % (one, "\n " + step % (entry % "\\u00e9\\ud83d\\ude00\\n"))).replace(":", " :\t").replace("T00 :\t00 :\t00", "T00:00:00").encode())
+run(0, "log run")
+result(f"{len(cases)} manifests that are made to do harm: refused by every command, and nothing is written; what is JSON otherwise is read")
+
+# ------------------------------------------------------------------ killed
+small = {}
+shutil.rmtree("six")
+shutil.rmtree("run")
+for step in (1, 2, 3):
+    small[step] = checkpoint(step, shards=1)
+    run(0, f"snapshot run in --step {step}")
+os.rename("run", "kept")
+new = checkpoint(4, shards=1)
+COMMANDS = [("snapshot run in --step 4", {**small, 4: new}), ("prune run --keep-last 1", {3: small[3]}), ("prune run --keep-every 2", {2: small[2]})]
+
+
+def settled(line, before, after, what):
+    """After the command has been ended: the steps of before or after, each restorable; and the command once more."""
+    try:
+        now = steps_of()
+    except (ValueError, KeyError):
+        now = None
+    expect(now in (sorted(before), sorted(after)), f"{what}: steps {now}")
+    got = p.run("verify -q run")
+    expect(got.returncode == 0, f"{what}: {got.stderr}")
+    done = now == sorted(after)
+    got = p.run(line)
+    expect(got.returncode == 0 or (done and re.search("has a step [45] already", got.stderr)), f"{what}, then: {got.stderr}")
+    expect(steps_of() == sorted(after) and p.run("verify -q run").returncode == 0, f"{what}, then it is damaged")
+    if done:
+        p.run("prune run --keep-last 9")
+    clean()
+    return done
+
+
+if p.has_shim:
+    for line, after in COMMANDS:
+        runs = 0
+        begin("kept")
+        calls = p.calls(line)
+        for k, call in enumerate(calls, 1):
+            actions = ["kill"] + (["killafter"] if call in ("write", "create", "rename", "move", "exchange", "unlink", "unlinkat") else [])
+            actions += [f"fail {errno.ENOSPC}"] if call in ("write", "create", "fsync", "rename", "move", "exchange", "unlinkat", "close") else []
+            for action in actions:
+                begin("kept")
+                got = p.run(line, shim=f"*:{k} {action}")
+                what = f"{line}: {action} at {k} ({call} {p.paths[k - 1]})"
+                good = got.returncode in (0, 1) if action.startswith("fail") else got.returncode == -signal.SIGKILL
+                expect(good, f"{what}: {got.returncode} {got.stderr}")
+                if got.returncode == 0:
+                    expect(steps_of() == sorted(after), f"{what}: status 0, and nothing is done")
+                settled(line, small, after, what)
+                runs += 1
+        result(f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): the steps of before or after, and it is done by the next run")
+    line, after = COMMANDS[0]
+    begin("kept")
+    calls = p.calls(line)
+    for k in [k for k, call in enumerate(calls, 1) if call in ("create", "write", "exchange")]:
+        begin("kept")
+        checkpoint(4, shards=1)
+        got = p.run(line, shim=f"*:{k} poke in/model-00001-of-00001.safetensors")
+        now = [step for step in steps_of() if step == 4]
+        if now:  # too late to be noticed, so it is what it was
+            shutil.rmtree("out", ignore_errors=True)
+            run(0, "restore run 4 -o out")
+            expect(tree("out") in (new, tree("in")), f"changed at {k}: step 4 is neither")
+        else:
+            expect(got.returncode == 1 and re.search("has (been )?changed", got.stderr), f"changed at {k}: {got.returncode} {got.stderr}")
+        clean()
+    result("a file that changes while it is stored: no step, or the one of before the change")
+else:
+    print(f"skip - {GROUP}: no library can be preloaded")
+
+
+def larger(step):
+    """A checkpoint that takes longer."""
+    shutil.rmtree("in", ignore_errors=True)
+    os.mkdir("in")
+    for i in range(2):
+        data = model(i, step)
+        body = data[8 + int.from_bytes(data[:8], "little"):] * 30
+        head = b'{"a":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}' % (len(body) // 2, len(body))
+        write(f"in/{i}.safetensors", len(head).to_bytes(8, "little") + head + body)
+    return tree("in")
+
+
+shutil.rmtree("kept", ignore_errors=True)
+shutil.rmtree("run", ignore_errors=True)
+old = {}
+for step in (1, 2, 3, 4):
+    old[step] = larger(step)
+    run(0, f"snapshot run in --step {step}")
+os.rename("run", "kept")
+old5 = larger(5)
+for line, after in [("snapshot run in --step 5", {**old, 5: old5}), ("prune run --keep-last 1", {4: old[4]}), ("prune run --keep-every 2", {2: old[2], 4: old[4]})] if KILLS else []:
+    r, killed, done = random.Random(line), 0, 0
+    begin("kept")
+    start = time.monotonic()
+    p.run(line)
+    took = time.monotonic() - start
+    for i in range(KILLS):
+        begin("kept")
+        q = subprocess.Popen([tool, *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(r.random() * took * 1.5)
+        q.kill()
+        status = q.wait()
+        killed += status == -signal.SIGKILL
+        now = steps_of()
+        restored({step: tree_of for step, tree_of in {**old, 5: old5}.items() if step in now} if now in (sorted(old), sorted(after)) else {})
+        done += settled(line, old, after, f"kill {i} ({status})")
+    result(f"{line}: {KILLS} random moments, {killed} before its end, {done} times it was done; every step that is listed comes back, and the next run does it")
+p.end()
+sys.exit(safety.failed)
