@@ -128,7 +128,7 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
  * Everything that is read is checked before it is used, and may change between two reads: then there is an error, or what was
  * checked. What has not been looked at may be damaged; bitsnap_file_verify looks at everything.
  *
- * Memory, of bitsnap_memory: 40 KiB when it is opened; 1.4 MiB when a text is decoded, and the text where it is needed as a whole;
+ * Memory, of bitsnap_memory: 48 KiB when it is opened; 1.4 MiB when a text is decoded, and the text where it is needed as a whole;
  * the workspace and one block of the frame that is read, each at most some MiB; the same for each base.
  * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
 
@@ -155,14 +155,15 @@ typedef struct bitsnap_file {
     struct bsf_reader *reader; /* private */
 } bitsnap_file;
 
-/* Opens a file. Memory, base and what the source refers to must outlive it, and stay where they are, as must *f itself. bitsnap_file_close
+/* Opens a file. Memory, base and what the source refers to must outlive it; they and *f itself must not be moved. bitsnap_file_close
  * is to be called after failures, too.
- * base: of a delta, else null. A delta without its base can be opened, too, and its frames listed; what takes the base is then
- *       BITSNAP_E_BASE. With a base its header text is read and compared (BITSNAP_E_BASE, S17 or S18): in linear time. That its elements are
- *       the right ones each block says when it is decoded (R44).
+ * base: of a delta, else null. A delta can be opened without its base, and its frames listed; what takes the base is then
+ *       BITSNAP_E_BASE. Of a base that is given the header text is read, whole, and compared (BITSNAP_E_BASE, S17 or S18). That its
+ *       elements are the right ones each block says when it is decoded (R44).
  * memory: null: realloc and free.
  * BITSNAP_E_MAGIC: neither a .bsnap file nor a .safetensors file. */
-BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base, const bitsnap_memory *memory);
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base,
+                                             const bitsnap_memory *memory);
 BITSNAP_API void bitsnap_file_close(bitsnap_file *f);
 
 /* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text; where the file has
@@ -236,19 +237,22 @@ typedef struct bitsnap_file_writer {
     struct bsf_writer *writer; /* private */
 } bitsnap_file_writer;
 
-/* The header text of a .safetensors file of these tensors, one behind the other: of each its name, dtype, shape and, for dtypes that are not known,
- * `begin` and `end` count; all others of `begin`, `end`, `elements` and `type` are set. `metadata`: JSON, an object of strings, as it is to stand there, or null. In
- * memory that the caller releases; its size is a multiple of 8. BITSNAP_E_CORRUPT where the result would be no good header. */
+/* Makes the header text of a .safetensors file with these tensors, one behind the other, in memory that the caller releases; its size
+ * with 8 is a multiple of 8. Name, dtype and shape are read; type, elements, begin and end are set (a dtype that is not known takes
+ * end - begin bytes as they are given). `metadata`: an object of strings, as JSON, or null. BITSNAP_E_CORRUPT: this would be no header that
+ * bitsnap_safetensors_parse accepts, as with two tensors of one name. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 
-/* Begins a file of the .safetensors file with this header text, or, where `text` is null, of raw elements. bitsnap_file_write_close is to be
- * called after failures, too.
- * b:    options of the encoder, and its workspace; null there: it comes from `memory`. Each frame gets its own base, columns and id.
- * base: an open file with the tensors that those of this one, of the same name and shape, and dtype or F32, are differences to; or null.
+/* Begins a file that holds the .safetensors file with this header text; where `text` is null, raw elements. bitsnap_file_write_close
+ * is to be called after failures, too.
+ * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
+ *       are set for each frame; with a base one worker encodes.
+ * base: null, or an open file: the result is a delta against it. Tensors of its names, with the same shape and the same dtype (or F32,
+ *       for F16 and BF16), become differences.
  * Text, b, base and memory must stay until bitsnap_file_write_close. */
-BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text, size_t text_size,
-                                                    bitsnap_file *base, const bitsnap_memory *memory);
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
+                                                    size_t text_size, bitsnap_file *base, const bitsnap_memory *memory);
 
 /* The next bytes of the data, as they stand in a .safetensors file. Not of raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
@@ -259,7 +263,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 
 /* ---- for who cuts frames, or has them ---- */
 
-/* What a file says of itself before its frames. */
+/* What a file says of itself before its frames; all 0 but what applies. */
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
@@ -717,7 +721,8 @@ static int bsf_skip_number(bsf_parser *p)
     if (!bsf_skip_digits(p)) return bsf_fail_header(p, start, "a value expected");
     if (*whole == '0' && p->at - whole > 1) return bsf_fail_header(p, start, "a number with a leading 0");
     dot = p->at;
-    if (bsf_accept_here(p, '.', '.') && !bsf_skip_digits(p)) return bsf_fail_header(p, start, "a number without digits behind its point");
+    if (bsf_accept_here(p, '.', '.') && !bsf_skip_digits(p))
+        return bsf_fail_header(p, start, "a number without digits behind its point");
     end = p->at;
     if (bsf_accept_here(p, 'e', 'E')) {
         const char *digits;
@@ -1403,7 +1408,7 @@ static int bsf_put_piece(bsf_text_encoder *e, bitsnap *b, uint8_t *to, size_t *s
         for (which = 0; which < BSF_STREAMS; which++) e->out[which].size = 0;
         bsf_parse_piece(e, end > at ? end - at : e->begin);
     }
-    if (bsf_put_lists(b, e->out, to + BITSNAP_TEXT_PREFIX, BITSNAP_TEXT_CODED_MAX(n), size, error)) return 1;
+    if (bsf_put_lists(b, e->out, to + BITSNAP_TEXT_PREFIX, (size_t)BITSNAP_TEXT_CODED_MAX(n), size, error)) return 1;
     memcpy(to, BITSNAP_TEXT_MAGIC, 4);
     bsf_store(to + 4, (uint32_t)n, 4);
     bsf_store(to + 8, (uint32_t)*size, 4);
@@ -1547,15 +1552,18 @@ static int bsf_decode_piece(bsf_text_decoder *d, char *to, size_t at, size_t lef
 {
     const size_t from = bsf_window_begin(at, base_size), before = bsf_window_end(at, base_size) - from;
     uint64_t whole;
-    if (room < BITSNAP_TEXT_PREFIX || memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return bsf_fail_piece(error, 10, "a piece of a text is missing", place);
+    if (room < BITSNAP_TEXT_PREFIX || memcmp(p, BITSNAP_TEXT_MAGIC, 4))
+        return bsf_fail_piece(error, 10, "a piece of a text is missing", place);
     *n = (size_t)bsf_load(p + 4, 4);
     whole = BITSNAP_TEXT_PREFIX + bsf_load(p + 8, 4) + 8;
     if (!*n || *n > BITSNAP_TEXT_PIECE || *n > left || whole > room)
         return bsf_fail_piece(error, 11, "a piece of a text of a size that cannot be", place);
     *used = (size_t)whole;
-    if (bitsnap_hash(p, *used - 8) != bsf_load(p + *used - 8, 8)) return bsf_fail_piece(error, 9, "the check of a text does not match", place);
+    if (bitsnap_hash(p, *used - 8) != bsf_load(p + *used - 8, 8))
+        return bsf_fail_piece(error, 9, "the check of a text does not match", place);
     if (before) memcpy(d->text, (const uint8_t *)base + from, before);
-    if (bsf_get_streams(&d->b, d->s, *n, p + BITSNAP_TEXT_PREFIX, *used - BITSNAP_TEXT_PREFIX - 8, place + BITSNAP_TEXT_PREFIX, error)) return 1;
+    if (bsf_get_streams(&d->b, d->s, *n, p + BITSNAP_TEXT_PREFIX, *used - BITSNAP_TEXT_PREFIX - 8, place + BITSNAP_TEXT_PREFIX, error))
+        return 1;
     if (bsf_unpack(d->text + before, *n, before, d->s)) return bsf_fail_piece(error, 13, "its sequences do not give it", place);
     memcpy(to, d->text + before, *n);
     return 0;
@@ -1856,6 +1864,11 @@ static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, uint64_t *key
     return BITSNAP_OK;
 }
 
+static bitsnap_status bsf_wrong_tree(bitsnap_file *f, const bsf_tree *t)
+{
+    return bsf_corrupt(f, 25, t->at, "a tree of the end record does not agree with what is in the file");
+}
+
 /* The same, with how many bytes of the source and of the file it has. */
 static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *bytes, uint64_t *at, uint64_t *size)
 {
@@ -1864,7 +1877,7 @@ static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64
     if (!status) status = bsf_record(f, number + 1, &next_key, &next_at);
     if (status) return status;
     if (next_key < *key || *at < f->reader->begin || next_at <= *at || next_at > f->reader->end)
-        return bsf_corrupt(f, 25, f->reader->records.at, "the tree of records does not agree with what is in the file");
+        return bsf_wrong_tree(f, &f->reader->records);
     *bytes = next_key - *key;
     *size = next_at - *at;
     return BITSNAP_OK;
@@ -1888,7 +1901,8 @@ static bitsnap_status bsf_open_header(bitsnap_file *f, const uint8_t *p, uint64_
 {
     bsf_reader *r = f->reader;
     if (p[8] != 1) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 2, 8, "a file of another version of the format than 1");
-    if (bitsnap_hash(p, 24) != bsf_load(p + 24, 8)) return bsf_fail_file(f, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
+    if (bitsnap_hash(p, 24) != bsf_load(p + 24, 8))
+        return bsf_fail_file(f, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
     if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 3, 9, "a source of unknown kind");
     if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return bsf_corrupt(f, 7, 10, "reserved bits that are not 0");
     f->kind = p[9];
@@ -2002,7 +2016,8 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, bitsnap_file *base)
     if (base->data_size != f->base_data_size)
         return bsf_fail_file(f, BITSNAP_E_BASE, 18, f->reader->begin, "not the base that this delta was made against: its data has another size");
     f->reader->depth = base->reader->depth + 1;
-    if (f->reader->depth > BITSNAP_FILE_CHAIN) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
+    if (f->reader->depth > BITSNAP_FILE_CHAIN)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
     f->base = base;
     if (bitsnap_file_text(base, &text)) return bsf_base_failed(f);
     f->reader->base_text = text;
@@ -2010,7 +2025,8 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, bitsnap_file *base)
     return bsf_fail_file(f, BITSNAP_E_BASE, 17, f->reader->begin, "not the base that this delta was made against: its header is another");
 }
 
-BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base, const bitsnap_memory *memory)
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base,
+                                             const bitsnap_memory *memory)
 {
     uint8_t header[BITSNAP_FILE_HEADER];
     uint64_t claimed = UINT64_MAX;
@@ -2073,15 +2089,17 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     size_t used;
     bitsnap_status status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
     if (status) return status;
-    if (key != 8 + done || !bytes || bytes > room) return bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
-    if (size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8) return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
+    if (key != 8 + done || !bytes || bytes > room) return bsf_wrong_tree(f, &r->records);
+    if (size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8)
+        return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
     if (!r->texts && (r->texts = bsf_new_text_decoder(r->memory, &f->error)) == NULL) return f->error.status;
     status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
     if (!status) status = bsf_get(f, at, r->record, (size_t)size);
     if (status) return status;
-    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)f->base_text_size : 0, r->record, (size_t)size, at, n, &used, &f->error))
+    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)f->base_text_size : 0,
+                         r->record, (size_t)size, at, n, &used, &f->error))
         return f->error.status;
-    return *n == bytes && used == size ? BITSNAP_OK : bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+    return *n == bytes && used == size ? BITSNAP_OK : bsf_wrong_tree(f, &r->records);
 }
 
 /* Whether a text of its own is in the file. */
@@ -2124,6 +2142,11 @@ BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text)
     return BITSNAP_OK;
 }
 
+static bitsnap_status bsf_wrong_data(bitsnap_file *f)
+{
+    return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, f->reader->data, "the data has another size than the header text says");
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_safetensors **tensors)
 {
     bsf_reader *r = f->reader;
@@ -2136,7 +2159,7 @@ BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_s
         status = bitsnap_safetensors_parse(&r->model, text, (size_t)f->text_size, r->memory, &f->error);
         if (status) return status == BITSNAP_E_CORRUPT ? f->error.status = BITSNAP_E_MISMATCH : status;
         if (r->model.data_size != f->data_size)
-            return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, r->data, "the data has another size than the header text says");
+            return bsf_wrong_data(f);
         r->by_name = bitsnap_tensors_by_name(&r->model);
         if (!r->by_name) return bsf_no_memory(&f->error);
     }
@@ -2156,7 +2179,7 @@ static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted
         status = bsf_seek(f, &r->records, 8 + at, &r->part_record);
         if (!status) status = bsf_record(f, r->part_record, &key, &place);
         if (status) return status;
-        if (key < 8 || key > 8 + at) return bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+        if (key < 8 || key > 8 + at) return bsf_wrong_tree(f, &r->records);
         r->part_begin = key - 8;
     }
     while (!status && r->part_begin + r->part_size < f->text_size && r->part_size < wanted) {
@@ -2169,7 +2192,8 @@ static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted
             r->part = more;
             r->part_room = room;
         }
-        status = bsf_get_piece(f, r->part_record, done, r->part + r->part_size, left < BITSNAP_TEXT_PIECE ? (size_t)left : BITSNAP_TEXT_PIECE, &n);
+        status = bsf_get_piece(f, r->part_record, done, r->part + r->part_size,
+                               left < BITSNAP_TEXT_PIECE ? (size_t)left : BITSNAP_TEXT_PIECE, &n);
         if (status) break;
         r->part_record++;
         r->part_size += n;
@@ -2182,13 +2206,13 @@ static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_te
 {
     bsf_reader *r = f->reader;
     size_t wanted = 1, begin;
-    if (place >= f->text_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+    if (place >= f->text_size) return bsf_wrong_tree(f, &r->names);
     for (;;) {
         bsf_parser p;
         bitsnap_status status = bsf_get_part(f, place, wanted);
         if (status) return status;
         begin = (size_t)(place - r->part_begin);
-        if (begin >= r->part_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+        if (begin >= r->part_size) return bsf_wrong_tree(f, &r->names);
         bitsnap_safetensors_free(&r->one);
         r->one.memory = r->memory;
         memset(&p, 0, sizeof p);
@@ -2206,7 +2230,7 @@ static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_te
             return BITSNAP_OK;
         }
         if (f->error.status == BITSNAP_E_WORKSPACE) return f->error.status;
-        if (r->part_begin + r->part_size == f->text_size) return bsf_corrupt(f, 25, r->names.at, "the tree of names does not agree with the text");
+        if (r->part_begin + r->part_size == f->text_size) return bsf_wrong_tree(f, &r->names);
         wanted = 2 * r->part_size; /* it goes on in the next piece; in a few of them, in linear time */
     }
 }
@@ -2225,7 +2249,7 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
     if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
     if (f->kind == BITSNAP_SOURCE_DELTA && !bsf_has_text(f)) {
         if (bitsnap_file_find(f->base, name, size, t)) return bsf_base_failed(f);
-        return t->end <= f->data_size ? BITSNAP_OK : bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, r->data, "the data has another size than the header text says");
+        return t->end <= f->data_size ? BITSNAP_OK : bsf_wrong_data(f);
     }
     if (r->by_name || !r->names.count) {
         const bitsnap_safetensors *all;
@@ -2297,7 +2321,7 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     r->block_count = 0;
     memset(&r->open, 0, sizeof r->open);
     status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
-    if (!status && key < r->data) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+    if (!status && key < r->data) status = bsf_wrong_tree(f, &r->records);
     if (!status && f->kind == BITSNAP_SOURCE_DELTA) {
         status = bsf_get(f, at, place, size < sizeof place ? (size_t)size : sizeof place);
         placed = !status && size >= sizeof place && !memcmp(place, BITSNAP_PLACE_MAGIC, 4);
@@ -2327,7 +2351,8 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     if (info->has_base != placed)
         return bsf_corrupt(f, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
     if (info->elements_size != bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
-    if ((info->cells | info->clusters) && !f->quantized) return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
+    if ((info->cells | info->clusters) && !f->quantized)
+        return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
     if (placed && (r->open.base_begin > f->base_data_size ||
                    info->count > (f->base_data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
         return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
@@ -2398,17 +2423,18 @@ BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offs
     uint8_t *p = (uint8_t *)to;
     bitsnap_status status = BITSNAP_OK;
     memset(&f->error, 0, sizeof f->error);
-    if (offset > f->data_size || size > f->data_size - offset) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "bytes behind the end of the data");
+    if (offset > f->data_size || size > f->data_size - offset)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "bytes behind the end of the data");
     if (f->kind == BITSNAP_SOURCE_PLAIN) return bsf_get(f, r->data + offset, to, size);
     while (size && !status) {
         uint64_t number;
         size_t n = 0;
         if (r->frame == UINT64_MAX || offset < r->open.begin || offset - r->open.begin >= r->open.info.elements_size) {
             status = bsf_seek(f, &r->records, r->data + offset, &number);
-            if (!status && number == UINT64_MAX) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+            if (!status && number == UINT64_MAX) status = bsf_wrong_tree(f, &r->records);
             if (!status) status = bsf_open_frame(f, number);
             if (!status && offset - r->open.begin >= r->open.info.elements_size)
-                status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+                status = bsf_wrong_tree(f, &r->records);
         }
         if (!status) status = bsf_read_elements(f, offset - r->open.begin, p, size, &n);
         p += n;
@@ -2426,7 +2452,8 @@ BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tens
     memset(&f->error, 0, sizeof f->error);
     if (first > elements || count > elements - first || first % 8 * bits % 8 || count % 8 * bits % 8)
         return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "elements that the tensor does not have, or that do not fill whole bytes");
-    if (count / 8 * bits + count % 8 * bits / 8 > SIZE_MAX) return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more elements than fit into memory");
+    if (count / 8 * bits + count % 8 * bits / 8 > SIZE_MAX)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more elements than fit into memory");
     count = count / 8 * bits + count % 8 * bits / 8;
     if (t->end > f->data_size || t->begin > t->end || begin > bytes || count > bytes - begin)
         return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a tensor of another file");
@@ -2461,7 +2488,8 @@ BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t numbe
     uint64_t first;
     bitsnap_status status = bsf_first_frame(f, &first);
     memset(frame, 0, sizeof *frame);
-    if (!status && number >= f->reader->records.count - first) status = bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a frame that is not there");
+    if (!status && number >= f->reader->records.count - first)
+        status = bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a frame that is not there");
     if (!status) status = bsf_open_frame(f, first + number);
     if (!status) *frame = f->reader->open;
     return status;
@@ -2525,7 +2553,8 @@ static bitsnap_status bsf_verify_frame(bitsnap_file *f)
     f->b.workers = workers;
     memset(&f->b.base, 0, sizeof f->b.base);
     bsf_release(r->memory, bytes);
-    if (!status && (begin != end || read != r->open.size)) status = bsf_corrupt(f, 25, r->open.at, "bytes between a frame and the next record");
+    if (!status && (begin != end || read != r->open.size))
+        status = bsf_corrupt(f, 25, r->open.at, "bytes between a frame and the next record");
     return status;
 }
 
@@ -2541,7 +2570,8 @@ static bitsnap_status bsf_verify_base_text(bitsnap_file *f, uint64_t end)
         n = bsf_load(r->node + 4, 4);
         size = BITSNAP_TEXT_PREFIX + bsf_load(r->node + 8, 4) + 8;
         if (memcmp(r->node, BITSNAP_TEXT_MAGIC, 4)) return bsf_corrupt(f, 10, at, "a piece of a text is missing");
-        if (!n || n > BITSNAP_TEXT_PIECE || n > f->base_text_size - done || size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
+        if (!n || n > BITSNAP_TEXT_PIECE || n > f->base_text_size - done ||
+            size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
             return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
         status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
         if (!status) status = bsf_get(f, at, r->record, (size_t)size);
@@ -2564,11 +2594,12 @@ static bitsnap_status bsf_verify_names(bitsnap_file *f, const char *text)
     if (!t->count) return BITSNAP_OK;
     if (!text) return bsf_corrupt(f, 26, f->reader->end + 4, "names, but no text");
     status = bitsnap_tree_names(&entries, &count, text, (size_t)f->text_size, f->reader->memory, &f->error);
-    if (!status && count != t->count) status = bsf_corrupt(f, 26, f->reader->end + 4, "the number of names is another than that of the tensors");
+    if (!status && count != t->count)
+        status = bsf_corrupt(f, 26, f->reader->end + 4, "the number of names is another than that of the tensors");
     for (i = 0; !status && i < count; i++) {
         status = bsf_page(f, t, i, 0);
         if (!status && bsf_key(t, i % BSF_FAN) != bsf_load(entries + 8 * i, 8))
-            status = bsf_corrupt(f, 25, t->at, "the tree of names does not agree with the text");
+            status = bsf_wrong_tree(f, t);
     }
     bsf_release(f->reader->memory, entries);
     return status;
@@ -2593,11 +2624,11 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
     if (status) return status;
     if (bsf_has_text(f)) { /* its records follow each other: their sizes were those of the tree */
         status = bsf_record(f, first, &key, &at);
-        if (!status && key != r->data) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with the text");
+        if (!status && key != r->data) status = bsf_wrong_tree(f, &r->records);
     }
     for (number = first, done = r->data; !status && number < r->records.count; number++) {
         status = bsf_open_frame(f, number);
-        if (!status && r->data + r->open.begin != done) status = bsf_corrupt(f, 25, r->records.at, "the tree of records does not agree with what is in the file");
+        if (!status && r->data + r->open.begin != done) status = bsf_wrong_tree(f, &r->records);
         if (status) break;
         quantized |= (r->open.info.cells | r->open.info.clusters) != 0;
         done += r->open.info.elements_size;
@@ -2648,7 +2679,8 @@ static bitsnap_status bsf_grow(const bitsnap_memory *memory, uint8_t **p, size_t
 
 static bitsnap_status bsf_put_out(bitsnap_file_writer *w, const void *p, size_t size)
 {
-    if (size && w->writer->sink.write(w->writer->sink.context, p, size)) return bsf_fail(&w->error, BITSNAP_E_SOURCE, 0, w->size, "the callback of the sink failed");
+    if (size && w->writer->sink.write(w->writer->sink.context, p, size))
+        return bsf_fail(&w->error, BITSNAP_E_SOURCE, 0, w->size, "the callback of the sink failed");
     w->size += size;
     return BITSNAP_OK;
 }
@@ -2682,7 +2714,8 @@ static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_he
         status = bsf_add_record(w, begin, w->size + at);
         begin += bsf_load(coded + at + 4, 4);
     }
-    if (!status && h->text && pieces > 1) status = bitsnap_tree_names(&x->names, &x->name_count, h->text, h->text_size, x->memory, &w->error);
+    if (!status && h->text && pieces > 1)
+        status = bitsnap_tree_names(&x->names, &x->name_count, h->text, h->text_size, x->memory, &w->error);
     return status ? status : bsf_put_out(w, coded, coded_size);
 }
 
@@ -2718,7 +2751,8 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     memset(w->writer, 0, sizeof *w->writer);
     w->writer->sink = *sink;
     w->writer->memory = memory;
-    if (head->source_size != UINT64_MAX && head->source_size > BITSNAP_FILE_MOST) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, 0, "is too large: 2^48 bytes or more");
+    if (head->source_size != UINT64_MAX && head->source_size > BITSNAP_FILE_MOST)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, 0, "is too large: 2^48 bytes or more");
     memset(header, 0, sizeof header);
     memcpy(header, BITSNAP_FILE_MAGIC, 8);
     header[8] = 1;
@@ -2946,7 +2980,8 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
     }
     bsf_add_text(&x, "}");
     while (!error->status && x.size % 8) bsf_add_text(&x, " ");
-    if (!error->status && x.size > BITSNAP_TEXT_MAX) (void)bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "a header text of more than 100000000 bytes");
+    if (!error->status && x.size > BITSNAP_TEXT_MAX)
+        (void)bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "a header text of more than 100000000 bytes");
     if (!error->status) {
         (void)bitsnap_safetensors_parse(&s, (const char *)x.p, x.size, memory, error);
         if (!error->status && s.count != count) (void)bsf_fail(error, BITSNAP_E_CORRUPT, 0, 0, "two tensors of one name");
@@ -2959,8 +2994,8 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
     return error->status;
 }
 
-BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text, size_t text_size,
-                                                    bitsnap_file *base, const bitsnap_memory *memory)
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
+                                                    size_t text_size, bitsnap_file *base, const bitsnap_memory *memory)
 {
     bitsnap_file_head h;
     bitsnap_safetensors model;
@@ -3019,7 +3054,8 @@ static bitsnap_dtype bsf_partner(bitsnap_file_writer *w, const bitsnap_tensor *t
     if (!w->writer->base || bitsnap_file_find(w->writer->base, t->name.at, t->name.size, &old) || !bitsnap_shape_same(t->shape, old.shape))
         return (bitsnap_dtype)0;
     *begin = old.begin;
-    if (!bitsnap_slice_compare(t->dtype, old.dtype)) return old.end - old.begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
+    if (!bitsnap_slice_compare(t->dtype, old.dtype))
+        return old.end - old.begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
     return bsf_slice_is(old.dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
 }
 
@@ -3029,7 +3065,8 @@ static uint64_t bsf_columns(const bitsnap_file_writer *w, const bitsnap_tensor *
     uint64_t dimension = 0;
     size_t at = 0, count = 0;
     while (bitsnap_shape_next(t->shape, &at, &dimension)) count++;
-    return w->b->level == BITSNAP_BEST && !w->writer->base && bitsnap_tensor_has_octaves(t) && count > 1 && dimension >= 16 && t->elements >= 32768 ? dimension : 0;
+    return w->b->level == BITSNAP_BEST && !w->writer->base && bitsnap_tensor_has_octaves(t) && count > 1 && dimension >= 16 &&
+           t->elements >= 32768 ? dimension : 0;
 }
 
 /* The frame of the next tensors that are coded alike, and whose partners follow each other. */
