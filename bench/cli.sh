@@ -21,8 +21,7 @@ list() {
     if [ -n "$base" ]; then
         echo "bitsnap -T1|$p.bsnap|$tool compress -q -c -T 1 -b '$base' '$in'|$tool decompress -q -c -T 1 -b '$base' $p.bsnap"
         echo "bitsnap|$p.bsnap|$tool compress -q -c -b '$base' '$in'|$tool decompress -q -c -b '$base' $p.bsnap"
-        for level in 1 3 19; do
-            if [ -n "$quick" ] && [ $level = 19 ]; then continue; fi
+        for level in 1 3; do
             echo "zstd -$level|$p.zst|zstd -q -c -$level --long=27 --patch-from='$base' '$in'|zstd -q -d -c --long=27 --patch-from='$base' $p.zst"
         done
         return
@@ -93,10 +92,9 @@ tables() {
 }
 
 files=
-for name in bf16-1000 fp16-1000 master-1000; do
-    if [ -f "$data/$name.safetensors" ]; then files="$files $name"; fi
-done
-if [ -z "$files" ]; then
+if [ -f "$data/bf16-1000.safetensors" ]; then
+    files=bf16-1000
+else
     for f in "$data"/*.safetensors; do if [ -f "$f" ]; then files="$files $(basename "$f" .safetensors)"; fi; done
 fi
 if [ -z "$files" ]; then echo "no .safetensors file in $data"; exit 2; fi

@@ -70,7 +70,7 @@ for document in documents:
             with open(source, "w", encoding="utf-8") as f:
                 f.write(block)
             threads = "omp.h" in block and shutil.which("gcc")
-            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, source, "-o", program], capture_output=True, text=True)
+            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, "-I" + os.path.join(root, "docs/examples/file"), source, "-o", program], capture_output=True, text=True)
             good = built.returncode == 0 and not built.stderr
             more = built.stderr[:500]
             if good:
@@ -86,6 +86,11 @@ for document in documents:
         if target not in anchors:
             bad.append("#" + target)
     report(not bad, f"{document}: links", ", ".join(bad))
+
+whole = read("bench/results/cli.md")
+rows = re.findall(r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$", read("README.md"), re.M)
+bad = [r for r in rows + re.findall(r"commit \w+, cc", read("README.md")) if r not in whole]
+report(len(rows) > 5 and not bad, "the first tables of README.md are rows of bench/results/cli.md", " ".join(bad))
 
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = {number: (name, status) for number, name, status in re.findall(r"^\| R(\d+) \| (\w+) \| ([A-Z]+) \|", form, re.M)}

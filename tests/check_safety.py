@@ -565,5 +565,44 @@ with Table("leftovers of a run that was killed") as t:
         got = subprocess.run([tool, *line.split()], capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)))
         t.check(f"limit: {line}", got.returncode == 1 and os.strerror(errno.EFBIG) in got.stderr and not p.leftovers() and not os.path.exists("out"), got.stderr)
 
+# ------------------------------------------------------------------ folders that change meanwhile
+def folder(of):
+    """Files of a folder, and what is in them."""
+    return {n.split("/", 2)[2]: d for n, d in p.state().items() if n.startswith(f"./{of}/")}
+
+
+def two_folders():
+    p.begin("")
+    os.makedirs("in/z")
+    os.mkdir("out")
+    write("in/a.safetensors", p.content["other"])
+    write("in/z/b.safetensors", p.content["s0"])
+    write("out/old", b"old")
+    write("b.tmp", p.content["s1"])
+    write("new.tmp", b"second")
+
+
+if p.has_shim:
+    with Table("a folder that changes while it is read is made of one moment or not at all, and one that has changed is not replaced") as t:
+        two_folders()
+        p.run("c -r -o first in")
+        first = folder("first")
+        os.replace("b.tmp", "in/z/b.safetensors")
+        os.replace("new.tmp", "in/new.json")
+        p.run("c -r -o second in")
+        second = folder("second")
+        two_folders()
+        calls = p.calls("c -r -f -o out in")
+        for k, call in enumerate(calls, 1):
+            two_folders()
+            got = p.run("c -r -f -o out in", shim=f"*:{k} rename b.tmp in/z/b.safetensors;*:{k} rename new.tmp in/new.json")
+            now = folder("out")
+            t.check(f"in at {k} ({call})", now in (first, second) if got.returncode == 0 else now == {"old": b"old"} and "meanwhile" in got.stderr, f"{got.returncode} {got.stderr} {sorted(now)}")
+            two_folders()
+            got = p.run("c -r -f -o out in", shim=f"*:{k} rename new.tmp out/old")
+            now = folder("out")
+            seen = k > calls.index("flock") # before that it is what was there when the command began
+            t.check(f"out at {k} ({call})", now == first if not seen and not got.returncode else b"second" in p.state().values(), f"{got.returncode} {got.stderr} {sorted(now)}")
+
 p.end()
 sys.exit(safety.failed)

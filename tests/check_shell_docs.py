@@ -55,7 +55,7 @@ files = {  # what documents start from, by name
     "sunday": lambda p: safetensors(p, W, 1, 0, True), "monday": lambda p: safetensors(p, W, 1, 1, True),
     "tuesday": lambda p: safetensors(p, W, 1, 2, True), "wednesday": lambda p: safetensors(p, W, 1, 3, True),
 }
-folder = "mkdir checkpoint; cp *.safetensors checkpoint; echo {} >checkpoint/config.json; "
+folder = "mkdir checkpoint; cp model.safetensors checkpoint; echo {} >checkpoint/config.json; "
 packed = folder + "bitsnap compress -q -r checkpoint -o packed; rm -r checkpoint; "
 deltas = "for d in 'step1 step2' 'step2 step3'; do set -- $d; bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; "
 week = ("for d in 'sunday monday' 'monday tuesday' 'tuesday wednesday'; do set -- $d; "

@@ -122,7 +122,7 @@ static int probe_output(const options *o, codec *c, fault *f)
     const char *target = o->output;
     char *named = NULL;
     int failed;
-    if (o->dry_run || !(o->command & (COMPRESS | DECOMPRESS | MERGE | INVERT)) || (!o->base_count && !(o->command & (MERGE | INVERT)))) return 0;
+    if (o->dry_run || o->skip_existing || o->into || options_whole_folder(o) || !(o->command & (COMPRESS | DECOMPRESS | MERGE | INVERT)) || (!o->base_count && !(o->command & (MERGE | INVERT)))) return 0;
     if (!target && o->file_count == 1 && strcmp(o->files[0], "-"))
         target = named = o->command == COMPRESS ? compress_target(o->files[0]) : decompress_target(o->files[0]);
     failed = target && output_probe(target, o->force, &c->used, f);
@@ -150,7 +150,6 @@ int main(int argc, char **argv)
     codec c;
     base b;
     fault f;
-    name_list n;
     int status, failed;
     keep_standard_streams();
     keep_waiting(STDOUT_FILENO);
@@ -158,6 +157,7 @@ int main(int argc, char **argv)
     memset(&f, 0, sizeof f);
     if (options_parse(&o, argc, argv, &f)) {
         fault_print(&f);
+        options_free(&o);
         return EXIT_USAGE;
     }
     if (o.help || o.version) {
@@ -170,30 +170,30 @@ int main(int argc, char **argv)
     spool_in(o.temp);
     if (codec_open(&c, o.threads, o.level, &f)) {
         fault_print(&f);
+        options_free(&o);
         return failed;
     }
     if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
     memset(&b, 0, sizeof b);
     b.in.fd = -1;
-    memset(&n, 0, sizeof n);
     c.used.quiet = o.quiet;
-    if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &n, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
+    if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
         fault_print(&f);
-        names_free(&n);
+        options_free(&o);
         codec_close(&c);
         return failed;
     }
-    if (o.base_count && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+    if (o.base_count && !options_whole_folder(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);
-        names_free(&n);
+        options_free(&o);
         codec_close(&c);
         return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    status = run_all(&o, &c, o.base_count ? &b : NULL);
+    status = run_all(&o, &c, o.base_count && !options_whole_folder(&o) ? &b : NULL);
     base_close(&b);
-    names_free(&n);
+    options_free(&o);
     codec_close(&c);
     return finish_output() ? failed : status;
 }

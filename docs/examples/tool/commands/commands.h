@@ -10,12 +10,6 @@
 #include "../console/json.h"
 #include "../console/options.h"
 
-/* Names that are not those of the command line. */
-typedef struct name_list {
-    char **at;
-    size_t count, capacity;
-} name_list;
-
 /* `b`: what was given with -b, or null */
 int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
@@ -48,9 +42,14 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
 /* -r with -o: all of a folder, as one that has its name when all of it is whole. */
 int command_folder(const options *o, codec *c, const char *path, fault *f);
 
-/* -r: the files in folders that are for the command, in place of the folders. `names` has to stay, and then be freed. */
-int folders_open(options *o, name_list *n, const used_files *u, fault *f);
-void names_free(name_list *n);
+/* -r: the files in folders that are for the command, in place of the folders. */
+int folders_open(options *o, const used_files *u, fault *f);
+
+/* Where it goes by all that is said: the same, or in the folder that -o names. */
+char *target_of(const options *o, const char *path);
+
+/* --skip-existing: whether there is an output at this path already, so that nothing is done; then that has been said. */
+int skips(const options *o, const char *path, const char *target);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
 typedef struct summary {

@@ -179,11 +179,11 @@ int command_decompress(const options *o, codec *c, const base *b, const char *pa
     input in;
     int failed;
     if (!target && !strcmp(path, "-")) target = "-";
-    if (!target) {
-        target = named = decompress_target(path);
+    if (!target || o->into) {
+        target = named = target_of(o, path);
         if (!named) return refuse_name(path, f);
     }
-    failed = input_open(&in, path, f) || decompress_to(o, c, b, &in, path, target, f);
+    failed = !skips(o, path, target) && (input_open(&in, path, f) || decompress_to(o, c, b, &in, path, target, f));
     free(named);
     return failed;
 }

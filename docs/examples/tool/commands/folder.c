@@ -8,6 +8,7 @@
 #include "commands.h"
 
 #include "../console/progress.h"
+#include "../files/file.h"
 #include "../system/directory.h"
 #include "../system/io.h"
 
@@ -123,13 +124,43 @@ static int plan(job *j)
     return fault_set(j->f, j->o->command == COMPRESS ? "has no .safetensors file in it that is wanted" : "has no .bsnap file in it that is wanted");
 }
 
+static void mix(uint64_t *hash, const void *bytes, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+    while (size--) *hash = (*hash ^ *p++) * UINT64_C(0x100000001B3);
+}
+
+/* What is in the folders that deltas are against, and as what: no protection against somebody who wants to deceive. */
+static int base_state(const options *o, uint64_t *hash, fault *f)
+{
+    static const selection all = { { NULL }, { NULL }, 0, 0, 1 };
+    size_t i, k;
+    *hash = UINT64_C(0xCBF29CE484222325);
+    for (i = 0; i < o->base_count; i++) {
+        walk w;
+        const int failed = walk_folder(&w, o->bases[i], &all, f);
+        for (k = 0; k < w.count; k++) {
+            const file_stamp *s = &w.at[k].stamp;
+            const int64_t state[5] = { (int64_t)s->device, (int64_t)s->inode, (int64_t)s->size, (int64_t)s->modified.tv_sec, (int64_t)s->modified.tv_nsec };
+            mix(hash, w.at[k].name, strlen(w.at[k].name) + 1);
+            mix(hash, state, sizeof state);
+        }
+        walk_free(&w);
+        if (failed) return 1;
+    }
+    return 0;
+}
+
 /* Everything that makes files what they become. */
 static int how(const options *o, char *text, size_t size, fault *f)
 {
     const adam_policy *a = &o->adam;
-    const int n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
-                           a->name ? a->name : "-", (unsigned long long)a->least, (unsigned long long)o->max_output,
-                           a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
+    uint64_t bases;
+    int n;
+    if (base_state(o, &bases, f)) return 1;
+    n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
+                 o->base_count, (unsigned long long)bases, o->self_contained, a->name ? a->name : "-", (unsigned long long)a->least,
+                 (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
     return n < 0 || (size_t)n >= size ? fault_set(f, "--adam is too long") : 0;
 }
 
@@ -173,6 +204,87 @@ static int open_found(const job *j, const walk_entry *x, input *in)
     return fault_set(j->f, "has been changed or replaced meanwhile");
 }
 
+/* ================================================================================= BASES */
+
+/* The file of this name in a folder, as it is or packed, also through a link; to be freed, null where there is none. */
+static char *base_in(const char *folder, const char *name, fault *f)
+{
+    char *path = (char *)malloc(strlen(folder) + strlen(name) + sizeof "/.bsnap");
+    struct stat st;
+    size_t packed;
+    if (!path) return (void)fault_memory(f), NULL;
+    for (packed = 0; packed < 2; packed++) {
+        (void)strcat(strcat(strcat(strcpy(path, folder), "/"), name), packed ? ".bsnap" : "");
+        if (!stat(path, &st) && S_ISREG(st.st_mode)) return path;
+    }
+    free(path);
+    return NULL;
+}
+
+/* The bases of a file: those of its name in the folders, from the first that has it to the last; `one`, its options, has their
+ * names. None where the last folder has it not. */
+static int find_bases(const job *j, const char *name, options *one)
+{
+    size_t i;
+    one->base_count = 0;
+    for (i = 0; i < j->o->base_count; i++) {
+        char *path = base_in(j->o->bases[i], name, j->f);
+        if (!path && *j->f->text) return 1;
+        if (path && used_name(&j->codec->used, path, USE_BASE, j->f)) return free(path), 1;
+        if (path) one->bases[one->base_count++] = path;
+        else if (one->base_count)
+            return fault_set(j->f, "%s has no file of this name, but %s has: give folders that follow each other", j->o->bases[i], j->o->bases[i - 1]);
+    }
+    return 0;
+}
+
+static void free_bases(options *one)
+{
+    while (one->base_count) free((void *)(uintptr_t)one->bases[--one->base_count]);
+}
+
+/* A file of tensors, which is open. */
+static int make_tensors(const job *j, const item *i, options *one, input *in, const char *target)
+{
+    const int packing = j->o->command == COMPRESS;
+    const char *path = i->from->path;
+    base b;
+    int failed, wanted = packing;
+    memset(&b, 0, sizeof b);
+    b.in.fd = -1;
+    one->base_count = 0;
+    failed = !packing && j->o->base_count && input_fill(in, 10, j->f);
+    if (!failed && !packing && j->o->base_count) wanted = file_is_delta(input_bytes(in), input_available(in));
+    if (!failed && wanted && j->o->base_count) {
+        failed = find_bases(j, packing ? i->from->name : i->to, one);
+        if (!failed && !one->base_count && !packing)
+            failed = fault_set(j->f, "is a delta, and there is no file of its name in %s", j->o->bases[j->o->base_count - 1]);
+        if (!failed && !one->base_count)
+            warn(&j->codec->used, path, "there is no file of this name in the base's folder, which may have its tensors in other files; compressed without");
+    }
+    if (!failed && one->base_count) failed = base_open(&b, j->codec, one->bases, one->base_count, j->o->max_output, j->f);
+    if (failed) input_close(in);
+    else if (packing) failed = compress_to(one, j->codec, one->base_count ? &b : NULL, in, path, target, j->f);
+    else failed = decompress_to(one, j->codec, one->base_count ? &b : NULL, in, path, target, j->f);
+    base_close(&b);
+    free_bases(one);
+    return failed;
+}
+
+static int check_bases(const options *o, fault *f)
+{
+    size_t i;
+    for (i = 0; i < o->base_count; i++) {
+        struct stat st;
+        if (!stat(o->bases[i], &st) && S_ISDIR(st.st_mode)) continue;
+        (void)fault_set(f, "is no folder; with -r and -o a base is one, in which files have the same names");
+        return fault_in(f, o->bases[i]);
+    }
+    return 0;
+}
+
+/* ================================================================================= ALL OF IT */
+
 static int make_file(job *j, item *i)
 {
     options one = *j->o;
@@ -191,8 +303,7 @@ static int make_file(job *j, item *i)
         failed = input_note(&in, path, &j->codec->used, j->f) || copy(j, i, &in, target, shown);
         input_close(&in);
     } else if (!failed) {
-        failed = j->o->command == COMPRESS ? compress_to(&one, j->codec, NULL, &in, path, target, j->f)
-                                           : decompress_to(&one, j->codec, NULL, &in, path, target, j->f);
+        failed = make_tensors(j, i, &one, &in, target);
     }
     failed = failed || directory_note(&j->out, i->to, &i->from->stamp, j->f);
     free(target);
@@ -290,7 +401,8 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     j.o = o;
     j.codec = c;
     j.f = f;
-    failed = walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
+    if (skips(o, path, o->output)) return 0;
+    failed = check_bases(o, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
     if (!failed) {
         failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
         kept = directory_close(&j.out);
@@ -309,15 +421,6 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
 
 /* ================================================================================= LISTS */
 
-static int add_name(name_list *n, const char *name, fault *f)
-{
-    char **more = (char **)grown((void *)n->at, n->count, &n->capacity, sizeof *more, f);
-    if (more) n->at = more;
-    if (!more) return 1;
-    more[n->count] = strdup(name);
-    return more[n->count++] ? 0 : fault_memory(f);
-}
-
 static int add_folder(const options *o, name_list *n, const char *path, const used_files *u, fault *f)
 {
     const size_t before = n->count;
@@ -326,7 +429,7 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     int failed = walk_folder(&w, path, &o->select, f);
     for (i = 0; i < w.count && !failed; i++) {
         const walk_entry *x = &w.at[i];
-        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = add_name(n, x->path, f);
+        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = names_add(n, x->path, f);
         if (x->kind == FOUND_LINK && x->leads_out && is_for(o, x->name))
             warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)");
     }
@@ -337,23 +440,20 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     return failed;
 }
 
-int folders_open(options *o, name_list *n, const used_files *u, fault *f)
+int folders_open(options *o, const used_files *u, fault *f)
 {
+    name_list n;
     size_t i;
     int failed = 0;
-    memset(n, 0, sizeof *n);
+    memset(&n, 0, sizeof n);
     for (i = 0; i < o->file_count && !failed; i++) {
         struct stat st;
         const int folder = strcmp(o->files[i], "-") && !stat(o->files[i], &st) && S_ISDIR(st.st_mode);
-        failed = folder ? add_folder(o, n, o->files[i], u, f) : add_name(n, o->files[i], f);
+        failed = folder ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], f);
     }
-    o->files = n->at;
-    o->file_count = n->count;
+    names_free(&o->names);
+    o->names = n;
+    o->files = n.at;
+    o->file_count = n.count;
     return failed;
-}
-
-void names_free(name_list *n)
-{
-    while (n->count) free(n->at[--n->count]);
-    free((void *)n->at);
 }

@@ -113,6 +113,32 @@ void json_summary(json *j, const options *o, const summary *s)
     json_sizes(j, o, s);
 }
 
+int skips(const options *o, const char *path, const char *target)
+{
+    summary s;
+    if (!o->skip_existing || !strcmp(target, "-") || !output_exists(target)) return 0;
+    memset(&s, 0, sizeof s);
+    summary_add(&s);
+    if (o->json) {
+        json j = { NULL, 0 };
+        j.to = stdout;
+        json_begin(&j, '{');
+        json_member_string(&j, "command", command_name(o->command));
+        json_member_string(&j, "file", path);
+        json_member_string(&j, "output", target);
+        json_member_truth(&j, "skipped", 1);
+        json_end(&j, '}');
+        (void)putc('\n', stdout);
+    } else if (speaks(o)) {
+        line_wipe();
+        (void)print_text(stderr, path, strlen(path));
+        (void)fputs(": skipped, as ", stderr);
+        (void)print_text(stderr, target, strlen(target));
+        (void)fputs(" is there\n", stderr);
+    }
+    return 1;
+}
+
 void json_bases(json *j, const options *o)
 {
     size_t i;

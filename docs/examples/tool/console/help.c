@@ -74,16 +74,20 @@ static const char common_options[] =
     "  -V, --version        the version\n"
     "      --               what follows are files, even if they begin with -\n";
 
-static const char folder_text[] =
+static const char recursive_text[] =
     "  -r, --recursive      of a FILE that is a folder all tensor files in it and its\n"
     "                       folders: .safetensors to be compressed, else .bsnap\n"
-    "  -L, --dereference    with -r: links to files stand for these. Without it links in\n"
-    "                       the folder are not followed, and those that lead out of it\n"
-    "                       are told of\n"
-    "      --include GLOB   with -r: only files of this name, such as 'model-*'; of a GLOB\n"
-    "                       with a slash, of this way from the folder on. More than one\n"
-    "                       may be given\n"
-    "      --exclude GLOB   with -r: without files and folders of this name\n";
+    "      --files-from LIST\n"
+    "                       takes FILEs from the lines of LIST, too; - is standard input\n"
+    "  -0, --null           a byte 0 ends each name in LIST, as find -print0 has it\n";
+
+static const char chosen_text[] =
+    "  -L, --dereference    links to files in folders stand for these. Without it they are\n"
+    "                       not followed, and those that lead out of a folder are told of\n"
+    "      --include GLOB   of folders only files of this name, such as 'model-*'; of a\n"
+    "                       GLOB with a slash, of this way from the folder on. More than\n"
+    "                       one may be given\n"
+    "      --exclude GLOB   of folders without files and folders of this name\n";
 
 static const char whole_folder_text[] =
     "  -r FOLDER -o OTHER   OTHER is made of FOLDER as a whole: what is no tensor file is\n"
@@ -91,7 +95,13 @@ static const char whole_folder_text[] =
     "                       whole and on the disk. Until then .bitsnap-part~OTHER is, and\n"
     "                       the same command goes on from there. -f replaces an OTHER\n"
     "                       that is there as a whole\n"
+    "                       A BASE is a folder then: files are paired by their names, and\n"
+    "                       one that it does not have is compressed without\n"
     "      --tensors-only   with -r and -o: without what is no tensor file\n";
+
+static const char outputs_text[] =
+    "  -o FOLDER/           the outputs of one or several FILEs go into that folder\n"
+    "      --skip-existing  leaves out each FILE whose output is there already\n";
 
 static const char temp_text[] =
     "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
@@ -492,12 +502,12 @@ static void put(const char *const *texts)
 void print_help(command c)
 {
     static const char
-        *const of_compress[] = { compress_text, adam_text, whole_folder_text, folder_text, base_text, temp_text, compress_examples, NULL },
-        *const of_decompress[] = { decompress_text, whole_folder_text, folder_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
-        *const of_test[] = { test_text, folder_text, base_text, temp_text, max_output_text, test_examples, NULL },
-        *const of_info[] = { info_text, folder_text, base_text, temp_text, max_output_text, info_examples, NULL },
-        *const of_benchmark[] = { benchmark_text, folder_text, benchmark_examples, NULL },
-        *const of_compare[] = { compare_text, folder_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_compress[] = { compress_text, adam_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, compress_examples, NULL },
+        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
+        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, test_examples, NULL },
+        *const of_info[] = { info_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, info_examples, NULL },
+        *const of_benchmark[] = { benchmark_text, recursive_text, chosen_text, benchmark_examples, NULL },
+        *const of_compare[] = { compare_text, chosen_text, base_text, temp_text, max_output_text, compare_examples, NULL },
         *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
         *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
         *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct command_entry {
     const char *name;
@@ -71,13 +72,16 @@ static const option_entry entries[] = {
     { 'm', "max-chain", 1, SNAPSHOT },
     { 'k', "keep-last", 1, PRUNE },
     { 'e', "keep-every", 1, PRUNE },
-    { 'Z', "bytes", 0, ALL }
+    { 'Z', "bytes", 0, ALL },
+    { 'K', "skip-existing", 0, WRITE },
+    { 'F', "files-from", 1, FOLDERS },
+    { '0', "null", 0, FOLDERS }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 #define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfbTlqvhVrL" /* the others have long names only */
+#define SHORT_LETTERS "ocfbTlqvhVrL0" /* the others have long names only */
 
 const char *command_name(command c)
 {
@@ -144,6 +148,9 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'L': o->select.follow = 1; break;
     case 'O': o->tensors_only = 1; break;
     case 'Z': o->bytes = 1; break;
+    case 'K': o->skip_existing = 1; break;
+    case 'F': o->files_from = argument; break;
+    case '0': o->null_ends = 1; break;
     case 'I':
     case 'X': {
         const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
@@ -229,6 +236,7 @@ static const option_entry *find_letter(char letter, fault *f)
 static int check_recursive(const options *o, fault *f)
 {
     const selection *s = &o->select;
+    if (options_whole_folder(o) && o->file_count != 1) return fault_set(f, "-r and -o make one folder of one, not of %zu", o->file_count);
     if (!o->recursive && !(o->command & (SNAPSHOT | COMPARE))) {
         const char *what = s->follow ? "dereference" : s->includes ? "include" : s->excludes ? "exclude" : o->tensors_only ? "tensors-only" : NULL;
         return what ? fault_set(f, "--%s is of use only with -r", what) : 0;
@@ -236,7 +244,6 @@ static int check_recursive(const options *o, fault *f)
     if (o->recursive && o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
     if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
     if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
-    if (o->base_count) return fault_set(f, "-r and -b exclude each other: a delta has the file that it is against, of its own");
     if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself when test -r has been through the other");
     return 0;
 }
@@ -267,7 +274,7 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command & STORES) return check_store(o, f);
     if (o->command == APPLY && o->file_count != 2)
         return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
-    if (o->file_count == 0)
+    if (o->file_count == 0 && !o->files_from)
         return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
     if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
     if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge wants two deltas or more, each following the one before");
@@ -295,13 +302,18 @@ static int check(const options *o, uint64_t used, fault *f)
             if (!strcmp(o->bases[i], "-") && !strcmp(k < o->file_count ? o->files[k] : o->bases[k - o->file_count], "-"))
                 return fault_set(f, "- can be read once only");
     }
-    if (o->output && o->file_count > 1 && o->command != MERGE) return fault_set(f, "-o and -c take one input, not %zu", o->file_count);
+    if (o->output && o->file_count > 1 && o->command != MERGE && !o->into && !options_whole_folder(o))
+        return fault_set(f, o->command & WRITE ? "-o and -c take one input, not %zu; -o FOLDER/ takes several" : "-o and -c take one input, not %zu", o->file_count);
+    if (o->null_ends && !o->files_from) return fault_set(f, "-0 is of use only with --files-from");
+    if (o->skip_existing && o->force) return fault_set(f, "-f and --skip-existing exclude each other");
     for (i = 0; i < o->file_count; i++) {
         const int standard = !strcmp(o->files[i], "-");
         const int to_standard = o->output ? !strcmp(o->output, "-") : standard;
         if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
         if (standard && o->file_count > 1 && !(o->command & (COMPARE | MERGE)) && !(o->command == APPLY && i == 0))
             return fault_set(f, "- cannot be given together with other files");
+        if (standard && o->into) return fault_set(f, "standard input has no name that it could have in %s; give -o FILE", o->output);
+        if (standard && o->files_from && !strcmp(o->files_from, "-")) return fault_set(f, "- can be read once only");
         if (!(o->command & (WRITE | ALGEBRA))) continue;
         if (o->remove_input && (standard || to_standard))
             return fault_set(f, "--rm needs an input and an output that are files");
@@ -313,6 +325,29 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
     return check_recursive(o, f);
 }
+
+/* The names of --files-from behind those of the command line. */
+static int add_names(options *o, fault *f)
+{
+    size_t i;
+    for (i = 0; i < o->file_count; i++)
+        if (names_add(&o->names, o->files[i], f)) return 1;
+    if (names_read(&o->names, o->files_from, o->null_ends ? 0 : '\n', f)) return 1;
+    o->files = o->names.at;
+    o->file_count = o->names.count;
+    return 0;
+}
+
+/* As cp has it; but of one file a slash has to say so. */
+static int is_into(const options *o)
+{
+    const size_t size = o->output ? strlen(o->output) : 0;
+    struct stat st;
+    if (!size || !(o->command & WRITE) || options_whole_folder(o)) return 0;
+    return o->output[size - 1] == '/' || (o->file_count > 1 && !stat(o->output, &st) && S_ISDIR(st.st_mode));
+}
+
+void options_free(options *o) { names_free(&o->names); }
 
 int options_parse(options *o, int argc, char **argv, fault *f)
 {
@@ -375,5 +410,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
         if (entries[i].letter == 'T' && o->command == BENCHMARK && !(used >> i & 1)) o->threads = 1;
     if (o->help || o->version) return 0;
     if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
+    if (o->files_from && (o->command & FOLDERS) && add_names(o, f)) return 1;
+    o->into = is_into(o);
     return check(o, used, f);
 }

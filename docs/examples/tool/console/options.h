@@ -3,6 +3,7 @@
 #ifndef TOOL_OPTIONS_H
 #define TOOL_OPTIONS_H
 
+#include "names.h"
 #include "../system/walk.h"
 #include "../tensors/adam.h"
 
@@ -18,9 +19,12 @@ typedef struct options {
     command command;
     char **files;           /* operands behind the command */
     size_t file_count;
+    name_list names;        /* which these are, if there are others than those of the command line */
+    const char *files_from;
     const char *bases[BASES_MAX]; /* -b, in order */
     size_t base_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
+    int into;               /* -o is a folder for all outputs */
     const char *shown;      /* what the output is called in what is said, if that is not where it is written */
     selection select;       /* of folders */
     const element_type *dtype; /* raw elements of this type */
@@ -31,7 +35,7 @@ typedef struct options {
     adam_policy adam;       /* --adam, --adam-min */
     const char *weights;    /* --weights: for --adam stage */
     uint64_t step, max_chain, keep_last, keep_every;
-    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes;
+    int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
     int help, version;
 } options;
 
@@ -42,5 +46,6 @@ int options_whole_folder(const options *o);
 
 /* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
 int options_parse(options *o, int argc, char **argv, fault *f);
+void options_free(options *o);
 
 #endif

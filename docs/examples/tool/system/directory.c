@@ -341,18 +341,6 @@ static int sync_names(const directory *d, fault *f)
     return failed;
 }
 
-/* What is replaced must be what was there when the command began. */
-static int check_before(const directory *d, fault *f)
-{
-    walk now;
-    int failed;
-    if (!d->replaces) return 0;
-    failed = walk_folder(&now, d->target, NULL, f) || walk_check_same(&d->before, &now, f);
-    if (failed) (void)fault_add(f, "; nothing is replaced");
-    walk_free(&now);
-    return failed;
-}
-
 static int remove_all(const char *path, fault *f)
 {
     walk w;
@@ -361,13 +349,30 @@ static int remove_all(const char *path, fault *f)
     return failed;
 }
 
+/* The old one, which has come away. What somebody has put into it since the command began is not lost with it. */
+static int remove_old(directory *d, fault *f)
+{
+    walk old;
+    fault ignored;
+    int failed = walk_folder(&old, d->part, NULL, f) || walk_check_same(&d->before, &old, f);
+    if (failed) {
+        d->named = place_exchange(d->part, d->target, &d->own, &ignored);
+        (void)fault_add(f, "; nothing is replaced");
+        (void)fault_in(f, d->name);
+    } else {
+        failed = walk_remove(&old, f);
+    }
+    walk_free(&old);
+    return failed;
+}
+
 int directory_commit(directory *d, fault *f)
 {
     const file_stamp *before = d->replaces ? &d->before.at[0].stamp : NULL;
-    if (sync_names(d, f) || check_before(d, f)) return 1;
+    if (sync_names(d, f)) return 1;
     if (place_exchange(d->part, d->target, before, f) || place_sync(d->target, f)) return fault_in(f, d->name);
     d->named = 1;
-    if (before && remove_all(d->part, f)) return 1;
+    if (before && remove_old(d, f)) return 1;
     return unlink(d->list) ? fail(d->list, "cannot be removed", f) : 0;
 }
 

@@ -227,7 +227,7 @@ static int open_target(output *out, const char *path, int replace, fault *f)
     struct stat st;
     const int there = !stat(path, &st);
     if (there) out->before = stamp_of(&st);
-    if (there && S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file");
+    if (there && S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file, or %s/ for one in it", path);
     if (there && !S_ISREG(st.st_mode)) { /* a device or a pipe is not to be replaced by a file */
         if (used_check(out->used, NULL, &out->before, f)) return 1;
         out->fd = open(path, O_WRONLY);
