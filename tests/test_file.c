@@ -1,5 +1,5 @@
 /* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
- * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. */
+ * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -598,6 +598,174 @@ static void changing_sources(void)
     free(m[1].p);
 }
 
+/* ================================================================================= WRITING */
+
+typedef struct sunk {
+    uint8_t *p;
+    size_t size, room, writes, fail_at;
+} sunk;
+
+static int sink_write(void *context, const void *p, size_t size)
+{
+    sunk *x = (sunk *)context;
+    if (++x->writes == x->fail_at) return 1;
+    if (x->room - x->size < size) {
+        x->room = 2 * x->room + size;
+        x->p = (uint8_t *)realloc(x->p, x->room);
+        if (!x->p) abort();
+    }
+    memcpy(x->p + x->size, p, size);
+    x->size += size;
+    return 0;
+}
+
+/* The file of a model, written in pieces of any size. */
+static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_file *base, const bitsnap_memory *memory, bitsnap_file_error *e)
+{
+    const size_t text = (size_t)bsn_load64(m->p);
+    const bitsnap_sink sink = { sink_write, x };
+    bitsnap_file_writer w;
+    size_t at = 8 + text, n;
+    bitsnap b;
+    bitsnap_status status;
+    memset(&b, 0, sizeof b);
+    b.level = level;
+    status = bitsnap_file_write_begin(&w, &b, &sink, (const char *)m->p + 8, text, base, memory);
+    for (; !status && at < m->size; at += n) {
+        n = 1 + test_below(test_below(4) ? 100000 : 10);
+        if (n > m->size - at) n = m->size - at;
+        status = bitsnap_file_write_data(&w, m->p + at, n);
+    }
+    if (!status) status = bitsnap_file_write_end(&w);
+    CHECK(status || (w.size == x->size && w.source_size == m->size), "sizes");
+    *e = w.error;
+    bitsnap_file_write_close(&w);
+    CHECK(!b.workspace, "the workspace is left");
+    return status;
+}
+
+static void written_files(void)
+{
+    static const unsigned tensors[] = { 0, 1, 20, 300, 900 };
+    const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+    bitsnap_file_error e;
+    unsigned i, level;
+    for (i = 0; i < 5; i++)
+        for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
+            bytes m[2];
+            sunk whole = { NULL, 0, 0, 0, 0 }, delta = { NULL, 0, 0, 0, 0 };
+            bitsnap_file base;
+            bitsnap_source source;
+            if (i == 4 && level != BITSNAP_FAST) continue;
+            m[0] = make_model(tensors[i], 0, 0);
+            m[1] = make_model(tensors[i], 1, i == 3);
+            CHECK(!write_model(&whole, &m[0], (int)level, NULL, &memory, &e), "%s", e.message);
+            check_file(whole.p, whole.size, NULL, m[0].p, m[0].size, "a file that was written");
+            memset(&source, 0, sizeof source);
+            source.data = whole.p;
+            source.size = whole.size;
+            CHECK(!bitsnap_file_open(&base, &source, NULL, NULL), "%s", base.error.message);
+            CHECK(!write_model(&delta, &m[1], (int)level, &base, &memory, &e), "%s", e.message);
+            check_file(delta.p, delta.size, &base, m[1].p, m[1].size, "a delta that was written");
+            if (tensors[i] > 100) CHECK(delta.size < whole.size / 10 * 7, "%lu of %lu bytes", (unsigned long)delta.size, (unsigned long)whole.size);
+            bitsnap_file_close(&base);
+            free(whole.p);
+            free(delta.p);
+            free(m[0].p);
+            free(m[1].p);
+        }
+}
+
+/* Three tensors of one dtype, of which one is a large matrix: as the tool writes them. */
+static void same_bytes(void)
+{
+    static const char *const levels[] = { "fast", "default", "best" };
+    bitsnap_tensor t[3];
+    bitsnap_file_error e;
+    bytes m, z;
+    char *text, path[500];
+    size_t size, i, k;
+    memset(t, 0, sizeof t);
+    for (i = 0; i < 3; i++) {
+        t[i].name.at = i ? i == 1 ? "b\"\n" : "c" : "a";
+        t[i].name.size = i == 1 ? 3 : 1;
+        t[i].dtype.at = "BF16";
+        t[i].dtype.size = 4;
+        t[i].shape.at = i == 1 ? "[300,200]" : "[70000]";
+        t[i].shape.size = strlen(t[i].shape.at);
+    }
+    CHECK(!bitsnap_safetensors_write(&text, &size, t, 3, "{\"format\":\"pt\"}", NULL, &e), "%s", e.message);
+    CHECK(size % 8 == 0 && t[2].begin == 260000 && t[2].end == 400000, "places");
+    m.size = 8 + size + 400000;
+    m.p = (uint8_t *)malloc(m.size);
+    bsf_store(m.p, size, 8);
+    memcpy(m.p + 8, text, size);
+    for (i = 0; i < 400000; i++) m.p[8 + size + i] = (uint8_t)(i & 1 ? 0x3C + test_below(3) : test_random());
+    (void)snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    write_file(path, m.p, m.size);
+    for (k = 0; k < 3; k++) {
+        sunk x = { NULL, 0, 0, 0, 0 };
+        CHECK(!write_model(&x, &m, (int)k + 1, NULL, NULL, &e), "%s", e.message);
+        CHECK(!run("compress -f -l %s -o w.bsnap w.safetensors", levels[k]));
+        z = get("w.bsnap");
+        CHECK(z.size == x.size && !memcmp(z.p, x.p, z.size), "level %s: %lu and %lu bytes", levels[k], (unsigned long)x.size, (unsigned long)z.size);
+        free(z.p);
+        free(x.p);
+    }
+    t[2].name = t[0].name;
+    free(text);
+    CHECK(bitsnap_safetensors_write(&text, &size, t, 3, NULL, NULL, &e) == BITSNAP_E_CORRUPT && !text, "%s", e.message);
+    t[2].name.at = "\xFF";
+    CHECK(bitsnap_safetensors_write(&text, &size, t, 3, NULL, NULL, &e) == BITSNAP_E_CORRUPT && !text, "%s", e.message);
+    free(m.p);
+}
+
+/* Each write may fail, and each piece of memory may be the last; data may be missing, or too much. */
+static void writers_that_fail(void)
+{
+    bytes m = make_model(300, 0, 0), other = make_model(300, 1, 1);
+    bitsnap_file base;
+    bitsnap_source source;
+    bitsnap_file_error e;
+    size_t i, failed = 0;
+    unsigned k;
+    memset(&source, 0, sizeof source);
+    source.data = m.p;
+    source.size = m.size;
+    CHECK(!bitsnap_file_open(&base, &source, NULL, NULL), "%s", base.error.message);
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < 40; i++) {
+            sunk x = { NULL, 0, 0, 0, 0 };
+            size_t left = i;
+            const bitsnap_memory memory = { counting_resize, counting_release, &left };
+            const bitsnap_status status = write_model(&x, k ? &other : &m, BITSNAP_FAST, k ? &base : NULL, &memory, &e);
+            CHECK(!status || status == BITSNAP_E_WORKSPACE, "%s", e.message);
+            CHECK(!pieces, "memory is left");
+            failed += status != BITSNAP_OK;
+            free(x.p);
+            memset(&x, 0, sizeof x);
+            x.fail_at = i + 1;
+            CHECK(write_model(&x, k ? &other : &m, BITSNAP_FAST, k ? &base : NULL, NULL, &e) == BITSNAP_E_SOURCE, "%s", e.message);
+            free(x.p);
+        }
+    }
+    CHECK(failed > 20, "%lu", (unsigned long)failed);
+    m.size--;
+    {
+        sunk x = { NULL, 0, 0, 0, 0 };
+        CHECK(write_model(&x, &m, BITSNAP_FAST, NULL, NULL, &e) == BITSNAP_E_ARGUMENT, "a byte is missing: %s", e.message);
+        free(x.p);
+        memset(&x, 0, sizeof x);
+        m.p = (uint8_t *)realloc(m.p, m.size + 2);
+        m.size += 2;
+        CHECK(write_model(&x, &m, BITSNAP_FAST, NULL, NULL, &e) == BITSNAP_E_ARGUMENT, "a byte too many: %s", e.message);
+        free(x.p);
+    }
+    bitsnap_file_close(&base);
+    free(m.p);
+    free(other.p);
+}
+
 /* ================================================================================= SIZES */
 
 /* A file of 2^40 bytes that is nowhere: header and texts, the same frame again and again, and the end record. */
@@ -741,6 +909,8 @@ int main(void)
     if (!tool) tool = realpath("build/bitsnap", NULL);
     RUN(vectors);
     RUN(little_is_read);
+    RUN(written_files);
+    RUN(writers_that_fail);
     (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!tool || !mkdtemp(folder)) {
         SKIP("files of the tool", "build/bitsnap is not there");
@@ -748,6 +918,7 @@ int main(void)
     }
     RUN(whole_files);
     RUN(raw_files);
+    RUN(same_bytes);
     RUN(chains);
     RUN(wrong_bases);
     RUN(damaged_bases);

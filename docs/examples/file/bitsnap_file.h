@@ -200,6 +200,96 @@ BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t numbe
  * and of bases only what is taken from them. Linear time. */
 BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
 
+#ifndef BITSNAP_NO_ENCODE
+/* ================================================================================= WRITING
+ * A file from its first byte to its last, by a callback. The header text comes first, then the data, in order and in pieces of any
+ * size: so memory does not depend on the file's. What has been written is good only when bitsnap_file_write_end has returned 0.
+ *
+ *     bitsnap b = {0};                                   // level, flags, workers as you like
+ *     bitsnap_file_writer w;
+ *     if (bitsnap_safetensors_write(&text, &size, tensors, count, NULL, NULL, &error) ||
+ *         bitsnap_file_write_begin(&w, &b, &sink, text, size, NULL, NULL) ||
+ *         bitsnap_file_write_data(&w, elements, bytes) ||      // of the first tensor, of the next, ...
+ *         bitsnap_file_write_end(&w))
+ *         fprintf(stderr, "%s\n", w.error.message);
+ *     bitsnap_file_write_close(&w);
+ *
+ * The bytes are those of the tool without options, where it does not join small neighbours of several dtypes, and with a base finds
+ * that it helps. */
+
+/* Takes the next bytes of a file; returns 0, or anything else unless it has taken all of them. */
+typedef struct bitsnap_sink {
+    int (*write)(void *context, const void *bytes, size_t size);
+    void *context;
+} bitsnap_sink;
+
+/* The caller may read these members, and may change nothing. */
+typedef struct bitsnap_file_writer {
+    uint64_t size;            /* bytes of the file so far */
+    uint64_t source_size;     /* and of what it stands for: of texts with 8 bytes before them */
+    uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
+    const uint8_t *written;   /* what the last call has written of a frame: blocks, or the footer */
+    size_t written_size;
+    bitsnap_encoder stream;   /* of the frame that has begun */
+    bitsnap_file_error error; /* of the last call */
+    bitsnap *b;
+    struct bsf_writer *writer; /* private */
+} bitsnap_file_writer;
+
+/* The header text of a .safetensors file of these tensors, one behind the other: of each its name, dtype, shape and, for dtypes that are not known,
+ * `begin` and `end` count; all others of `begin`, `end`, `elements` and `type` are set. `metadata`: JSON, an object of strings, as it is to stand there, or null. In
+ * memory that the caller releases; its size is a multiple of 8. BITSNAP_E_CORRUPT where the result would be no good header. */
+BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
+                                                     const bitsnap_memory *memory, bitsnap_file_error *error);
+
+/* Begins a file of the .safetensors file with this header text, or, where `text` is null, of raw elements. bitsnap_file_write_close is to be
+ * called after failures, too.
+ * b:    options of the encoder, and its workspace; null there: it comes from `memory`. Each frame gets its own base, columns and id.
+ * base: an open file with the tensors that those of this one, of the same name and shape, and dtype or F32, are differences to; or null.
+ * Text, b, base and memory must stay until bitsnap_file_write_close. */
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text, size_t text_size,
+                                                    bitsnap_file *base, const bitsnap_memory *memory);
+
+/* The next bytes of the data, as they stand in a .safetensors file. Not of raw elements. */
+BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
+
+/* The end record; BITSNAP_E_ARGUMENT where data is missing. bitsnap_file_write_close releases memory, at any time. */
+BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w);
+BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
+
+/* ---- for who cuts frames, or has them ---- */
+
+/* What a file says of itself before its frames. */
+typedef struct bitsnap_file_head {
+    int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
+    int quantized;            /* some frames will be */
+    uint64_t source_size;     /* UINT64_MAX: not known yet; of deltas it must be */
+    const char *text;         /* null in raw files, and where it is not known */
+    size_t text_size;
+    const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the base. Null: of `text`, alone */
+    size_t coded_size;
+    uint64_t text_id;         /* of deltas: XXH3 of the text, and what they are against */
+    const char *base_name;    /* or null */
+    uint64_t base_text_size, base_data_size, base_text_id;
+    const uint8_t *base_coded; /* the text of the base as text records; no bytes: it is not to be in the file */
+    size_t base_coded_size;
+} bitsnap_file_head;
+
+/* As bitsnap_file_write_begin; frames follow, not data. */
+BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
+                                                   const bitsnap_memory *memory);
+
+/* A frame as b has it (b->base, b->columns, b->quantizer): its header; elements, in native byte order, whole blocks but for the last call;
+ * the end. `place`: the byte of the base's data with which b->base begins, or null where it has none. */
+BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count, const uint64_t *place);
+BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count);
+BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w);
+
+/* A frame that is there already, for so many bytes of the source. */
+BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
+                                                     const uint64_t *place);
+#endif
+
 /* ================================================================================= PARTS
  * What a file is made of, for who reads and writes it piece by piece. */
 
@@ -251,6 +341,11 @@ BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
  * them. `file`: the check of the file's header. Returns the check of the root, 0 where there is none. */
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file);
 
+/* The end record of a file with these trees, in memory that the caller releases. */
+BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const uint8_t *records, uint64_t count, uint64_t source_size,
+                                              const uint8_t *names, uint64_t name_count, uint64_t file_check, const bitsnap_memory *memory,
+                                              bitsnap_file_error *error);
+
 /* The entries of the tree of names, in order, in memory that the caller releases; *count is 0 where the text is no header of a
  * .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, const char *text, size_t size,
@@ -264,7 +359,7 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
 
 /* ############################################################################################
  * The implementation.
- *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  READING
+ *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  READING  WRITING
  * ############################################################################################ */
 #if defined(BITSNAP_FILE_IMPLEMENTATION) && !defined(BITSNAP_FILE_IMPLEMENTED)
 #define BITSNAP_FILE_IMPLEMENTED
@@ -1560,6 +1655,31 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
     return names ? BITSNAP_OK : bsf_no_memory(error);
 }
 
+BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const uint8_t *records, uint64_t count, uint64_t source_size,
+                                              const uint8_t *names, uint64_t name_count, uint64_t file_check, const bitsnap_memory *memory,
+                                              bitsnap_file_error *error)
+{
+    const uint64_t tree = bitsnap_tree_size(count, BITSNAP_RECORD_ENTRY);
+    const uint64_t whole = BITSNAP_END_PREFIX + tree + bitsnap_tree_size(name_count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX - 16], *p;
+    *bytes = p = whole <= SIZE_MAX ? (uint8_t *)bsf_resize(memory, NULL, (size_t)whole) : NULL;
+    if (!p) return bsf_no_memory(error);
+    *size = (size_t)whole;
+    memcpy(p, BITSNAP_END_MAGIC, 4);
+    bsf_store(p + 4, name_count, 4);
+    bsf_store(p + 8, source_size, 8);
+    bsf_store(p + 16, count, 8);
+    bsf_store(p + whole - 40, bitsnap_tree_write(p + BITSNAP_END_PREFIX, records, count, BITSNAP_RECORD_ENTRY, file_check), 8);
+    bsf_store(p + whole - 32, bitsnap_tree_write(p + BITSNAP_END_PREFIX + tree, names, name_count, BITSNAP_NAME_ENTRY, file_check), 8);
+    bsf_store(p + whole - 24, whole, 8);
+    bsf_store(fixed, file_check, 8);
+    memcpy(fixed + 8, p, BITSNAP_END_PREFIX);
+    memcpy(fixed + 8 + BITSNAP_END_PREFIX, p + whole - 40, BITSNAP_END_SUFFIX - 16);
+    bsf_store(p + whole - 16, bitsnap_hash(fixed, sizeof fixed), 8);
+    memcpy(p + whole - 8, BITSNAP_LAST_MAGIC, 8);
+    return BITSNAP_OK;
+}
+
 /* ================================================================================= READING */
 
 typedef struct bsf_tree {
@@ -2488,6 +2608,505 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
     if (!status && quantized != f->quantized) status = bsf_corrupt(f, 21, 10, "quantized frames announced, but there are none");
     return status;
 }
+
+#ifndef BITSNAP_NO_ENCODE
+/* ================================================================================= WRITING */
+
+typedef struct bsf_writer {
+    bitsnap_sink sink;
+    const bitsnap_memory *memory;
+    uint8_t *records, *names;   /* entries of the trees */
+    size_t count, capacity, name_count;
+    uint64_t check;             /* that of the header */
+    uint64_t frame_begin;       /* byte of the file */
+    uint8_t *packed;            /* what leaves the codec */
+    size_t packed_room;
+    void *workspace;            /* b's, where it comes from the memory */
+    /* of data that is cut here */
+    bitsnap_safetensors model;
+    uint64_t expected;          /* bytes of the source; 0: not known */
+    bitsnap_file *base;
+    size_t next;                /* tensor with which the next run begins */
+    uint64_t left;              /* bytes that the frame has still to get */
+    uint64_t base_begin;
+    uint8_t *elements;          /* those that have come since the last whole blocks */
+    size_t elements_room, held;
+} bsf_writer;
+
+/* `*p`, which has room for so many, with room for `size`. */
+static bitsnap_status bsf_grow(const bitsnap_memory *memory, uint8_t **p, size_t *room, size_t size, bitsnap_file_error *error)
+{
+    const size_t wanted = size > 2 * *room ? size : 2 * *room;
+    uint8_t *more;
+    if (*p && size <= *room) return BITSNAP_OK;
+    more = (uint8_t *)bsf_resize(memory, *p, wanted);
+    if (!more) return bsf_no_memory(error);
+    *p = more;
+    *room = wanted;
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_put_out(bitsnap_file_writer *w, const void *p, size_t size)
+{
+    if (size && w->writer->sink.write(w->writer->sink.context, p, size)) return bsf_fail(&w->error, BITSNAP_E_SOURCE, 0, w->size, "the callback of the sink failed");
+    w->size += size;
+    return BITSNAP_OK;
+}
+
+/* The check of a record behind its other bytes, and all of it into the file. */
+static bitsnap_status bsf_put_record(bitsnap_file_writer *w, uint8_t *record, size_t size)
+{
+    bsf_store(record + size, bitsnap_hash(record, size), 8);
+    return bsf_put_out(w, record, size + 8);
+}
+
+/* A record that stands for what begins with this byte of the source, and begins with that byte of the file. */
+static bitsnap_status bsf_add_record(bitsnap_file_writer *w, uint64_t begin, uint64_t at)
+{
+    bsf_writer *x = w->writer;
+    bitsnap_status status = bsf_grow(x->memory, &x->records, &x->capacity, (x->count + 1) * BITSNAP_RECORD_ENTRY, &w->error);
+    if (status) return status;
+    bsf_store(x->records + x->count * BITSNAP_RECORD_ENTRY, begin, 6);
+    bsf_store(x->records + x->count++ * BITSNAP_RECORD_ENTRY + 6, at, 6);
+    return BITSNAP_OK;
+}
+
+/* The text of the source as records; with more than one piece its names are to be found without all of it. */
+static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_head *h, const uint8_t *coded, size_t coded_size)
+{
+    bsf_writer *x = w->writer;
+    uint64_t begin = 8;
+    size_t at, pieces = 0;
+    bitsnap_status status = BITSNAP_OK;
+    for (at = 0; at < coded_size && !status; at += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + at + 8, 4) + 8, pieces++) {
+        status = bsf_add_record(w, begin, w->size + at);
+        begin += bsf_load(coded + at + 4, 4);
+    }
+    if (!status && h->text && pieces > 1) status = bitsnap_tree_names(&x->names, &x->name_count, h->text, h->text_size, x->memory, &w->error);
+    return status ? status : bsf_put_out(w, coded, coded_size);
+}
+
+static bitsnap_status bsf_put_bases(bitsnap_file_writer *w, const bitsnap_file_head *h)
+{
+    const size_t length = h->base_name ? strlen(h->base_name) : 0, name_size = length < 256 ? length : 0;
+    uint8_t record[BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 255 + 8], *entry = record + BITSNAP_BASES_PREFIX;
+    bitsnap_status status;
+    memcpy(record, BITSNAP_BASES_MAGIC, 4);
+    record[4] = 1;
+    record[5] = (uint8_t)((h->coded_size ? 0 : BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0));
+    bsf_store(record + 6, BITSNAP_BASE_ENTRY + name_size, 2);
+    bsf_store(record + 8, h->text_id, 8);
+    bsf_store(entry, h->base_text_size, 4);
+    bsf_store(entry + 4, h->base_data_size, 8);
+    bsf_store(entry + 12, h->base_text_id, 8);
+    entry[20] = (uint8_t)name_size;
+    if (name_size) memcpy(entry + BITSNAP_BASE_ENTRY, h->base_name, name_size);
+    status = bsf_put_record(w, record, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + name_size);
+    return status ? status : bsf_put_out(w, h->base_coded, h->base_coded_size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
+                                                   const bitsnap_memory *memory)
+{
+    uint8_t header[BITSNAP_FILE_HEADER], *coded = NULL;
+    size_t coded_size;
+    bitsnap_status status;
+    memset(w, 0, sizeof *w);
+    w->b = b;
+    w->writer = (bsf_writer *)bsf_resize(memory, NULL, sizeof *w->writer);
+    if (!w->writer) return bsf_no_memory(&w->error);
+    memset(w->writer, 0, sizeof *w->writer);
+    w->writer->sink = *sink;
+    w->writer->memory = memory;
+    if (head->source_size != UINT64_MAX && head->source_size > BITSNAP_FILE_MOST) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, 0, "is too large: 2^48 bytes or more");
+    memset(header, 0, sizeof header);
+    memcpy(header, BITSNAP_FILE_MAGIC, 8);
+    header[8] = 1;
+    header[9] = (uint8_t)head->kind;
+    header[10] = head->quantized ? BITSNAP_FILE_QUANTIZED : 0;
+    bsf_store(header + 12, head->text_size, 4); /* at most BITSNAP_TEXT_MAX */
+    bsf_store(header + 16, head->source_size, 8);
+    w->writer->check = bitsnap_hash(header, 24);
+    w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
+    status = bsf_put_record(w, header, 24);
+    if (!status && head->kind == BITSNAP_SOURCE_DELTA) status = bsf_put_bases(w, head);
+    if (status || head->kind == BITSNAP_SOURCE_RAW) return status;
+    if (head->coded || head->kind == BITSNAP_SOURCE_DELTA) return bsf_put_text(w, head, head->coded, head->coded_size);
+    status = bitsnap_text_encode(&coded, &coded_size, head->text, head->text_size, NULL, 0, memory, &w->error);
+    if (!status) status = bsf_put_text(w, head, coded, coded_size);
+    bsf_release(memory, coded);
+    return status;
+}
+
+/* What stands before a frame: the place of its base, where it has one. */
+static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const uint64_t *place)
+{
+    uint8_t record[BITSNAP_PLACE_SIZE];
+    bitsnap_status status = bsf_add_record(w, w->source_size, w->size);
+    w->writer->frame_begin = w->size;
+    if (status || !place) return status;
+    memcpy(record, BITSNAP_PLACE_MAGIC, 4);
+    bsf_store(record + 4, 0, 2); /* the first of the bases */
+    bsf_store(record + 6, *place, 6);
+    bsf_store(record + 12, bitsnap_hash(record, 12), 4);
+    w->writer->frame_begin += BITSNAP_PLACE_SIZE;
+    return bsf_put_out(w, record, BITSNAP_PLACE_SIZE);
+}
+
+static void bsf_end_frame(bitsnap_file_writer *w)
+{
+    w->frames++;
+    w->last = w->size - w->writer->frame_begin;
+    w->frame_bytes += w->last;
+}
+
+/* What the codec has made, in memory that has room for it. */
+static bitsnap_status bsf_put_packed(bitsnap_file_writer *w, bitsnap_status status, size_t size)
+{
+    if (status) return bsf_fail_codec(&w->error, w->b, 0, w->size);
+    w->written = w->writer->packed;
+    w->written_size = size;
+    return bsf_put_out(w, w->writer->packed, size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count, const uint64_t *place)
+{
+    bsf_writer *x = w->writer;
+    size_t size;
+    bitsnap_status status = bsf_begin_frame(w, place);
+    if (!status) status = bsf_grow(x->memory, &x->packed, &x->packed_room, 64, &w->error);
+    if (status) return status;
+    status = bitsnap_encoder_begin(w->b, &w->stream, x->packed, x->packed_room, &size, count, dtype);
+    return bsf_put_packed(w, status, size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count)
+{
+    bsf_writer *x = w->writer;
+    bitsnap_encoder *s = &w->stream;
+    const size_t blocks = (count >> s->block_log2) + 2;
+    size_t size, room = s->index_capacity;
+    uint8_t *index = (uint8_t *)s->index;
+    bitsnap_status status = bsf_grow(x->memory, &index, &room, s->index_size + 4 * blocks, &w->error);
+    if (status) return status;
+    s->index = index;
+    s->index_capacity = room;
+    status = bsf_grow(x->memory, &x->packed, &x->packed_room, count * s->width + 32 * blocks + 704, &w->error);
+    if (status) return status;
+    status = bitsnap_encoder_push(w->b, s, x->packed, x->packed_room, &size, elements, count);
+    if (!status) w->source_size += count * s->width;
+    return bsf_put_packed(w, status, size);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
+{
+    bsf_writer *x = w->writer;
+    bitsnap_encoder *s = &w->stream;
+    size_t size;
+    bitsnap_status status = bsf_grow(x->memory, &x->packed, &x->packed_room, 128 + s->index_size + s->index_size / 32, &w->error);
+    if (!status) {
+        status = bitsnap_encoder_end(w->b, s, x->packed, x->packed_room, &size);
+        status = bsf_put_packed(w, status, size);
+    }
+    bsf_end_frame(w);
+    bsf_release(x->memory, s->index);
+    s->index = NULL;
+    s->index_capacity = 0;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
+                                                     const uint64_t *place)
+{
+    bitsnap_status status = bsf_begin_frame(w, place);
+    if (!status) status = bsf_put_out(w, frame, size);
+    w->source_size += source_bytes;
+    bsf_end_frame(w);
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
+{
+    bsf_writer *x = w->writer;
+    uint8_t *record;
+    size_t size;
+    bitsnap_status status;
+    if (x->expected && w->source_size != x->expected)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "data is missing");
+    if (w->source_size > BITSNAP_FILE_MOST || w->size > BITSNAP_FILE_MOST)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "is too large: 2^48 bytes or more");
+    status = bitsnap_end_record(&record, &size, x->records, x->count, w->source_size, x->names, x->name_count, x->check, x->memory, &w->error);
+    if (status) return status;
+    status = bsf_put_out(w, record, size);
+    bsf_release(x->memory, record);
+    return status;
+}
+
+BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w)
+{
+    bsf_writer *x = w->writer;
+    if (x) {
+        if (x->workspace && w->b->workspace == x->workspace) {
+            w->b->workspace = NULL;
+            w->b->workspace_size = 0;
+        }
+        bsf_release(x->memory, x->workspace);
+        bsf_release(x->memory, w->stream.index);
+        bsf_release(x->memory, x->packed);
+        bsf_release(x->memory, x->records);
+        bsf_release(x->memory, x->names);
+        bsf_release(x->memory, x->elements);
+        bitsnap_safetensors_free(&x->model);
+        bsf_release(x->memory, x);
+    }
+    memset(w, 0, sizeof *w);
+}
+
+/* ---- data that is cut here ---- */
+
+typedef struct bsf_builder {
+    const bitsnap_memory *memory;
+    uint8_t *p;
+    size_t room, size;
+    bitsnap_file_error *error; /* its status is that of the whole */
+} bsf_builder;
+
+static void bsf_add(bsf_builder *x, const char *p, size_t size)
+{
+    if (x->error->status || bsf_grow(x->memory, &x->p, &x->room, x->size + size, x->error)) return;
+    if (size) memcpy(x->p + x->size, p, size);
+    x->size += size;
+}
+
+static void bsf_add_text(bsf_builder *x, const char *text) { bsf_add(x, text, strlen(text)); }
+
+static void bsf_add_number(bsf_builder *x, uint64_t n)
+{
+    char digits[20];
+    size_t i = sizeof digits;
+    do digits[--i] = (char)('0' + n % 10);
+    while (n /= 10);
+    bsf_add(x, digits + i, sizeof digits - i);
+}
+
+static void bsf_add_string(bsf_builder *x, bitsnap_slice s)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t i;
+    bsf_add(x, "\"", 1);
+    for (i = 0; i < s.size; i++) {
+        const unsigned char c = (unsigned char)s.at[i];
+        if (c < 32) {
+            bsf_add_text(x, "\\u00");
+            bsf_add(x, hex + c / 16, 1);
+            bsf_add(x, hex + c % 16, 1);
+            continue;
+        }
+        if (c == '"' || c == '\\') bsf_add(x, "\\", 1);
+        bsf_add(x, s.at + i, 1);
+    }
+    bsf_add(x, "\"", 1);
+}
+
+BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
+                                                     const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    bsf_builder x = { NULL, NULL, 0, 0, NULL };
+    bitsnap_safetensors s;
+    uint64_t at = 0;
+    size_t i;
+    memset(error, 0, sizeof *error);
+    x.memory = memory;
+    x.error = error;
+    bsf_add_text(&x, "{");
+    if (metadata) {
+        bsf_add_text(&x, "\"__metadata__\":");
+        bsf_add_text(&x, metadata);
+    }
+    for (i = 0; i < count; i++) {
+        bitsnap_tensor *t = &tensors[i];
+        uint64_t dimension, bytes = t->end - t->begin;
+        size_t k = 0;
+        t->type = bitsnap_element_type_find(t->dtype.at, t->dtype.size, 0);
+        for (t->elements = 1; bitsnap_shape_next(t->shape, &k, &dimension);) t->elements *= dimension; /* is looked at below */
+        if (t->type) bytes = t->elements / 8 * t->type->bits + t->elements % 8 * t->type->bits / 8;
+        t->begin = at;
+        t->end = at += bytes;
+        bsf_add_text(&x, i || metadata ? "," : "");
+        bsf_add_string(&x, t->name);
+        bsf_add_text(&x, ":{\"dtype\":");
+        bsf_add_string(&x, t->dtype);
+        bsf_add_text(&x, ",\"shape\":");
+        bsf_add(&x, t->shape.at, t->shape.size);
+        bsf_add_text(&x, ",\"data_offsets\":[");
+        bsf_add_number(&x, t->begin);
+        bsf_add_text(&x, ",");
+        bsf_add_number(&x, t->end);
+        bsf_add_text(&x, "]}");
+    }
+    bsf_add_text(&x, "}");
+    while (!error->status && x.size % 8) bsf_add_text(&x, " ");
+    if (!error->status && x.size > BITSNAP_TEXT_MAX) (void)bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "a header text of more than 100000000 bytes");
+    if (!error->status) {
+        (void)bitsnap_safetensors_parse(&s, (const char *)x.p, x.size, memory, error);
+        if (!error->status && s.count != count) (void)bsf_fail(error, BITSNAP_E_CORRUPT, 0, 0, "two tensors of one name");
+        bitsnap_safetensors_free(&s);
+    }
+    if (error->status) bsf_release(memory, x.p);
+    *text = error->status ? NULL : (char *)x.p;
+    *size = error->status ? 0 : x.size;
+    if (error->status) memset(&error->tensor, 0, sizeof error->tensor);
+    return error->status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text, size_t text_size,
+                                                    bitsnap_file *base, const bitsnap_memory *memory)
+{
+    bitsnap_file_head h;
+    bitsnap_safetensors model;
+    bitsnap_file_error error;
+    const char *base_text = NULL;
+    uint8_t *coded = NULL;
+    bitsnap_status status;
+    memset(&h, 0, sizeof h);
+    memset(&error, 0, sizeof error);
+    memset(&model, 0, sizeof model);
+    memset(w, 0, sizeof *w);
+    h.source_size = UINT64_MAX;
+    if (text) {
+        h.kind = BITSNAP_SOURCE_SAFETENSORS;
+        h.text = text;
+        h.text_size = text_size;
+        if (!bitsnap_safetensors_parse(&model, text, text_size, memory, &error)) h.source_size = 8 + text_size + model.data_size;
+    }
+    if (!error.status && base && bitsnap_file_text(base, &base_text)) error = base->error;
+    if (!error.status && base_text) {
+        h.kind = BITSNAP_SOURCE_DELTA;
+        h.text_id = bitsnap_hash(text, text_size);
+        h.base_text_size = base->text_size;
+        h.base_data_size = base->data_size;
+        h.base_text_id = bitsnap_hash(base_text, (size_t)base->text_size);
+        if (h.text_id != h.base_text_id || text_size != base->text_size)
+            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, base_text, (size_t)base->text_size, memory, &error);
+        h.coded = coded;
+    }
+    status = error.status ? error.status : bitsnap_file_write_head(w, b, sink, &h, memory);
+    bsf_release(memory, coded);
+    if (error.status) w->error = error;
+    if (status) {
+        bitsnap_safetensors_free(&model);
+        memset(&w->error.tensor, 0, sizeof w->error.tensor);
+        return status;
+    }
+    w->writer->model = model;
+    if (text) w->writer->expected = h.source_size;
+    w->writer->base = base_text ? base : NULL;
+    return BITSNAP_OK;
+}
+
+static int bsf_read_partner(void *context, uint64_t offset, void *to, size_t size)
+{
+    const bitsnap_file_writer *w = (const bitsnap_file_writer *)context;
+    if (bitsnap_file_read_data(w->writer->base, w->writer->base_begin + offset, to, size)) return 1;
+    bsf_swap_elements(to, size, bitsnap_width(w->b->base.dtype));
+    return 0;
+}
+
+/* Where elements of the base stand that those of the tensor are differences to, and of what dtype; 0: nowhere. */
+static bitsnap_dtype bsf_partner(bitsnap_file_writer *w, const bitsnap_tensor *t, uint64_t *begin)
+{
+    bitsnap_tensor old;
+    if (!w->writer->base || bitsnap_file_find(w->writer->base, t->name.at, t->name.size, &old) || !bitsnap_shape_same(t->shape, old.shape))
+        return (bitsnap_dtype)0;
+    *begin = old.begin;
+    if (!bitsnap_slice_compare(t->dtype, old.dtype)) return old.end - old.begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
+    return bsf_slice_is(old.dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
+}
+
+/* The columns of a tensor that is a frame of its own, for them: at level best large matrices are. */
+static uint64_t bsf_columns(const bitsnap_file_writer *w, const bitsnap_tensor *t)
+{
+    uint64_t dimension = 0;
+    size_t at = 0, count = 0;
+    while (bitsnap_shape_next(t->shape, &at, &dimension)) count++;
+    return w->b->level == BITSNAP_BEST && !w->writer->base && bitsnap_tensor_has_octaves(t) && count > 1 && dimension >= 16 && t->elements >= 32768 ? dimension : 0;
+}
+
+/* The frame of the next tensors that are coded alike, and whose partners follow each other. */
+static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
+{
+    bsf_writer *x = w->writer;
+    bitsnap *b = w->b;
+    bitsnap_dtype dtype = (bitsnap_dtype)0, base_dtype = (bitsnap_dtype)0;
+    uint64_t count, needed;
+    x->left = 0;
+    memset(&b->base, 0, sizeof b->base);
+    b->columns = 0;
+    for (; x->next < x->model.count && !b->columns; x->next++) {
+        const bitsnap_tensor *t = &x->model.tensors[x->next];
+        const uint64_t columns = bsf_columns(w, t);
+        uint64_t begin = 0;
+        bitsnap_dtype partner;
+        if (t->begin == t->end) continue; /* ends no run */
+        partner = bsf_partner(w, t, &begin);
+        if (x->left && (columns || dtype != bitsnap_tensor_codec(t) || partner != base_dtype ||
+                        (partner && begin != x->base_begin + x->left / bitsnap_width(dtype) * bitsnap_width(partner)))) break;
+        if (!x->left) {
+            dtype = bitsnap_tensor_codec(t);
+            base_dtype = partner;
+            x->base_begin = begin;
+            b->columns = columns;
+        }
+        x->left += t->end - t->begin;
+    }
+    if (!x->left) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "more data than the header text says");
+    count = x->left / bitsnap_width(dtype);
+    if (base_dtype) {
+        b->base.source.read = bsf_read_partner;
+        b->base.source.context = w;
+        b->base.count = count;
+        b->base.dtype = base_dtype;
+        b->workers = 1; /* a base is read by one thread */
+    }
+    b->flags |= BITSNAP_CONTENT_ID;
+    needed = bitsnap_workspace_size(b, count, dtype);
+    if (needed && b->workspace == x->workspace && b->workspace_size < needed) { /* both null, or one made here */
+        bsf_release(x->memory, x->workspace);
+        b->workspace = x->workspace = bsf_resize(x->memory, NULL, (size_t)needed);
+        b->workspace_size = x->workspace ? (size_t)needed : 0;
+        if (!x->workspace) return bsf_no_memory(&w->error);
+    }
+    return bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->base_begin : NULL);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size)
+{
+    bsf_writer *x = w->writer;
+    const uint8_t *p = (const uint8_t *)data;
+    bitsnap_status status = BITSNAP_OK;
+    while (size && !status) {
+        size_t n, room;
+        if (!x->left) status = bsf_begin_run(w);
+        if (status) break;
+        room = (size_t)w->stream.width << (w->stream.block_log2 < 18 ? 18 : w->stream.block_log2);
+        status = bsf_grow(x->memory, &x->elements, &x->elements_room, room, &w->error);
+        if (status) break;
+        n = size < room - x->held ? size : room - x->held;
+        if (n > x->left) n = (size_t)x->left;
+        memcpy(x->elements + x->held, p, n);
+        x->held += n;
+        x->left -= n;
+        p += n;
+        size -= n;
+        if (x->held < room && x->left) continue;
+        bsf_swap_elements(x->elements, x->held, w->stream.width);
+        status = bitsnap_file_write_elements(w, x->elements, x->held / w->stream.width);
+        x->held = 0;
+        if (!status && !x->left) status = bitsnap_file_write_frame_end(w);
+    }
+    return status;
+}
+#endif
 
 #ifdef __cplusplus
 }

@@ -77,7 +77,7 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     frame.clusters = form->clusters;
     frame.columns = form->columns;
     frame.certificate = j->writer.certificate;
-    frame.size = j->writer.records.last;
+    frame.size = j->writer.to.last;
     return lossy_note(&j->lossy, &frame, j->f);
 }
 
@@ -108,7 +108,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     }
     j->frames++;
     if (file_write_frame_end(&j->writer, j->f)) return 1;
-    if (range) j->paired_stored += BITSNAP_PLACE_SIZE + j->writer.records.last;
+    if (range) j->paired_stored += BITSNAP_PLACE_SIZE + j->writer.to.last;
     return note_frame(j, form, begin, count);
 }
 
@@ -144,7 +144,7 @@ static int put_group(job *j, const piece *p, size_t n)
     if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
     if (got < bytes) return ended_early(j);
     if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
-    j->frames = j->writer.records.frames;
+    j->frames = j->writer.to.frames;
     progress_show(&j->progress, j->in.offset);
     return 0;
 }
@@ -476,7 +476,7 @@ static void report(const job *j, const char *path, const char *target, double be
     }
     s.input = path;
     s.output = j->o->shown ? j->o->shown : target;
-    s.bytes_in = j->writer.source_size;
+    s.bytes_in = j->writer.to.source_size;
     s.bytes_out = j->out.size;
     s.seconds = seconds_now() - begun;
     if (j->o->json) {

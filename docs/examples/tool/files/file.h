@@ -60,10 +60,10 @@ typedef struct record_list {
     uint8_t *entries;      /* BITSNAP_RECORD_ENTRY bytes each */
     size_t count, capacity;
     size_t frames;         /* how many of them are */
-    uint64_t frame_bytes, last; /* bytes of the frames, and of the last one */
+    uint64_t frame_bytes;  /* of all of these */
 } record_list;
 
-/* The end record of a file with these records; `names`: entries of so many names. In memory that the caller frees. */
+/* bitsnap_end_record of these records */
 int file_end_record(uint8_t **bytes, size_t *size, const record_list *l, uint64_t source_size, const uint8_t *names, size_t name_count,
                     uint64_t file_check, fault *f);
 
@@ -75,20 +75,13 @@ int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f);
 typedef struct file_writer {
     codec *codec;
     output *out;
+    fault *fault;          /* of the call that writes */
+    bitsnap_file_writer to;
     block_observer observer;
-    record_list records;
-    uint64_t file_check;   /* that of the header */
-    uint8_t *names;        /* entries of the tree of names */
-    size_t name_count;
-    uint64_t source_size;  /* bytes of the source so far */
-    uint64_t frame_begin;  /* byte of the file */
-    bitsnap_encoder stream; /* of the frame being written */
-    uint64_t noted;        /* its elements that the observer knows of */
+    uint64_t noted;        /* elements of the frame being written that the observer knows of */
     bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
     const file_base *base; /* of a delta */
     file_used used;
-    uint8_t *packed;       /* what leaves the codec */
-    size_t packed_size;
 } file_writer;
 
 /* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
