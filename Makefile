@@ -163,6 +163,10 @@ bench-cli: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
 	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
 
+#: make bench-store    20 snapshots of a run in a store, beside zstd (needs python3-numpy, zstd)
+bench-store: $(B)/bitsnap
+	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
+
 #: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
 #:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick
 study: $(B)/train_gpt study-build
@@ -199,5 +203,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli bench-store \
         study study-build convergence quantizers mutants clean

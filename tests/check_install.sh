@@ -12,7 +12,7 @@ check() { # name, shell command
 if [ "$(uname -s)" != Linux ]; then echo "skip - install: tested on Linux"; exit 0; fi
 mkdir "$t/build" && cp "${BITSNAP:-build/bitsnap}" "$t/build/bitsnap" || exit 1
 make="make -s B=$t/build -o $t/build/bitsnap CC=$cc CFLAGS=-O0 WARN=-DBITSNAP_NO_AVX512"
-files='bin/bitsnap include/bitsnap.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
+files='bin/bitsnap include/bitsnap.h include/bitsnap_file.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
     lib/cmake/bitsnap/bitsnapConfigVersion.cmake lib/pkgconfig/bitsnap.pc share/bash-completion/completions/bitsnap share/man/man1/bitsnap.1'
 libraries='lib/libbitsnap.a lib/libbitsnap.so lib/libbitsnap.so.1 lib/pkgconfig/libbitsnap.pc'
 installed() { # directory, files: the files there, and no others
@@ -61,6 +61,7 @@ is "$(complete_words bitsnap compress -l '')" "fast default best"
 is "$(complete_words bitsnap merge a b --level = f)" fast
 is "$(complete_words bitsnap compare --adam = '')" "exact resume standard small stage clusters"
 is "$(complete_words bitsnap compress mod)" ""
+is "$(complete_words bitsnap compress --out)" --output
 complete -p bitsnap | grep -q -- '-o default.*-F _bitsnap' || { echo "files are not completed"; bad=1; }
 exit ${bad:-0}
 END
@@ -94,6 +95,8 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH="$t/p/lib/pkgconfig"
     check "pkg-config: the headers" "test \$(pkg-config --modversion bitsnap) = $version && test -z \"\$(pkg-config --libs bitsnap)\" &&
         $cc $strict \$(pkg-config --cflags bitsnap) $t/whole.c -o $t/whole && $t/whole"
+    printf '#define BITSNAP_FILE_IMPLEMENTATION\n#include "bitsnap_file.h"\n' >"$t/file.c"
+    check "pkg-config: the header of files" "$cc $strict \$(pkg-config --cflags bitsnap) -c $t/file.c -o $t/file.o"
     check "pkg-config: the shared library, known by its soname" "$cc $strict \$(pkg-config --cflags libbitsnap) $t/use.c -o $t/shared \$(pkg-config --libs libbitsnap) &&
         LD_LIBRARY_PATH=$t/p/lib $t/shared && readelf -d $t/shared | grep -q 'NEEDED.*\[libbitsnap.so.1\]'"
     check "pkg-config: the static library" "$cc $strict \$(pkg-config --cflags libbitsnap) $t/use.c -o $t/static $t/p/lib/libbitsnap.a &&

@@ -23,7 +23,7 @@ package() { # DIRECTORY NAME
 file 755 "$BINDIR" bitsnap "$build/bitsnap"
 file 644 "$MANDIR/man1" bitsnap.1 "$build/bitsnap.man"
 file 644 "$COMPLETIONDIR" bitsnap "$build/bitsnap.bash"
-for header in bitsnap.h bitsnap_simd.h; do file 644 "$INCLUDEDIR" $header $header; done
+for header in bitsnap.h bitsnap_simd.h docs/examples/file/bitsnap_file.h; do file 644 "$INCLUDEDIR" "${header##*/}" $header; done
 package "$LIBDIR/pkgconfig" bitsnap.pc
 package "$LIBDIR/cmake/bitsnap" bitsnapConfig.cmake
 package "$LIBDIR/cmake/bitsnap" bitsnapConfigVersion.cmake

@@ -107,7 +107,10 @@ examples || command == "" { next }
     n = split(head($0), words, /[ ,]+/)
     for (i = 1; i <= n; i++)
         if (words[i] !~ /^-/) argument = words[i]
-        else if (words[i] != "--") { of[command] = of[command] " " words[i]; option = option (option == "" ? "" : "|") words[i] }
+        else if (words[i] != "--") {
+            if (!index(of[command] " ", " " words[i] " ")) of[command] = of[command] " " words[i]
+            option = option (option == "" ? "" : "|") words[i]
+        }
     if (!(option in values)) { options[++option_count] = option; values[option] = "" }
     text = body($0)
     open = 1
