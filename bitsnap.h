@@ -928,17 +928,15 @@ extern "C" {
 
 #define BSN_ONES UINT64_C(0x0101010101010101) /* times a byte: that byte in all 8 bytes of a word */
 
-BSN_INLINE uint64_t bsn_swap64(uint64_t x)
-{
-    x = ((x & UINT64_C(0x00FF00FF00FF00FF)) << 8) | ((x >> 8) & UINT64_C(0x00FF00FF00FF00FF));
-    x = ((x & UINT64_C(0x0000FFFF0000FFFF)) << 16) | ((x >> 16) & UINT64_C(0x0000FFFF0000FFFF));
-    return (x << 32) | (x >> 32);
-}
-
 BSN_INLINE uint32_t bsn_swap32(uint32_t x)
 {
     x = ((x & 0x00FF00FFu) << 8) | ((x >> 8) & 0x00FF00FFu);
     return (x << 16) | (x >> 16);
+}
+
+BSN_INLINE uint64_t bsn_swap64(uint64_t x)
+{
+    return (uint64_t)bsn_swap32((uint32_t)x) << 32 | bsn_swap32((uint32_t)(x >> 32));
 }
 
 BSN_INLINE uint64_t bsn_load64(const void *p)
@@ -1015,48 +1013,22 @@ BSN_INLINE bsn_wide bsn_wide_load(const void *p)
 
 BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
 
-/* x in all lanes */
-BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
-{
+/* 8 bytes each of two words, the first one for lane 0; of one lane that is all there is */
 #if BSN_WIDE_LANES == 2
-    const bsn_wide all = { x, x };
-    return all;
-#else
-    return x;
-#endif
-}
-
-/* 8 bytes each of two words, the first one for lane 0 */
 BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high)
 {
-#if BSN_WIDE_LANES == 2
     const bsn_wide both = { low, high };
     return both;
-#else
-    (void)high;
-    return low;
-#endif
 }
+BSN_INLINE uint64_t bsn_wide_first(bsn_wide x) { return x[0]; }
+BSN_INLINE uint64_t bsn_wide_last(bsn_wide x) { return x[1]; }
+#else
+BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high) { return (void)high, low; }
+BSN_INLINE uint64_t bsn_wide_first(bsn_wide x) { return x; }
+BSN_INLINE uint64_t bsn_wide_last(bsn_wide x) { return x; }
+#endif
 
-/* lane 0 */
-BSN_INLINE uint64_t bsn_wide_first(bsn_wide x)
-{
-#if BSN_WIDE_LANES == 2
-    return x[0];
-#else
-    return x;
-#endif
-}
-
-/* lane 1; of a single one, that */
-BSN_INLINE uint64_t bsn_wide_last(bsn_wide x)
-{
-#if BSN_WIDE_LANES == 2
-    return x[1];
-#else
-    return x;
-#endif
-}
+BSN_INLINE bsn_wide bsn_wide_all(uint64_t x) { return bsn_wide_of(x, x); }
 
 /* b where m is set, else a: without xor, as what is not chosen may never have been written */
 BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
@@ -1064,26 +1036,13 @@ BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return
 /* lanes as little-endian numbers */
 BSN_INLINE bsn_wide bsn_wide_get(const uint8_t *p)
 {
-#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-    const bsn_wide x = { bsn_load64(p), bsn_load64(p + 8) };
-    return x;
-#elif BSN_BIG_ENDIAN
-    return bsn_load64(p);
-#else
-    return bsn_wide_load(p);
-#endif
+    return BSN_BIG_ENDIAN ? bsn_wide_of(bsn_load64(p), bsn_load64(p + BSN_WIDE - 8)) : bsn_wide_load(p);
 }
 
 BSN_INLINE void bsn_wide_put(uint8_t *p, bsn_wide x)
 {
-#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-    bsn_store64(p, x[0]);
-    bsn_store64(p + 8, x[1]);
-#elif BSN_BIG_ENDIAN
-    bsn_store64(p, x);
-#else
+    if (BSN_BIG_ENDIAN) x = bsn_wide_of(bsn_swap64(bsn_wide_first(x)), bsn_swap64(bsn_wide_last(x)));
     bsn_wide_store(p, x);
-#endif
 }
 
 /* the lower half of each lane, times its upper half */
@@ -1950,12 +1909,7 @@ BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
 /* what a table says of a byte of m for each lane of a wide word */
 BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
 {
-#if BSN_WIDE_LANES == 2
-    const bsn_wide x = { table[m & 255], table[m >> 8 & 255] };
-    return x;
-#else
-    return table[m & 255];
-#endif
+    return bsn_wide_of(table[m & 255], table[m >> 8 & 255]);
 }
 
 /* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
@@ -1969,12 +1923,8 @@ BSN_INLINE bsn_wide bsn_wide_move_up(bsn_wide x, uint64_t m)
 /* the next bytes of a list to these places */
 BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
 {
-#if BSN_WIDE_LANES == 2
-    const bsn_wide x = { bsn_load64(list), bsn_load64(list + bsn_ones_in[m & 255]) };
-    return bsn_wide_move_up(x, m);
-#else
-    return bsn_wide_move_up(bsn_load64(list), m);
-#endif
+    const uint64_t low = bsn_load64(list);
+    return bsn_wide_move_up(bsn_wide_of(low, BSN_WIDE_LANES == 2 ? bsn_load64(list + bsn_ones_in[m & 255]) : low), m);
 }
 
 /* how many of the bits of m that choose bytes of a wide word are set */
@@ -2004,12 +1954,8 @@ BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
 {
     x = bsn_wide_move_down(x, m);
-#if BSN_WIDE_LANES == 2
-    bsn_store64(list, x[0]);
-    bsn_store64(list + bsn_ones_in[m & 255], x[1]);
-#else
-    bsn_store64(list, x);
-#endif
+    bsn_store64(list, bsn_wide_first(x));
+    if (BSN_WIDE_LANES == 2) bsn_store64(list + bsn_ones_in[m & 255], bsn_wide_last(x));
     return bsn_wide_ones(m);
 }
 
@@ -2050,7 +1996,7 @@ BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
 }
 
 /* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
-BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
+BSN_INLINE void bsn_pick_any(uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i;
     uint64_t w;
@@ -2063,7 +2009,7 @@ static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *ma
 {
     size_t ones_left = bsn_scalar_count(mask, n), zeros_left = n - ones_left, i;
     if (!zeros && ones && ones_left < n / 8) {
-        bsn_pick_any(1, ones, list, n, mask);
+        bsn_pick_any(ones, list, n, mask, 1);
         return;
     }
     for (i = 0; i < n; i += 8) {
@@ -2109,8 +2055,7 @@ static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const 
 }
 
 /* And back to their places; the elements between come from `base`, or are left alone where that is null. */
-BSN_INLINE void bsn_put_any(unsigned width, uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n,
-                            const uint8_t *mask)
+BSN_INLINE void bsn_put_any(uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i, j;
     uint64_t w;
@@ -2128,13 +2073,16 @@ BSN_INLINE void bsn_put_any(unsigned width, uint8_t *list, const uint8_t *base, 
 }
 
 /* Wider elements one by one: the bit chooses a cursor. A null list is one place that does not move. */
-BSN_INLINE void bsn_partition_any(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                  uint8_t *zeros, uint8_t *ones)
+BSN_INLINE void bsn_partition_any(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones, unsigned width)
 {
     uint8_t nowhere[8], *to[2];
     size_t step[2], i;
+    if (width == 1) {
+        bsn_partition_bytes(list, n, mask, zeros, ones);
+        return;
+    }
     if (!zeros) {
-        if (ones) bsn_pick_any(width, ones, list, n, mask);
+        if (ones) bsn_pick_any(ones, list, n, mask, width);
         return;
     }
     to[0] = zeros;
@@ -2148,8 +2096,7 @@ BSN_INLINE void bsn_partition_any(unsigned width, const uint8_t *list, size_t n,
     }
 }
 
-BSN_INLINE void bsn_merge_any(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                              const uint8_t *zeros, const uint8_t *ones)
+BSN_INLINE void bsn_merge_any(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, const uint8_t *ones, unsigned width)
 {
     static const uint8_t nothing[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
     const uint8_t *from[2];
@@ -2165,47 +2112,17 @@ BSN_INLINE void bsn_merge_any(unsigned width, uint8_t *list, size_t n, const uin
     }
 }
 
-static void bsn_pick(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
-{
-    switch (width) {
-    case 1: bsn_pick_any(1, ones, list, n, mask); break;
-    case 2: bsn_pick_any(2, ones, list, n, mask); break;
-    case 4: bsn_pick_any(4, ones, list, n, mask); break;
-    default: bsn_pick_any(8, ones, list, n, mask); break;
-    }
-}
-
-static void bsn_put(unsigned width, uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n,
-                    const uint8_t *mask)
-{
-    switch (width) {
-    case 1: bsn_put_any(1, list, base, ones, n, mask); break;
-    case 2: bsn_put_any(2, list, base, ones, n, mask); break;
-    case 4: bsn_put_any(4, list, base, ones, n, mask); break;
-    default: bsn_put_any(8, list, base, ones, n, mask); break;
-    }
-}
-
 static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
                                  uint8_t *zeros, uint8_t *ones)
 {
-    switch (width) {
-    case 1: bsn_partition_bytes(list, n, mask, zeros, ones); break;
-    case 2: bsn_partition_any(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_partition_any(4, list, n, mask, zeros, ones); break;
-    default: bsn_partition_any(8, list, n, mask, zeros, ones); break;
-    }
+    BSN_WIDTHS(width, bsn_partition_any, (list, n, mask, zeros, ones));
 }
 
 static void bsn_scalar_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
                              const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count)
 {
-    switch (width) {
-    case 1: bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 2: bsn_merge_any(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_merge_any(4, list, n, mask, zeros, ones); break;
-    default: bsn_merge_any(8, list, n, mask, zeros, ones); break;
-    }
+    if (width == 1) bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count);
+    else BSN_WIDTHS(width, bsn_merge_any, (list, n, mask, zeros, ones));
 }
 
 /* the top bits of the elements in a word of 8 bytes */
@@ -2234,7 +2151,7 @@ BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
     return bsn_gather_tops(width, (((x & ~top) + ~top) | x) & top);
 }
 
-BSN_INLINE void bsn_compare_words(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
+BSN_INLINE void bsn_compare_words(uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups, unsigned width)
 {
     size_t j;
     for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
@@ -2252,12 +2169,7 @@ BSN_INLINE void bsn_compare_words(unsigned width, uint8_t *mask, const uint8_t *
 
 static void bsn_scalar_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
 {
-    switch (width) {
-    case 1: bsn_compare_words(1, mask, a, b, groups); break;
-    case 2: bsn_compare_words(2, mask, a, b, groups); break;
-    case 4: bsn_compare_words(4, mask, a, b, groups); break;
-    default: bsn_compare_words(8, mask, a, b, groups); break;
-    }
+    BSN_WIDTHS(width, bsn_compare_words, (mask, a, b, groups));
 }
 
 /* n elements, of which kernels do the full groups */
@@ -4794,14 +4706,6 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             u = (T)(v + (T)((T)(u >> 1) ^ (T)(0 - (u & 1))));                                         \
             memcpy(a + i, &u, sizeof u);                                                              \
         }                                                                                             \
-    }                                                                                                 \
-    BSN_INLINE void bsn_widen64_##T(uint8_t *word, const uint8_t *byte)                               \
-    {                                                                                                 \
-        unsigned i;                                                                                   \
-        for (i = 0; i < 64; i++) {                                                                    \
-            const T x = byte[i];                                                                      \
-            memcpy(word + i * sizeof(T), &x, sizeof x);                                               \
-        }                                                                                             \
     }
 BSN_DELTA_LOOPS(uint8_t)
 BSN_DELTA_LOOPS(uint16_t)
@@ -4846,12 +4750,8 @@ static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n,
 /* 64 words that are bytes, as wide as elements */
 BSN_INLINE void bsn_widen64(uint8_t *words, const uint8_t *bytes, unsigned width)
 {
-    switch (width) {
-    case 1: memcpy(words, bytes, 64); break;
-    case 2: bsn_widen64_uint16_t(words, bytes); break;
-    case 4: bsn_widen64_uint32_t(words, bytes); break;
-    default: bsn_widen64_uint64_t(words, bytes); break;
-    }
+    unsigned i;
+    for (i = 0; i < 64; i++) bsn_element_store(words + i * width, bytes[i], width);
 }
 
 /* A wide word of bytes from as many words of 2, of which p has the first half: eight bits of each, those behind `up`, and down
@@ -13289,7 +13189,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
         all += changed;
         if (!to || all > values_capacity) continue;
         if (changed > chunk / BSN_MASK_DENSE) kernels->partition(width, a, chunk, m, NULL, to);
-        else bsn_pick(width, to, a, chunk, m);
+        else BSN_WIDTHS(width, bsn_pick_any, (to, a, chunk, m));
         to += changed * width;
     }
     *count = all;
@@ -13316,7 +13216,8 @@ static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned widt
     for (i = 0; i < n; i += m) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
         if (values_count < some) return BITSNAP_E_CORRUPT;
-        if (base || some) bsn_put(width, (uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part);
+        if (base || some)
+            BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part));
         from += some * width;
         values_count -= some;
     }
