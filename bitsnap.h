@@ -7614,22 +7614,13 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
 static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end,
                              uint8_t *scratch)
 {
+    memset(wr, 0, sizeof *wr);
     wr->kernels = c->kernels;
     wr->lists = &w->lists;
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
-    wr->ahead = NULL;
-    wr->ahead_step = 0;
     wr->level = c->level;
-    wr->full = 0;
-    wr->plan = NULL;
-    wr->counted = 0;
-    wr->wide = 0;
-    wr->thorough = 0;
-    wr->sampled = 0;
-    wr->bytes = 0;
-    wr->lengths = NULL;
 }
 
 /* A body is written, all of which is hashed in one piece: its bytes, 0 where it had no room. */
@@ -9955,15 +9946,6 @@ enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
 
-/* Is it a struct that we know, at the begin of a call? */
-static int bsn_begin(bitsnap *b)
-{
-    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
-    memset(&b->error, 0, sizeof b->error);
-    b->used = 0;
-    return 1;
-}
-
 static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, uint64_t offset, uint64_t element)
 {
     memset(&b->error, 0, sizeof b->error);
@@ -10004,21 +9986,23 @@ static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t neede
     return status;
 }
 
-/* An argument is wrong; null: none is. */
-static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
+/* That argument is wrong (null: none is); a frame or an option needs what this build leaves out. */
+static bitsnap_status bsn_blame(bitsnap *b, bitsnap_status status, const char *what)
 {
-    if (!argument) return BITSNAP_OK;
-    (void)bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0);
-    b->error.argument = argument;
-    return BITSNAP_E_ARGUMENT;
-}
-
-/* A frame or an option that needs what this build leaves out. */
-static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
-{
-    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    if (!what) return BITSNAP_OK;
+    (void)bsn_fail(b, status, 0, 0);
     b->error.argument = what;
-    return BITSNAP_E_UNSUPPORTED;
+    return status;
+}
+static bitsnap_status bsn_wrong(bitsnap *b, const char *argument) { return bsn_blame(b, BITSNAP_E_ARGUMENT, argument); }
+
+/* A call begins: is it a struct that we know, and which argument is wrong? */
+static bitsnap_status bsn_begin(bitsnap *b, const char *wrong)
+{
+    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
+    return bsn_wrong(b, wrong);
 }
 
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
@@ -10288,15 +10272,16 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
     return 0;
 }
 
-static void bsn_footer_of(bsn_footer *f, const bsn_header *h)
+static void bsn_footer_of(bsn_footer *f, uint64_t cells, uint64_t header_check, size_t header_size, unsigned flags, unsigned width,
+                          unsigned role)
 {
     memset(f, 0, sizeof *f);
-    f->cells = h->blocks;
-    f->header_check = h->check;
-    f->header_size = h->size;
-    f->flags = h->flags;
-    f->width = h->width;
-    f->prefix = bsn_prefix_of((h->flags & BSN_FLAG_CHECKS) != 0, h->role != BSN_ROLE_NONE);
+    f->cells = cells;
+    f->header_check = header_check;
+    f->header_size = header_size;
+    f->flags = flags;
+    f->width = width;
+    f->prefix = bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != BSN_ROLE_NONE);
 }
 
 /* The footer that ends where the source does. Without `nodes` it is in memory. */
@@ -10390,7 +10375,7 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
         if (status != BITSNAP_E_TRUNCATED || h->size <= some || some == x->end) return status;
         some = h->size < x->end ? h->size : (size_t)x->end;
     }
-    bsn_footer_of(f, h);
+    bsn_footer_of(f, h->blocks, h->check, h->size, h->flags, h->width, h->role);
     if (nodes) memset(nodes->held, 0, sizeof nodes->held);
     if (bsn_has_footer(h->blocks, h->flags)) {
         bitsnap_status status = bsn_read_footer(b, f, x, nodes);
@@ -10728,7 +10713,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     status = bsn_read_header(&dummy, &h, p, size);
     if (status) return status;
     bsn_info_of(info, &h);
-    bsn_footer_of(&f, &h);
+    bsn_footer_of(&f, h.blocks, h.check, h.size, h.flags, h.width, h.role);
     bsn_input_of(&x, p, size);
     if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
         info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
@@ -10839,7 +10824,7 @@ static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 }
 
 /* more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
@@ -10851,9 +10836,9 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     uint8_t *memory, *ids;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
-    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
-        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
+        return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -10899,11 +10884,6 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding)
-{
-    return bsn_call_more(call, b, s, coding, 0);
-}
-
 /* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
 static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
@@ -10929,6 +10909,13 @@ static int bsn_stream_fits(const bsn_coder *s)
            s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
            s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->count, s->block_log2);
+}
+
+/* A copy of what the caller has; 0 where that is none that was begun. */
+static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
+{
+    if (object) memcpy(s, object, sizeof *s);
+    return object && bsn_stream_fits(s);
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
@@ -10966,7 +10953,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, 1);
+    bitsnap_status status = bsn_call_begin(&call, b, s, 1, 0);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11059,13 +11046,7 @@ static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
 /* What it takes to write or read the footer. */
 static void bsn_stream_footer(bsn_footer *f, const bsn_coder *s)
 {
-    memset(f, 0, sizeof *f);
-    f->cells = bsn_cells(s->count, s->block_log2);
-    f->header_check = s->state.header_check;
-    f->header_size = s->state.header_size;
-    f->flags = s->flags;
-    f->width = s->width;
-    f->prefix = bsn_prefix_of((s->flags & BSN_FLAG_CHECKS) != 0, s->role != BSN_ROLE_NONE);
+    bsn_footer_of(f, bsn_cells(s->count, s->block_log2), s->state.header_check, s->state.header_size, s->flags, s->width, s->role);
 }
 
 /* Bytes of the header of what the stream says. */
@@ -11177,8 +11158,8 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
     size_t header;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    status = bsn_begin(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : NULL);
+    if (!status) status = bsn_wrong(b, bsn_plan(s, b, count, dtype));
     if (status) return status;
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
@@ -11276,6 +11257,24 @@ static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
     bsn_certificate_store(s->state.certificate, &all);
 }
 
+/* The elements of a block that is done go into the content id: by the hashes of their leaves, themselves, or one that all are
+ * equal to; null: they are not there. */
+static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *job, const uint8_t *elements, const uint8_t *element)
+{
+    const bitsnap_kernels *kernels = call->context.kernels;
+    if (s->role) {
+        bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
+        bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
+    } else if (job->sink.leaves) {
+        bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
+    } else if (elements) {
+        bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->count, s->width);
+    } else if (element) {
+        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements, element, s->position, job->n,
+                             s->count, s->width);
+    }
+}
+
 /* A block is done: what the stream knows of it. */
 static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
@@ -11305,7 +11304,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s, 1);
+    status = bsn_call_begin(&call, b, s, 1, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11345,15 +11344,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status)
                 return bsn_pass(b, &job->error, s->stored);
-            if (s->role) {
-                bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
-                bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
-            } else if (job->sink.leaves) {
-                bsn_content_cell(call.context.kernels, &s->state.root, job->sink.leaves, job->n);
-            } else if (s->flags & BSN_FLAG_CONTENT) {
-                bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
-                                s->width);
-            }
+            bsn_note_content(&call, s, job, s->flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
             status = bsn_push_note(&call, s, job->target, bsn_load32(job->target));
             if (status) return status;
             job->source = job->target;
@@ -11379,25 +11370,16 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
-                                       size_t *size, const void *elements, size_t n)
-{
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "encoder" : !size ? "size" : n > s->count - s->position ? "n"
-                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
-    return status ? status : bsn_push(b, s, destination, capacity, size, elements, n);
-}
-
 BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
                                                 size_t *size, const void *elements, size_t n)
 {
     bsn_coder s;
     bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_push(b, encoder ? &s : NULL, destination, capacity, size, elements, n);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.count - s.position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s.index ? "index" : NULL);
+    if (!status) status = bsn_push(b, &s, destination, capacity, size, elements, n);
+    if (!status) memcpy(encoder, &s, sizeof s);
     return status;
 }
 #endif
@@ -11459,31 +11441,17 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
-                                            size_t *size)
-{
-    bsn_coder end;
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "encoder" : !size ? "size" : NULL);
-    if (status || !bsn_stream_has_footer(s)) return status;
-    status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
-    if (status) return status;
-    end = *s; /* hashes are finished in a copy, so that this may be called again */
-    status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
-    if (!status) s->stored = end.stored;
-    return status;
-}
-
 BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
                                                size_t *size)
 {
-    bsn_coder s;
+    bsn_coder s; /* hashes are finished in a copy, so that this may be called again */
     bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_end(b, encoder ? &s : NULL, destination, capacity, size);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.count ? "encoder" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(&s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
+    if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
+    if (!status) encoder->stored = s.stored;
     return status;
 }
 #endif
@@ -11514,8 +11482,7 @@ static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *so
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
+    status = bsn_begin(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
     if (status) return status;
     memset(s, 0, sizeof *s);
     if (!source_size) return bsn_truncated(b, 0, 0, BSN_HEADER_SIZE);
@@ -11537,6 +11504,30 @@ BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *de
     status = bsn_decoder_begin(b, decoder ? &s : NULL, source, source_size, used);
     if (decoder) memcpy(decoder, &s, sizeof s);
     return status;
+}
+
+/* Job i of a batch: decodes the block that look has seen, whose first element is number `first`, at `offset` of the frame. */
+static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look, uint64_t first, uint64_t offset)
+{
+    bsn_job *job = &call->jobs[i];
+    memset(job, 0, sizeof *job);
+    job->ids = call->ids ? call->ids + i : NULL;
+    job->head = look->head;
+    job->size = look->whole;
+    job->n = job->sink.until = (size_t)look->elements;
+    job->first = first;
+    job->total = look->elements;
+    job->offset = offset;
+    return job;
+}
+
+/* The job gives elements first .. end - 1 of the frame, which the block has. */
+static void bsn_job_part(bsn_job *job, const bsn_look *look, unsigned role, uint64_t first, uint64_t end, uint8_t *to)
+{
+    job->sink.from = (size_t)(first - job->first);
+    job->sink.until = (size_t)(end - job->first);
+    if (look->form == BSN_FORM_CONST && !role) job->n = job->sink.until;
+    job->sink.to = to;
 }
 
 static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
@@ -11606,63 +11597,36 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const void *block, size_t size)
+BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
 {
     const uint8_t *p = (const uint8_t *)block;
-    const bitsnap_kernels *kernels;
     bitsnap_status status;
+    bsn_coder s;
     bsn_call call;
     bsn_job *job;
     bsn_look look;
     int named, buffered;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "decoder" : !block ? "block" : !s->index ? "index"
-                          : b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "decoder" : !block ? "block" : !s.index ? "index"
+                          : b && b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
-    named = !s->role && (s->flags & BSN_FLAG_CONTENT);
-    buffered = named && s->block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_more(&call, b, s, 0, buffered ? (size_t)s->width << s->block_log2 : 0);
-    if (!status) status = bsn_check_base(b, s);
-    if (!status) status = bsn_look_at(&call, s, p, size, s->position, 0, &look);
+    named = !s.role && (s.flags & BSN_FLAG_CONTENT);
+    buffered = named && s.block_log2 < BSN_LOG2_LEAF;
+    status = bsn_call_begin(&call, b, &s, 0, buffered ? (size_t)s.width << s.block_log2 : 0);
+    if (!status) status = bsn_check_base(b, &s);
+    if (!status) status = bsn_look_at(&call, &s, p, size, s.position, 0, &look);
     if (status) return status;
-    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s->position);
-    if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s->position);
-    bsn_call_log(&call, s, 1);
-    kernels = call.context.kernels;
-    job = call.jobs;
-    memset(job, 0, sizeof *job);
-    job->ids = call.ids;
+    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s.position);
+    if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s.position);
+    bsn_call_log(&call, &s, 1);
+    job = bsn_job_of(&call, 0, &look, s.position, 0);
+    job->source = p;
     if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
     if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.more;
-    job->head = look.head;
-    job->source = p;
-    job->size = size;
-    job->n = job->sink.until = (size_t)look.elements;
-    job->first = s->position;
-    job->total = look.elements;
     if (bsn_decode_batch(&call, 1)) return b->error.status;
-    if (s->role) {
-        bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
-        bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
-    } else if (job->sink.leaves) {
-        bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
-    } else if (job->sink.to) {
-        bsn_content_add(kernels, &s->state.aside, &s->state.root, call.more, s->position, job->n, s->count, s->width);
-    } else if (named) {
-        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(&call, 0)->elements, p + look.prefix, s->position,
-                             job->n, s->count, s->width);
-    }
-    s->position += job->n;
-    return bsn_push_note(&call, s, p, look.head);
-}
-
-BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_push_block(b, encoder ? &s : NULL, block, size);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    bsn_note_content(&call, &s, job, job->sink.to, named ? p + look.prefix : NULL);
+    s.position += job->n;
+    status = bsn_push_note(&call, &s, p, look.head);
+    if (!status) memcpy(encoder, &s, sizeof s);
     return status;
 }
 #endif
@@ -11689,7 +11653,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         bsn_look look;
         look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
-            bsn_job *job = &call->jobs[batch];
+            bsn_job *job;
             const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
@@ -11702,20 +11666,14 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                 break;
             }
             if (room < wanted) wanted = room;
-            memset(job, 0, sizeof *job);
-            job->ids = call->ids ? call->ids + batch : NULL;
+            job = bsn_job_of(call, batch, &look, first, offset);
             if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST)
                 job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
-            job->head = look.head;
             job->source = next;
             job->size = (size_t)(end - next);
-            job->n = (size_t)wanted;
-            job->first = first;
-            job->total = look.elements;
-            job->offset = offset;
+            job->n = job->sink.until = (size_t)wanted;
             job->sink.to = to ? to + (*done + queued) * width : NULL;
             job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
-            job->sink.until = (size_t)wanted;
             queued += wanted;
             skip += wanted;
             if (skip < look.elements && look.form == BSN_FORM_CONST) { /* the rest of the run comes with the next call */
@@ -11733,18 +11691,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = job->head;
-            if (s->role && call->context.blind)
-                ; /* most elements are not known */
-            else if (s->role && !call->context.ignore)
-                bsn_content_cell(call->context.kernels, &s->state.root, &job->ids->result, job->n);
-            else if (job->sink.leaves)
-                bsn_content_cell(call->context.kernels, &s->state.root, job->sink.leaves, job->n);
-            else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
-                bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
-                                to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
-            else if (call->named && (head & 255) == BSN_FORM_CONST)
-                bsn_content_constant(call->context.kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
-                                     job->source + prefix, s->position, job->n, s->count, width);
+            const uint8_t *elements = s->flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
+            if (!call->context.blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
+                bsn_note_content(call, s, job, elements, call->named && (head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
             s->position += job->n;
             *done += job->n;
             if (s->position < job->first + job->total) {
@@ -11768,47 +11717,38 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_decoder_pull(bitsnap *b, bsn_coder *s, void *elements, size_t capacity, size_t *n,
-                                        const void *source, size_t source_size, size_t *used)
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used)
 {
+    bsn_coder s;
     bsn_call call;
     const bitsnap_base *base = b ? &b->base : NULL;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "decoder" : !n ? "n" : !used ? "used"
+    status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, s, 0);
-    if (!status) status = bsn_check_base(b, s);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
+    if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
-    bsn_call_log(&call, s, 1);
-    bsn_call_expect(&call, s->flags, capacity);
-    if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
-        capacity > base->held - (s->position - base->first))
-        capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
-    call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    bsn_call_log(&call, &s, 1);
+    bsn_call_expect(&call, s.flags, capacity);
+    if (s.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
+        capacity > base->held - (s.position - base->first))
+        capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
+    call.named = !call.context.ignore && !call.context.role && (s.flags & BSN_FLAG_CONTENT) && s.block_log2 >= BSN_LOG2_LEAF;
+    status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     if (status) {
         *used = 0;
         return status;
     }
     *n = (size_t)done;
-    if (done || s->position == s->count) return BITSNAP_OK;
-    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
-    return bsn_truncated(b, s->stored + source_size, s->position, s->need);
-}
-
-BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
-                                                const void *source, size_t source_size, size_t *used)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (decoder) memcpy(&s, decoder, sizeof s);
-    status = bsn_decoder_pull(b, decoder ? &s : NULL, elements, capacity, n, source, source_size, used);
-    if (decoder && !status) memcpy(decoder, &s, sizeof s);
-    return status;
+    if (!done && s.position < s.count)
+        return source_size >= s.need ? bsn_fail(b, BITSNAP_E_CAPACITY, s.stored, s.position)
+                                     : bsn_truncated(b, s.stored + source_size, s.position, s.need);
+    memcpy(decoder, &s, sizeof s);
+    return BITSNAP_OK;
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
@@ -11823,8 +11763,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     unsigned rule;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
+    status = bsn_begin(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
@@ -11920,7 +11859,6 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_heade
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_decoder_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
@@ -11931,7 +11869,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_heade
                                                                              : NULL);
     if (status) return status;
     if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s, 0);
+    status = bsn_call_begin(&call, b, s, 0, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.context.apply = aim >= BSN_APPLY_DRY;
@@ -11996,7 +11934,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
     bsn_stream_of(&s, h);
-    status = bsn_call_more(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
+    status = bsn_call_begin(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
     if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
@@ -12005,25 +11943,14 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
     status = bsn_cursor_seek(b, &at, &o->footer, &o->input, nodes, first >> h->block_log2);
     while ((position < end && !status) || batch) {
         if (position < end && !status) {
-            bsn_job *job = &call.jobs[batch];
-            uint64_t offset;
-            position = at.cell << h->block_log2;
-            offset = at.offset;
+            const uint64_t begin = at.cell << h->block_log2, offset = at.offset;
+            uint64_t from = begin < first ? first : begin;
+            position = begin;
             status = bsn_cursor_next(b, &at, o, nodes, &call.context, &look);
-            if (status || position + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
-            memset(job, 0, sizeof *job);
-            job->ids = call.ids ? call.ids + batch : NULL;
-            job->head = look.head;
-            job->size = look.whole;
-            job->first = position;
-            job->total = look.elements;
-            job->offset = offset;
-            job->sink.from = position < first ? (size_t)(first - position) : 0;
-            job->sink.until = (size_t)((end < position + look.elements ? end : position + look.elements) - position);
-            job->n = look.form == BSN_FORM_CONST && !h->role ? job->sink.until : (size_t)look.elements;
-            job->sink.to = to + (position + job->sink.from - first) * h->width;
-            batch++;
+            if (status || begin + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
             position += look.elements;
+            bsn_job_part(bsn_job_of(&call, batch++, &look, begin, offset), &look, h->role, from, end < position ? end : position,
+                         to + (from - first) * h->width);
         }
         if (batch == bsn_jobs(&call) || position >= end || status) {
             if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
@@ -12038,8 +11965,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
 {
     bsn_opened o;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !source && source_size ? "source" : NULL);
+    status = bsn_begin(b, !source && source_size ? "source" : NULL);
     if (status) return status;
     bsn_input_of(&o.input, source, source_size);
     status = bsn_open(b, &o, NULL);
@@ -12066,10 +11992,7 @@ BSN_ASSERT(access, sizeof(bsn_access) <= BITSNAP_INDEX_SIZE);
 static bsn_access *bsn_access_of(bitsnap *b, bitsnap_index *index)
 {
     bsn_access *x = (bsn_access *)(void *)index;
-    if (!bsn_begin(b)) return NULL;
-    if (x && x->mark == BSN_ACCESS_MARK) return x;
-    (void)bsn_wrong(b, "index");
-    return NULL;
+    return bsn_begin(b, !x || x->mark != BSN_ACCESS_MARK ? "index" : NULL) ? NULL : x;
 }
 
 BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source)
@@ -12077,9 +12000,8 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     bsn_access *x = (bsn_access *)(void *)index;
     size_t more;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     if (info) memset(info, 0, sizeof *info);
-    status = bsn_wrong(b, !index ? "index" : !source || (!source->data && !source->read) ||
+    status = bsn_begin(b, !index ? "index" : !source || (!source->data && !source->read) ||
                                   (source->data && source->size > SIZE_MAX) ? "source" : NULL);
     if (status) return status;
     x->mark = 0;
@@ -12162,32 +12084,21 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     bsn_job *job;
     bsn_look look;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
+    status = bsn_begin(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
                           : extent->first >= s.count || (extent->first & ((UINT64_C(1) << s.block_log2) - 1)) ? "extent"
                           : first < extent->first || first - extent->first > extent->count ? "first"
                           : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, 0);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
     if (look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
     bsn_call_log(&call, &s, 0);
-    job = call.jobs;
-    memset(job, 0, sizeof *job);
-    job->ids = call.ids;
-    job->head = look.head;
+    job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
     job->source = (const uint8_t *)block;
-    job->size = look.whole;
-    job->first = extent->first;
-    job->total = look.elements;
-    job->offset = extent->offset;
-    job->sink.from = (size_t)(first - extent->first);
-    job->sink.until = (size_t)(first - extent->first + count);
-    job->n = look.form == BSN_FORM_CONST && !s.role ? job->sink.until : (size_t)look.elements;
-    job->sink.to = (uint8_t *)elements;
+    bsn_job_part(job, &look, s.role, first, first + count, (uint8_t *)elements);
     return bsn_decode_batch(&call, 1);
 }
 
@@ -12201,14 +12112,13 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     bsn_job *job;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
+    status = bsn_begin(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
                           : first >= s.count || (first & ((UINT64_C(1) << s.block_log2) - 1)) ? "first" : !elements ? "elements"
                                                                                                         : NULL);
     if (status) return status;
     cell = UINT64_C(1) << s.block_log2;
     if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
-    status = bsn_call_begin(&call, b, &s, 0);
+    status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12241,9 +12151,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     unsigned pass;
     bsn_coder s;
     bitsnap_base base, live;
-    bitsnap_status status = BITSNAP_OK;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    if (!bsn_is_dtype((unsigned)dtype)) return bsn_wrong(b, "dtype");
+    bitsnap_status status = bsn_begin(b, bsn_is_dtype((unsigned)dtype) ? NULL : "dtype");
+    if (status) return status;
     base = b->base;
     memset(&live, 0, sizeof live);
     live.data = elements;
@@ -12293,7 +12202,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bsn_decoder_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
+    if (!status) status = bsn_call_begin(&call, b, &x->s, 0, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
     bsn_stream_footer(&f, &x->s);
@@ -12640,7 +12549,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) m->s.state.base_id = x->one.content_id;
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s, 0);
+    status = bsn_call_begin(&m->call, b, &m->s, 0, 0);
     if (status) return status;
     m->call.context.ignore = 0;
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
@@ -12665,8 +12574,7 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
 {
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
+    status = bsn_begin(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
     if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
             (const uint8_t *)second, second_size);
@@ -12677,8 +12585,7 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 {
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
+    status = bsn_begin(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
     if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
@@ -12820,13 +12727,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     bsn_call call;
     bsn_look look;
     unsigned rule = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
+    status = bsn_begin(b, !block ? "block" : !source ? "source" : !bsn_stream_of_info(&s, info) ? "info"
+                          : first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)) ? "first" : NULL);
     if (status) return status;
-    if (!bsn_stream_of_info(&s, info)) return bsn_wrong(b, "info");
-    if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
-    status = bsn_call_begin(&call, b, &s, 0);
+    status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
@@ -12963,8 +12868,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
     bsn_view *x;
     uint64_t least = 0, margin;
     unsigned i, phase;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    if (!guess || (size && !data)) return bsn_wrong(b, guess ? "data" : "guess");
+    const bitsnap_status status = bsn_begin(b, !guess ? "guess" : size && !data ? "data" : NULL);
+    if (status) return status;
     if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
     memset(guess, 0, sizeof *guess);
     x = (bsn_view *)(void *)bsn_align(b->workspace);
@@ -13479,7 +13384,7 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     s.dtype = BITSNAP_I8;
     s.block_log2 = BSN_LOG2_MAX;
     s.count = n;
-    return bsn_call_begin(call, b, &s, 0);
+    return bsn_call_begin(call, b, &s, 0, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
@@ -13491,8 +13396,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+    status = bsn_begin(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : source_size && !source ? "source" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
@@ -13527,8 +13431,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     uint8_t *copy;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+    status = bsn_begin(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : n && !destination ? "destination" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;
