@@ -2478,16 +2478,6 @@ BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
     return m;
 }
 
-/* bit b of 64 bytes */
-BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
-{
-    uint64_t w = 0;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 64; j += BSN_WIDE) w |= (uint64_t)bsn_wide_top_bits(bsn_wide_get(bytes + j) << (7 - b)) << j;
-    return w;
-}
-
 /* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So a group comes from its words, and these from it, where the
  * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
  * words; `second` is how far the second one is from the first, 0 where there is no second one. */
@@ -2558,23 +2548,12 @@ BSN_INLINE void bsn_bytes_or(uint8_t *bytes, bsn_wide v[8], size_t second)
 #endif
 }
 
-/* `varying` is a constant where this is inlined; few bits are quicker one by one */
+/* `varying` is a constant where this is inlined */
 BSN_INLINE void bsn_take_planes(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
     const size_t size = 8u * bsn_ones_in[varying];
     size_t step;
     unsigned b;
-    if (size <= 24) {
-        for (; groups; groups--, bytes += 64) {
-            BSN_UNROLL
-            for (b = 0; b < 8; b++) {
-                if (!BSN_BIT(varying, b)) continue;
-                bsn_store64(bits, bsn_take_bits(bytes, b));
-                bits += 8;
-            }
-        }
-        return;
-    }
     for (; groups; groups -= step, bytes += 64 * step, bits += size * step) {
         bsn_wide v[8];
         uint8_t *p = bits;
@@ -2736,14 +2715,16 @@ BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned
     *last = b;
 }
 
-/* By insertion: keys are nearly in order, or few. */
+/* By insertion, at ever smaller distances (Shell): keys are at most 257. */
 static void bsn_sort(uint64_t *key, size_t n)
 {
-    size_t i, j;
-    for (i = 1; i < n; i++) {
-        const uint64_t x = key[i];
-        for (j = i; j && key[j - 1] > x; j--) key[j] = key[j - 1];
-        key[j] = x;
+    size_t gap, i, j;
+    for (gap = 57; gap; gap = 4 * gap / 9) { /* 57, 25, 11, 4, 1 */
+        for (i = gap; i < n; i++) {
+            const uint64_t x = key[i];
+            for (j = i; j >= gap && key[j - gap] > x; j -= gap) key[j] = key[j - gap];
+            key[j] = x;
+        }
     }
 }
 
@@ -2791,49 +2772,15 @@ BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i
     return length;
 }
 
-/* Counts below 16 themselves, larger ones by their length and 3 more bits: 8 * 28 + 16 of them. */
-BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
-{
-    const unsigned bits = bsn_log2(x | 16);
-    return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
-}
-
-/* The counts that are not 0 as keys in ascending order; returns how many. Where there may be many they are dealt to their places by
- * digits, which ascend with them, the last symbol first, so that only what shares a digit remains to be sorted. */
+/* The counts that are not 0 as keys in ascending order; returns how many. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
-    uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
+    unsigned s, first;
     size_t m = 0;
-    unsigned s, first, end, used = 0, digit = 0, most = 0;
-    bsn_counted(count, &first, &end);
     if (escapes) p->key[m++] = (uint64_t)escapes << 9;
-    for (s = first; s < end; s++) used += count[s] > 0;
-    if (used <= 32) {
-        for (s = end; s-- > first;)
-            if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
-    } else {
-        memset(place, 0, 240 * sizeof *place);
-        for (s = first; s < end; s++) {
-            digit = bsn_weight_digit(count[s]);
-            place[digit]++;
-            if (digit > most) most = digit;
-        }
-        if (escapes) {
-            digit = bsn_weight_digit(escapes);
-            place[digit]++;
-            if (digit > most) most = digit;
-        }
-        place[0] = 0; /* zeros are passed over */
-        for (s = 1; s <= most; s++) {
-            const uint32_t some = place[s];
-            place[s] = sum;
-            sum += some;
-        }
-        m = sum;
-        if (escapes) p->key[place[digit]++] = (uint64_t)escapes << 9;
-        for (s = end; s-- > first;)
-            if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
-    }
+    bsn_counted(count, &first, &s);
+    while (s-- > first)
+        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
     bsn_sort(p->key, m);
     return m;
 }
@@ -2933,28 +2880,20 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
 };
 
-/* Bytes in the order of (bits set, value). */
-static const uint8_t bsn_by_bits[256] = {
-    0, 1, 2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 9, 10, 12, 17, 18, 20, 24, 33, 34, 36, 40, 48, 65, 66, 68, 72, 80, 96,
-    129, 130, 132, 136, 144, 160, 192, 7, 11, 13, 14, 19, 21, 22, 25, 26, 28, 35, 37, 38, 41, 42, 44, 49, 50, 52, 56,
-    67, 69, 70, 73, 74, 76, 81, 82, 84, 88, 97, 98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146, 148, 152,
-    161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15, 23, 27, 29, 30, 39, 43, 45, 46, 51, 53, 54, 57, 58, 60,
-    71, 75, 77, 78, 83, 85, 86, 89, 90, 92, 99, 101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
-    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210,
-    212, 216, 225, 226, 228, 232, 240, 31, 47, 55, 59, 61, 62, 79, 87, 91, 93, 94, 103, 107, 109, 110, 115, 117, 118,
-    121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211,
-    213, 214, 217, 218, 220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63, 95, 111, 119, 123, 125, 126, 159,
-    175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252, 127, 191, 223,
-    239, 247, 251, 253, 254, 255
-};
+/* The byte behind x in the order of (bits set, value): the next one with as many bits, or the least with one more. */
+BSN_INLINE unsigned bsn_next_by_bits(unsigned x)
+{
+    const unsigned up = x + (x & (0 - x)), next = x ? up | (up ^ x) >> 2 >> bsn_lowest_bit(x) : 256;
+    return next < 256 ? next : (2u << bsn_ones_in[x]) - 1;
+}
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned at = BSN_BUILT_IN_FIRST(j), length, i;
+    unsigned symbol = BSN_BUILT_IN_FIRST(j), length, i;
     memset(t->length, 0, sizeof t->length);
     for (length = 1; length <= BSN_LIMIT; length++)
-        for (i = 0; i < row[length - 1]; i++) t->length[bsn_by_bits[at++]] = (uint8_t)length;
+        for (i = 0; i < row[length - 1]; i++, symbol = bsn_next_by_bits(symbol)) t->length[symbol] = (uint8_t)length;
     t->length[256] = row[8];
     (void)bsn_tree_order(t, 0, 255);
 }
@@ -3850,6 +3789,13 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
     return out;
 }
 
+/* All n elements of the list read, to `to`. */
+static void bsn_list_take(bsn_reader *r, uint8_t *to, size_t n)
+{
+    const uint8_t *symbols = n ? bsn_list_next(r, to, 0, n) : to;
+    if (symbols != to) memcpy(to, symbols, n);
+}
+
 /* ---- encoding a list ----
  * Planning chooses the kind from counts; writing deals the elements out from the root down, in the order of
  * the stream. What the plan is does not matter to decoders, but is the same on every machine. */
@@ -4160,8 +4106,8 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
     uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
-    unsigned i, j, length;
-    for (sum[0] = i = 0; i < 256; i++) sum[i + 1] = sum[i] + count[bsn_by_bits[i]];
+    unsigned i, j, length, symbol = 0;
+    for (sum[0] = i = 0; i < 256; i++, symbol = bsn_next_by_bits(symbol)) sum[i + 1] = sum[i] + count[symbol];
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
         const unsigned first = BSN_BUILT_IN_FIRST(j);
@@ -4579,22 +4525,16 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
     }
 }
 
-static bsn_item bsn_outermost(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
-{
-    bsn_item item;
-    memset(&item, 0, sizeof item);
-    item.data = symbols;
-    item.scratch = w->scratch;
-    item.count = (uint32_t)n;
-    item.bits = (uint8_t)bits;
-    return item;
-}
-
 /* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
 static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
 {
-    w->lists->stack[0] = bsn_outermost(w, symbols, n, bits);
-    bsn_write_items(w, w->lists->stack + 1);
+    bsn_item *item = w->lists->stack;
+    memset(item, 0, sizeof *item);
+    item->data = symbols;
+    item->scratch = w->scratch;
+    item->count = (uint32_t)n;
+    item->bits = (uint8_t)bits;
+    bsn_write_items(w, item + 1);
 }
 
 /* ================================================================================= DELTA
@@ -5359,39 +5299,7 @@ static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, u
     return (cost >> BSN_LOG2_ONE) + BSN_TABLE_BITS(used);
 }
 
-/* Passes over words that are 0, eight bytes at a time; what follows is done for the others, x, and z counts zeros. */
-#define BSN_FOR_WORDS(action)                                                                         \
-    for (i = 0; i < n;) {                                                                             \
-        if (n - i >= 8 / width) {                                                                     \
-            memcpy(&x, words + i * width, 8);                                                         \
-            if (!x) {                                                                                 \
-                i += 8 / width;                                                                       \
-                z += 8 / width;                                                                       \
-                continue;                                                                             \
-            }                                                                                         \
-        }                                                                                             \
-        for (end = bsn_min(n, i + 8 / width); i < end; i++) {                                         \
-            x = bsn_element_load(words + i * width, width);                                           \
-            action;                                                                                   \
-        }                                                                                             \
-    }
-
 #define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
-
-BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], uint32_t length[65], const uint8_t *words, size_t n,
-                                unsigned shift, unsigned width)
-{
-    size_t i, end, z = 0;
-    uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (BSN_LIKELY(x < BSN_FINE)) {
-        fine[x]++;
-    } else {
-        beyond[bsn_log2(x - (BSN_FINE - 1))]++;
-        length[bsn_log2(x) + 1 + shift]++;
-    })
-    fine[0] += (uint32_t)z;
-}
-#undef BSN_FOR_WORDS
 
 /* Copies at most 64 words or bytes; n == 64, nearly always, compiles to inline moves. */
 BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
@@ -5479,8 +5387,8 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* The same counts in x->tables, `beyond` and `length`, of words of a byte from x->count; by way of bytes where `room` has n + 64
- * and a mask of a chunk: most words are below 255. */
+/* Counts words, less `shift` bits: in x->tables those below BSN_FINE, in `beyond` by how far they are above that, in `length` by
+ * their length. By way of bytes, as most are below 255: `room` has n + 64 and a mask of a chunk. Words of a byte come from x->count. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
 {
@@ -5492,11 +5400,6 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
     if (width == 1) { /* counted already */
         memcpy(fine, x->count, 256 * sizeof *fine);
         memset(fine + 256, 0, (BSN_FINE - 256) * sizeof *fine);
-        return;
-    }
-    if (!room) {
-        memset(fine, 0, BSN_FINE * sizeof *fine);
-        BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
         return;
     }
     mask = room + n + 64;
@@ -5584,7 +5487,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, words_end = size == 1 ? 256 : BSN_FINE;
-    if (!lengths && size > 1 && !room) {
+    if (!lengths && size > 1) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
         cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
     }
@@ -5668,7 +5571,8 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
 }
 
-/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words and 64 more. */
+/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words, as many bytes
+ * and 64, and a mask of a chunk. */
 static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
                                        unsigned size, int fast, uint8_t *room)
 {
@@ -5682,7 +5586,7 @@ static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists
         memset(x->count, 0, 256 * sizeof *x->count);
         kernels->histogram(x->count, room, m, x->tables);
     }
-    return bsn_plan_words(NULL, x, room, m, width, size, 0, 1u << log2, fast, NULL, NULL);
+    return bsn_plan_words(kernels, x, room, m, width, size, 0, 1u << log2, fast, NULL, room + m * size);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -5946,6 +5850,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
         bsn_list_read(r, n, 8);
         if (r->rule) return;
         x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
+        if (x->narrow) {
+            bsn_list_take(r, x->words, n);
+            return;
+        }
         t.width = width;
         t.shift = shift;
         t.limit = 255;
@@ -5958,11 +5866,6 @@ static void bsn_words_read(bsn_words *x, size_t n)
         }
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
-            if (x->narrow) {
-                symbols = bsn_list_next(r, x->words + i, i, m);
-                if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
-                continue;
-            }
             if (mask) {
                 memset(x->low, 0, m);
                 bsn_bits_put(r->kernels, x->low, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
@@ -6009,13 +5912,12 @@ typedef struct bsn_changes {
 
 BSN_INLINE uint64_t bsn_low_bits(unsigned bits) { return bits ? ~UINT64_C(0) >> (64 - bits) : 0; }
 
-/* The word of an element, and back; a prediction, modulo 2^(8 * width). */
+/* The word of an element, modulo 2^(8 * width). */
 BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned width)
 {
     const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
     return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
 }
-BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + bsn_unzigzag(word); }
 
 /* `count` bits from bit `at` on, of `size` bytes that have them. */
 BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
@@ -6032,34 +5934,14 @@ BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, uns
     return x & bsn_low_bits(count);
 }
 
-/* Numbers of given lengths in bits, one after the other, added to bytes that were 0, from bit `at` on. */
-typedef struct bsn_row_of_bits {
-    uint8_t *p;
-    uint64_t waiting;
-    unsigned used;
-} bsn_row_of_bits;
-
-BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
+/* Adds the `count` bits of x, which has no more, from bit `at` on to bytes where they were 0. */
+BSN_INLINE void bsn_put_bits(uint8_t *p, uint64_t at, uint64_t x, unsigned count)
 {
-    r->p = p + (size_t)(at / 8);
-    r->used = at % 8;
-    r->waiting = r->used ? *r->p : 0;
-}
-
-BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
-{
-    r->waiting |= x << r->used;
-    r->used += bits;
-    if (r->used < 64) return;
-    bsn_store64(r->p, r->waiting);
-    r->p += 8;
-    r->used -= 64;
-    r->waiting = r->used ? x >> (bits - r->used) : 0;
-}
-
-BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
-{
-    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
+    const unsigned shift = at % 8;
+    uint64_t low = x << shift;
+    size_t i;
+    for (i = (size_t)(at / 8); low; low >>= 8, i++) p[i] = (uint8_t)(p[i] | low);
+    if (shift + count > 64) p[(size_t)(at / 8) + 8] = (uint8_t)(x >> (64 - shift));
 }
 
 /* How changes are coded. A word of which all bits are 1 escapes: it stands behind the others, as wide as an element. */
@@ -6112,8 +5994,8 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
     const size_t size = bsn_piece_bytes(t, n, width), head = bsn_piece_head(t);
     const uint64_t high = (uint64_t)t->count * t->low, words = high + t->count + ((n - 1) >> t->low);
     const uint64_t most = t->escapes ? bsn_low_bits(t->bits) : ~UINT64_C(0);
+    uint64_t escape = words + (uint64_t)t->count * t->bits;
     uint8_t *p = to + head;
-    bsn_row_of_bits row;
     size_t i;
     to[0] = (uint8_t)t->count;
     to[1] = (uint8_t)(t->count >> 8);
@@ -6124,18 +6006,15 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
         to[5] = (uint8_t)(t->escapes >> 8);
     }
     memset(p, 0, size - head);
-    bsn_row_begin(&row, p, 0);
-    for (i = 0; i < t->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t->low), t->low);
-    bsn_row_end(&row);
     for (i = 0; i < t->count; i++) {
-        const uint64_t one = high + (x->place[i] >> t->low) + i;
-        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
+        const uint64_t place = x->place[i], word = x->word[i];
+        bsn_put_bits(p, (uint64_t)i * t->low, place & bsn_low_bits(t->low), t->low);
+        bsn_put_bits(p, high + (place >> t->low) + i, 1, 1);
+        bsn_put_bits(p, words + (uint64_t)i * t->bits, word < most ? word : most, t->bits);
+        if (!t->escapes || word < most) continue;
+        bsn_put_bits(p, escape, word, 8 * width);
+        escape += 8 * width;
     }
-    bsn_row_begin(&row, p, words);
-    for (i = 0; i < t->count && t->bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t->bits);
-    for (i = 0; i < t->count && t->escapes; i++)
-        if (x->word[i] >= most) bsn_row_put(&row, x->word[i], 8 * width);
-    bsn_row_end(&row);
     return size;
 }
 
@@ -7832,19 +7711,15 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
 /* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
 BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
 
-/* That of elements; back: what they are the code of. In place, or elsewhere. */
-BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or elsewhere. */
+static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
 {
-    const unsigned most = 8 * width - 1;
-    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
-    size_t i;
-    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
-        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
-        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
-    }
-    for (; i < n * width; i += width) {
-        const uint64_t x = bsn_element_load(from + i, width);
-        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    static const uint8_t zeros[512] = { 0 };
+    size_t i, m;
+    for (i = 0; i < n; i += m, to += m * width, from += m * width) {
+        m = bsn_min(sizeof zeros / width, n - i);
+        if (back) bsn_add(to, zeros, from, m, width);
+        else (void)bsn_subtract_rest(width, to, from, zeros, m);
     }
 }
 
@@ -8094,7 +7969,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, NULL);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, room.scratch);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -8407,12 +8282,6 @@ BSN_INLINE uint8_t *bsn_list_of(bsn_work *w, const bsn_context *c, size_t n, uns
     return (uint8_t *)bsn_align(w + 1) + k * ((n * c->width + 127) & ~(size_t)63);
 }
 
-static void bsn_classes_start(bsn_work *w, const bsn_context *c, bsn_classes *t, size_t n)
-{
-    unsigned k;
-    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
-}
-
 static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n,
                                bsn_classes *t)
 {
@@ -8421,6 +8290,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     const size_t step = bsn_census_step(c, n);
     const uint8_t *p;
     size_t i, waiting = 0;
+    unsigned k;
     bsn_census_begin(x, c->dtype);
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -8436,7 +8306,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     bsn_census_end(x);
     bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
     t->narrow = bsn_narrow_classes(x, t);
-    bsn_classes_start(w, c, t, n);
+    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
 }
 
 /* Returns the bits that words have. */
@@ -8484,11 +8354,6 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
     return 1;
 }
 
-BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
-{
-    return bsn_most_classes(c, n) > 1 && bsn_census_step(c, n) > BSN_CHUNK;
-}
-
 /* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
  * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words
@@ -8498,7 +8363,8 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
     const size_t step = BSN_PAGE / base_width;
-    const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
+    const int several = bsn_most_classes(c, n) > 1, deal = several && bsn_census_step(c, n) > BSN_CHUNK;
+    const int census = words && several && !deal;
     bsn_census *x = bsn_census_place(w, c);
     bsn_classes *t = &x->classes;
     unsigned known = 0; /* bit i: leaf i is known to be equal */
@@ -9209,10 +9075,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
         d->place = at = r.at;
         if (r.rule) return r.rule;
         plane[k] = memory;
-        for (i = 0; i < d->n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-            memcpy(memory + i, bsn_list_next(&r, w->plane[0], i, m), m);
-        }
+        bsn_list_take(&r, memory, d->n);
     }
     if (at != d->end) return BITSNAP_R_BODY_END;
     bsn_field_set(&field, c->dtype, 0, 0);
@@ -9292,7 +9155,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
         bsn_ask(&asking);
         for (; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
-            if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
+            if (out) bsn_element_store(out + at, bsn_element_load(p + at, width) + bsn_unzigzag(x->word[j] + 1), width);
             BSN_ORDERED(); /* applying: see bsn_find_place */
         }
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
@@ -9381,7 +9244,6 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
     unsigned k, there;
-    size_t i;
     s->rows = s->columns = NULL;
     r->rule = BITSNAP_R_SCALES;
     if (r->at == r->end) return;
@@ -9396,11 +9258,7 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
             const size_t count = k ? s->column_count : s->row_count;
             bsn_list_read(r, count, 8);
             if (r->rule) return;
-            for (i = 0; i < count; i += BSN_CHUNK) {
-                const size_t m = bsn_min(BSN_CHUNK, count - i);
-                const uint8_t *symbols = bsn_list_next(r, memory + i, i, m);
-                if (symbols != memory + i) memcpy(memory + i, symbols, m);
-            }
+            bsn_list_take(r, memory, count);
             memory += count;
         }
     }
@@ -11096,18 +10954,11 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
     bsn_stream_begin(b, s, size);
 }
 
-static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
-{
-    const bitsnap_quantizer *q = &b->quantizer;
-    if (!q->cells && !q->clusters) return 1;
-    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !bsn_has_base(b) &&
-           !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
-}
-
 #ifndef BITSNAP_NO_ENCODE
 /* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
 static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
+    const bitsnap_quantizer *q = &b->quantizer;
     memset(s, 0, sizeof *s);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
@@ -11116,7 +10967,9 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     s->block_log2 = bsn_block_log2(b, count, s->width);
     s->count = count;
     if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
-    if (!bsn_quantizer_fits(b, (unsigned)dtype)) return "quantizer";
+    if ((q->cells || q->clusters) && (q->cells > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->cells && q->clusters) ||
+                                      bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
+        return "quantizer";
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     if (bsn_has_base(b)) {
@@ -11124,8 +10977,8 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->cells = b->quantizer.cells;
-        s->clusters = b->quantizer.clusters;
+        s->cells = q->cells;
+        s->clusters = q->clusters;
         if (s->cells || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
@@ -12978,15 +12831,6 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 
 #ifndef BITSNAP_NO_PARTS
 
-/* is no bit of a mask set? */
-static int bsn_mask_empty(const uint8_t *mask, size_t n)
-{
-    uint64_t any = 0;
-    size_t i;
-    for (i = 0; i + 64 <= n; i += 64) any |= bsn_load64(mask + i / 8);
-    return !(i < n ? any | bsn_mask_word(mask, i, n) : any);
-}
-
 /* are the bits behind the last of n set? */
 BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
 
@@ -13089,10 +12933,9 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
     for (; n; n -= chunk, a += chunk * width, b += chunk * width, m += bsn_mask_bytes(chunk)) {
         chunk = bsn_min(n, BSN_MASK_CHUNK / width);
         bsn_compare(kernels, width, m, a, b, chunk);
-        if (bsn_mask_empty(m, chunk)) continue;
         changed = kernels->count(m, chunk);
         all += changed;
-        if (!to || all > values_capacity) continue;
+        if (!changed || !to || all > values_capacity) continue;
         if (changed > chunk / BSN_MASK_DENSE) kernels->partition(width, a, chunk, m, NULL, to);
         else BSN_WIDTHS(width, bsn_pick_any, (to, a, chunk, m));
         to += changed * width;
