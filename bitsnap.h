@@ -5336,30 +5336,6 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         bits += m;                                                                                    \
     }
 
-/* The same of words that are bytes, where no symbol reaches the limit: many at a time, as most processors cannot shift bytes. */
-static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits, const uint8_t *words, size_t n)
-{
-    const unsigned mask = (1u << shift) - 1;
-    bsn_wide any = bsn_wide_all(0);
-    uint64_t all[BSN_WIDE / 8];
-    size_t i, k;
-    for (i = 0; i + BSN_WIDE <= n; i += BSN_WIDE) {
-        const bsn_wide x = bsn_wide_load(words + i);
-        any |= x;
-        bsn_wide_store(symbols + i, (x >> shift) & (BSN_ONES * (255u >> shift)));
-        if (bits && mask) bsn_wide_store(bits + i, x & (BSN_ONES * mask));
-    }
-    bsn_wide_store(all, any);
-    for (k = 1; k < BSN_WIDE / 8; k++) all[0] |= all[k];
-    for (k = 32; k >= 8; k /= 2) all[0] |= all[0] >> k;
-    for (; i < n; i++) {
-        all[0] |= words[i];
-        symbols[i] = (uint8_t)(words[i] >> shift);
-        if (bits && mask) bits[i] = (uint8_t)(words[i] & mask);
-    }
-    return all[0] & 255;
-}
-
 static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
                                 size_t n)
 {
@@ -5368,8 +5344,6 @@ static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *
     uint64_t all = 0;
     size_t m;
     unsigned i, k;
-    if (t->width == 1 && t->shift < 8 && 255u >> t->shift <= t->limit)
-        return bsn_bytes_split(t->shift, symbols, bits, words, n);
     if (t->width == 1) BSN_WORDS_SPLIT(uint8_t)
     else if (t->width == 2) BSN_WORDS_SPLIT(uint16_t)
     else if (t->width == 4) BSN_WORDS_SPLIT(uint32_t)
@@ -9545,15 +9519,21 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? BITSNAP_R_BODY_SIZE : 0;
 }
 
-/* Which bytes are to be decoded, and what is known about them. */
-typedef struct bsn_place {
-    const uint8_t *block, *input_end;
-    uint32_t head;         /* of the block, as it was checked */
-    size_t n;              /* elements: those of a cell, of a CONST run any number */
+/* A block to be coded: what is known about it, and what comes of it. */
+typedef struct bsn_job {
+    const uint8_t *source; /* decoding: the block; encoding: the elements */
+    uint8_t *target;       /* encoding: the block */
+    size_t n, size;        /* elements: those of a cell, of a CONST run any number; bytes: encoding's result */
     uint64_t first, total; /* of the block: its first element, and how many there are */
-    const uint8_t *base;   /* of the cell's first element; null: none, or blind */
-    uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
-} bsn_place;
+    uint64_t offset;       /* of the block in the frame */
+    bsn_sink sink;
+    bsn_ids *ids;          /* with a base, else null */
+    bitsnap_error error;
+    /* decoding: */
+    const uint8_t *input_end, *base; /* base: of the cell's first element; null: none, or blind */
+    uint32_t head;                   /* of the block, as it was checked */
+    uint8_t *saved;                  /* applying: where the cell is saved before it is overwritten; null: nowhere */
+} bsn_job;
 
 static bitsnap_status bsn_rule_status(unsigned rule)
 {
@@ -9660,10 +9640,12 @@ BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned class
 
 /* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
  * and hashes the result, to ids->result. */
-static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const bsn_place *at, bsn_sink *sink, bsn_ids *ids,
-                                       bitsnap_error *error)
+static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_job *at)
 {
-    const uint8_t *p = at->block;
+    const uint8_t *p = at->source;
+    bsn_sink *sink = &at->sink;
+    bsn_ids *ids = at->ids;
+    bitsnap_error *error = &at->error;
     const uint32_t head = at->head;
     const unsigned form = head & 255;
     const size_t size = bsn_body_of(head, c->width), prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
@@ -10451,18 +10433,6 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
 #define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
-typedef struct bsn_job {
-    const uint8_t *source;
-    uint8_t *target;
-    size_t n, size;       /* elements, bytes: encoding's result */
-    uint64_t first, total;
-    uint64_t offset;      /* of the block in the frame */
-    bsn_sink sink;
-    bsn_ids *ids;         /* with a base, else null */
-    bitsnap_error error;
-    uint32_t head;        /* decoding: of the block, as it was checked */
-} bsn_job;
-
 #define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
 #define BSN_LEAVES_JOBS (BSN_DELTA_JOBS * sizeof(bsn_ids) / sizeof(bsn_leaves)) /* those that hash leaves, in the same memory */
 
@@ -11069,21 +11039,19 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         job->error.status = BITSNAP_E_CAPACITY;
     } else if (call->b->flags & BITSNAP_VERIFY) {
         bsn_ids ids;
-        bsn_sink sink;
-        bsn_place at;
-        memset(&sink, 0, sizeof sink);
-        memset(&at, 0, sizeof at);
-        sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
-        sink.log = c->log;
-        sink.until = job->n;
-        at.block = job->target;
-        at.head = bsn_load32(job->target);
-        at.input_end = job->target + job->size;
-        at.n = job->n;
-        at.first = job->first;
-        at.total = job->n;
-        if (job->ids) at.base = job->ids->cell;
-        (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
+        bsn_job back;
+        memset(&back, 0, sizeof back);
+        back.sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
+        back.sink.log = c->log;
+        back.source = job->target;
+        back.head = bsn_load32(job->target);
+        back.input_end = job->target + job->size;
+        back.n = back.sink.until = job->n;
+        back.first = job->first;
+        back.total = job->n;
+        back.ids = &ids;
+        if (job->ids) back.base = job->ids->cell;
+        if (bsn_decode_block(w, c, &back)) job->error = back.error;
     }
 }
 
@@ -11222,21 +11190,6 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     return BITSNAP_OK;
 }
 
-#ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
-                                                size_t *size, const void *elements, size_t n)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (size) *size = 0;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.count - s.position ? "n"
-                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s.index ? "index" : NULL);
-    if (!status) status = bsn_push(b, &s, destination, capacity, size, elements, n);
-    if (!status) memcpy(encoder, &s, sizeof s);
-    return status;
-}
-#endif
-
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
 BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
@@ -11292,22 +11245,6 @@ static int bsn_stream_has_footer(const bsn_coder *s)
 {
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
-
-#ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
-                                               size_t *size)
-{
-    bsn_coder s; /* hashes are finished in a copy, so that this may be called again */
-    bitsnap_status status;
-    if (size) *size = 0;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.count ? "encoder" : !size ? "size" : NULL);
-    if (status || !bsn_stream_has_footer(&s)) return status;
-    status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
-    if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
-    if (!status) encoder->stored = s.stored;
-    return status;
-}
-#endif
 
 /* ---- pull ---- */
 
@@ -11386,28 +11323,23 @@ static void bsn_job_part(bsn_job *job, const bsn_look *look, unsigned role, uint
 static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
-    bsn_place at;
-    at.block = job->source;
-    at.head = job->head;
-    at.input_end = call->input ? NULL : job->source + job->size;
-    at.n = job->n;
-    at.first = job->first;
-    at.total = job->total;
+    const bsn_input *x = call->input;
     job->error.status = BITSNAP_OK;
-    if (call->input) {
-        const bsn_input *x = call->input;
-        at.block = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
-        if (!at.block || bsn_once32(at.block) != job->head) {
-            (void)bsn_refuse(&job->error, at.block ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
+    if (!x) {
+        job->input_end = job->source + job->size;
+    } else {
+        job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
+        if (!job->source || bsn_once32(job->source) != job->head) {
+            (void)bsn_refuse(&job->error, job->source ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
             job->error.element = job->first;
             return;
         }
-        at.input_end = at.block + (x->data ? (size_t)(x->end - job->offset) : job->size);
+        job->input_end = job->source + (x->data ? (size_t)(x->end - job->offset) : job->size);
     }
-    at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first, at.n, &job->error) : NULL;
+    job->base = c->role && !c->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
     if (job->error.status) return;
-    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
-    (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
+    job->saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
+    (void)bsn_decode_block(bsn_work_of(call, worker), c, job);
 }
 
 static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
@@ -11450,6 +11382,19 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
 }
 
 #ifndef BITSNAP_NO_ENCODE
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n)
+{
+    bsn_coder s;
+    bitsnap_status status;
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.count - s.position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s.index ? "index" : NULL);
+    if (!status) status = bsn_push(b, &s, destination, capacity, size, elements, n);
+    if (!status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
+
 BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
 {
     const uint8_t *p = (const uint8_t *)block;
@@ -11480,6 +11425,20 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     s.position += job->n;
     status = bsn_push_note(&call, &s, p, look.head);
     if (!status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size)
+{
+    bsn_coder s; /* hashes are finished in a copy, so that this may be called again */
+    bitsnap_status status;
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.count ? "encoder" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(&s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
+    if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
+    if (!status) encoder->stored = s.stored;
     return status;
 }
 #endif
@@ -12108,26 +12067,20 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     bsn_context c = x->context;
-    bitsnap_error error;
-    bitsnap_status status;
-    bsn_place at;
-    bsn_sink sink;
+    bsn_job job;
     bsn_ids ids;
-    memset(&at, 0, sizeof at);
-    memset(&error, 0, sizeof error);
-    at.block = x->at;
-    at.head = x->look.head;
-    at.input_end = x->end;
-    at.n = n;
-    at.first = x->position;
-    at.total = x->look.elements;
-    at.base = base;
+    memset(&job, 0, sizeof job);
+    job.source = x->at;
+    job.head = x->look.head;
+    job.input_end = x->end;
+    job.n = job.sink.until = n;
+    job.first = x->position;
+    job.total = x->look.elements;
+    job.base = base;
+    job.sink.to = to;
+    job.ids = &ids;
     c.blind = !base;
-    memset(&sink, 0, sizeof sink);
-    sink.to = to;
-    sink.until = n;
-    status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_pass(m->call.b, &error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
+    return bsn_decode_block(w, &c, &job) ? bsn_pass(m->call.b, &job.error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -12232,16 +12185,11 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     const int few = bsn_words_changes(changes, words, n, width);
     size_t size;
     bsn_piece piece;
-    if (few && !changes->count) {
-        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-        bsn_store32(m->to, BSN_FORM_SAME);
-        return bsn_make_block(m, position, n, ids);
-    }
-    if (few && changes->any <= BSN_SPARSE_SURE) {
-        size = bsn_piece_plan(&piece, changes, n, width);
+    if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
+        size = changes->count ? bsn_piece_plan(&piece, changes, n, width) : 0;
         if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-        (void)bsn_piece_write(body, &piece, changes, n, width);
-        bsn_store32(m->to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
+        if (size) (void)bsn_piece_write(body, &piece, changes, n, width);
+        bsn_store32(m->to, (uint32_t)((size ? BSN_FORM_SPARSE : BSN_FORM_SAME) | size << 8));
         return bsn_make_block(m, position, n, ids);
     }
     if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
@@ -12856,58 +12804,40 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
     return m;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
-                                              const void *list, size_t n, const void *mask,
-                                              void *zeros, size_t zeros_capacity,
-                                              void *ones, size_t ones_capacity)
+/* Deals a list out by a mask, or joins it; `zeros` and `ones` have room for, or have, so many elements. `lack` where that is less
+ * than the mask wants. */
+static bitsnap_status bsn_mask_deal(const bitsnap_kernels *kernels, unsigned width, uint8_t *list, size_t n, const void *mask,
+                                    uint8_t *zeros, size_t zeros_count, uint8_t *ones, size_t ones_count, int join)
 {
-    uint8_t part[BSN_MASK_PART / 8], *to[2];
-    size_t set, some, i, m;
-    unsigned k;
-    to[0] = (uint8_t *)zeros;
-    to[1] = (uint8_t *)ones;
+    const bitsnap_status lack = join ? BITSNAP_E_ARGUMENT : BITSNAP_E_CAPACITY;
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t some, i, m;
     if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += m) {
+    some = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_count < some) || (zeros && zeros_count < n - some)) return lack;
+    for (i = 0; i < n; i += m, list += m * width) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_capacity < some) || (zeros && zeros_capacity < m - some)) return BITSNAP_E_CAPACITY;
-        kernels->partition(width, (const uint8_t *)list + i * width, m, part, to[0], to[1]);
-        for (k = 0; k < 2; k++)
-            if (to[k]) to[k] += (k ? some : m - some) * width;
-        ones_capacity -= ones ? some : 0;
-        zeros_capacity -= zeros ? m - some : 0;
+        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return lack;
+        if (join) kernels->merge(width, list, m, part, zeros, m - some, ones, some);
+        else kernels->partition(width, list, m, part, zeros, ones);
+        if (zeros) zeros += (m - some) * width, zeros_count -= m - some;
+        if (ones) ones += some * width, ones_count -= some;
     }
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
-                                             void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count,
-                                             const void *ones, size_t ones_count)
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
+                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones, size_t ones_capacity)
 {
-    const uint8_t *from[2];
-    uint8_t part[BSN_MASK_PART / 8];
-    size_t set, some, i, m;
-    from[0] = (const uint8_t *)zeros;
-    from[1] = (const uint8_t *)ones;
-    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return BITSNAP_E_ARGUMENT;
-        kernels->merge(width, (uint8_t *)list + i * width, m, part, from[0], m - some, from[1], some);
-        if (zeros) from[0] += (m - some) * width;
-        if (ones) from[1] += some * width;
-        zeros_count -= zeros ? m - some : 0;
-        ones_count -= ones ? some : 0;
-    }
-    return BITSNAP_OK;
+    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_capacity, (uint8_t *)ones, ones_capacity, 0);
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count)
+{
+    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_count, (uint8_t *)ones, ones_count, 1);
 }
 
 /* ---- the codec of BitSnap ---- */
