@@ -392,14 +392,11 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
  *            takes. `ones` (or `zeros`) may overlap the end of `list` if it has exactly the elements taken and
  *            its last one coincides with the last of the list, since reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
-                                              const void *list, size_t n, const void *mask,
-                                              void *zeros, size_t zeros_capacity,
-                                              void *ones, size_t ones_capacity);
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
-                                             void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count,
-                                             const void *ones, size_t ones_count);
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
+                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones,
+                                              size_t ones_capacity);
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count);
 
 /* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and their values.
  * Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only itself. There is no header, no check and no
@@ -423,12 +420,10 @@ BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, uns
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
                                                const void *elements, const void *base, size_t n, void *mask,
                                                void *values, size_t values_capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
-                                               void *elements, const void *base, size_t n, const void *mask,
-                                               const void *values, size_t values_count);
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
-                                              void *elements, size_t n, const void *mask,
-                                              const void *values, size_t values_count);
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
+                                               size_t n, const void *mask, const void *values, size_t values_count);
+BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
+                                              const void *mask, const void *values, size_t values_count);
 
 /* Conversion of masks to and from other common representations of positions; the values stay the same.
  *
@@ -447,15 +442,12 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
  *         end in 65535. from_gaps stores the number of changed elements to `count` (not null).
  *
  * Linear time. Inputs and outputs must not overlap. */
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                   unsigned index_width, void *indices, size_t capacity,
-                                                   size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
-                                                     const void *indices, size_t count);
+BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
+                                                   void *indices, size_t capacity, size_t *count);
+BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count);
 BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
                                                 void *gaps, size_t capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
-                                                  size_t *count);
+BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count);
 
 /* ================================================================================= PLANES */
 
@@ -888,18 +880,16 @@ extern "C" {
 #define BSN_FUNCTION static __attribute__((unused, noinline))
 #define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define BSN_PREFETCH_NEAR(p) __builtin_prefetch(p, 0, 3)
-#elif defined(_MSC_VER)
+#else
+#ifdef _MSC_VER
 #define BSN_INLINE static __forceinline
-#define BSN_LIKELY(x) (x)
-#define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
-#define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_NEAR(p) ((void)(p))
 #else
 #define BSN_INLINE static
+#define BSN_FUNCTION static
+#endif
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
-#define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
 #define BSN_PREFETCH_NEAR(p) ((void)(p))
 #endif
@@ -1057,9 +1047,6 @@ BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 
 #if BSN_WIDE_LANES == 2
 typedef uint8_t bsn_bytes __attribute__((vector_size(16)));
-
-/* FF where two bytes are equal, else 0 */
-BSN_INLINE bsn_bytes bsn_bytes_equal(bsn_bytes x, bsn_bytes y) { return (bsn_bytes)(x == y); }
 #endif
 
 BSN_INLINE unsigned bsn_popcount(uint64_t x)
@@ -1278,6 +1265,12 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
 #define BSN_WIDTHS(width, f, arguments)                                                               \
     switch (width) {                                                                                  \
     case 1: f(BSN_REMOVE arguments, 1); break;                                                        \
+    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
+    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
+    default: f(BSN_REMOVE arguments, 8); break;                                                       \
+    }
+#define BSN_FLOATS(width, f, arguments) /* of 2, 4 or 8 bytes */                                      \
+    switch (width) {                                                                                  \
     case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
     case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
     default: f(BSN_REMOVE arguments, 8); break;                                                       \
@@ -1606,21 +1599,15 @@ static uint64_t bsn_hash_short(const uint8_t *p, size_t n)
     return bsn_hash_avalanche64(bsn_load64(s + 56) ^ bsn_load64(s + 64));
 }
 
-/* Two lanes of a stripe: each adds its product to its accumulator, and its data to the neighbour's. */
-BSN_INLINE void bsn_hash_lanes(uint64_t *even, uint64_t *odd, const uint8_t *p, const uint8_t *secret)
-{
-    const uint64_t a = bsn_load64(p), b = bsn_load64(p + 8);
-    const uint64_t ka = a ^ bsn_load64(secret), kb = b ^ bsn_load64(secret + 8);
-    *even += (ka & 0xFFFFFFFFu) * (ka >> 32) + b;
-    *odd += (kb & 0xFFFFFFFFu) * (kb >> 32) + a;
-}
-
+/* Each lane of a stripe adds its product to its accumulator, and its data to the neighbour's. */
 BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8_t *secret)
 {
-    bsn_hash_lanes(state, state + 1, p, secret);
-    bsn_hash_lanes(state + 2, state + 3, p + 16, secret + 16);
-    bsn_hash_lanes(state + 4, state + 5, p + 32, secret + 32);
-    bsn_hash_lanes(state + 6, state + 7, p + 48, secret + 48);
+    unsigned i;
+    for (i = 0; i < 8; i++) {
+        const uint64_t data = bsn_load64(p + 8 * i), keyed = data ^ bsn_load64(secret + 8 * i);
+        state[i] += (keyed & 0xFFFFFFFFu) * (keyed >> 32);
+        state[i ^ 1] += data;
+    }
 }
 
 static void bsn_hash_scramble(uint64_t state[8])
@@ -1658,40 +1645,29 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
         if ((i & 15) == 15) bsn_hash_scramble(state);
     }
 #else /* two lanes at a time: each lane's data goes to the other lane's accumulator, after it has been added up */
-    bsn_wide s0 = bsn_wide_load(state), s1 = bsn_wide_load(state + 2), s2 = bsn_wide_load(state + 4), s3 = bsn_wide_load(state + 6);
-    bsn_wide d0 = bsn_wide_all(0), d1 = d0, d2 = d0, d3 = d0;
+    bsn_wide s[4], d[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) s[j] = bsn_wide_load(state + 2 * j), d[j] = bsn_wide_all(0);
     for (i = first; i < first + count; i++, p += 64) {
-        const uint8_t *secret = bsn_secret + 8 * (i & 15);
-#define BSN_LANES_OF(s, d, at)                                                                        \
-    do {                                                                                              \
-        const bsn_wide data = bsn_wide_load(p + at);                                                  \
-        s += bsn_wide_multiply_halves(data ^ bsn_wide_load(secret + at));                             \
-        d += data;                                                                                    \
-    } while (0)
-        BSN_LANES_OF(s0, d0, 0);
-        BSN_LANES_OF(s1, d1, 16);
-        BSN_LANES_OF(s2, d2, 32);
-        BSN_LANES_OF(s3, d3, 48);
-#undef BSN_LANES_OF
-        if ((i & 15) == 15) {
-            bsn_wide_cross(&s0, &d0);
-            bsn_wide_cross(&s1, &d1);
-            bsn_wide_cross(&s2, &d2);
-            bsn_wide_cross(&s3, &d3);
-            s0 = bsn_wide_scramble(s0, bsn_secret + 128);
-            s1 = bsn_wide_scramble(s1, bsn_secret + 144);
-            s2 = bsn_wide_scramble(s2, bsn_secret + 160);
-            s3 = bsn_wide_scramble(s3, bsn_secret + 176);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const bsn_wide data = bsn_wide_load(p + 16 * j);
+            s[j] += bsn_wide_multiply_halves(data ^ bsn_wide_load(bsn_secret + 8 * (i & 15) + 16 * j));
+            d[j] += data;
+        }
+        if ((i & 15) != 15) continue;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            bsn_wide_cross(&s[j], &d[j]);
+            s[j] = bsn_wide_scramble(s[j], bsn_secret + 128 + 16 * j);
         }
     }
-    bsn_wide_cross(&s0, &d0);
-    bsn_wide_cross(&s1, &d1);
-    bsn_wide_cross(&s2, &d2);
-    bsn_wide_cross(&s3, &d3);
-    bsn_wide_store(state, s0);
-    bsn_wide_store(state + 2, s1);
-    bsn_wide_store(state + 4, s2);
-    bsn_wide_store(state + 6, s3);
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) {
+        bsn_wide_cross(&s[j], &d[j]);
+        bsn_wide_store(state + 2 * j, s[j]);
+    }
 #endif
 }
 
@@ -2112,8 +2088,7 @@ BSN_INLINE void bsn_merge_any(uint8_t *list, size_t n, const uint8_t *mask, cons
     }
 }
 
-static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                 uint8_t *zeros, uint8_t *ones)
+static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
     BSN_WIDTHS(width, bsn_partition_any, (list, n, mask, zeros, ones));
 }
@@ -2246,8 +2221,7 @@ BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
 
 /* The rule itself, one element after the other: for what is left over after full groups, for F64
  * and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
-static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                           size_t first, size_t n)
+static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t first, size_t n)
 {
     unsigned width = f->width, k;
     for (; first < n; first++) {
@@ -2256,8 +2230,7 @@ static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const u
     }
 }
 
-static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                          size_t first, size_t n)
+static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t first, size_t n)
 {
     unsigned width = f->width, k;
     for (; first < n; first++) {
@@ -2629,8 +2602,7 @@ static void bsn_symbols_up(uint8_t *bytes, const uint8_t *symbols, size_t n, uns
 }
 
 /* n bytes; the partial group goes through a padded copy */
-static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const uint8_t *bytes, unsigned varying,
-                          size_t n)
+static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
     unsigned k;
@@ -2645,8 +2617,7 @@ static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const u
     }
 }
 
-static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying,
-                         size_t n)
+static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
     unsigned k;
@@ -2715,16 +2686,14 @@ BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned
     *last = b;
 }
 
-/* By insertion, at ever smaller distances (Shell): keys are at most 257. */
+/* By insertion: keys are nearly in order, or few. */
 static void bsn_sort(uint64_t *key, size_t n)
 {
-    size_t gap, i, j;
-    for (gap = 57; gap; gap = 4 * gap / 9) { /* 57, 25, 11, 4, 1 */
-        for (i = gap; i < n; i++) {
-            const uint64_t x = key[i];
-            for (j = i; j >= gap && key[j - gap] > x; j -= gap) key[j] = key[j - gap];
-            key[j] = x;
-        }
+    size_t i, j;
+    for (i = 1; i < n; i++) {
+        const uint64_t x = key[i];
+        for (j = i; j && key[j - 1] > x; j--) key[j] = key[j - 1];
+        key[j] = x;
     }
 }
 
@@ -2772,15 +2741,32 @@ BSN_INLINE unsigned bsn_package_length(const unsigned taken[BSN_LIMIT], size_t i
     return length;
 }
 
-/* The counts that are not 0 as keys in ascending order; returns how many. */
+/* Counts below 16 themselves, larger ones by their length and 3 more bits: 8 * 28 + 16 of them. */
+BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
+{
+    const unsigned bits = bsn_log2(x | 16);
+    return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
+}
+
+/* The counts that are not 0 as keys in ascending order; returns how many. They are dealt to their places by digits, which ascend with
+ * them, the last symbol first, so that only what shares a digit remains to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
-    unsigned s, first;
-    size_t m = 0;
-    if (escapes) p->key[m++] = (uint64_t)escapes << 9;
-    bsn_counted(count, &first, &s);
-    while (s-- > first)
-        if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+    uint32_t *place = p->weight[0], m = 0; /* of keys with a digit */
+    unsigned s, first, end;
+    bsn_counted(count, &first, &end);
+    memset(place, 0, 240 * sizeof *place);
+    for (s = first; s < end; s++) place[bsn_weight_digit(count[s])]++;
+    place[bsn_weight_digit(escapes)]++;
+    place[0] = 0; /* zeros are passed over */
+    for (s = 1; s < 240; s++) {
+        const uint32_t some = place[s];
+        place[s] = m;
+        m += some;
+    }
+    if (escapes) p->key[place[bsn_weight_digit(escapes)]++] = (uint64_t)escapes << 9;
+    for (s = end; s-- > first;)
+        if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
     bsn_sort(p->key, m);
     return m;
 }
@@ -3030,8 +3016,7 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
 /* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
  * more. A list that is merged in place ends where `out` ends, and no more of it is left than places: so what has not been
  * read is never behind what is written next. */
-BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                      unsigned lists)
+BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
     const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
@@ -3116,8 +3101,7 @@ BSN_INLINE void bsn_scalar_pick_lists(bsn_fork *fork, const uint8_t *codes, uint
 }
 
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
-BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                     unsigned lists)
+BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
     uint64_t m[4][BSN_PICK_GROUPS];
@@ -3181,9 +3165,9 @@ BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const b
         for (q = 0; q < k; q++) zero[q] = x ^ x;
         BSN_UNROLL
         for (j = 0; j < slots - (lists > 0); j++) {
-            bsn_bytes here = bsn_bytes_equal(x, leaf[j < first ? j : 2 * j - first]);
+            bsn_bytes here = (bsn_bytes)(x == leaf[j < first ? j : 2 * j - first]);
             if (j >= first) {
-                const bsn_bytes there = bsn_bytes_equal(x, leaf[2 * j - first + 1]);
+                const bsn_bytes there = (bsn_bytes)(x == leaf[2 * j - first + 1]);
                 here |= there;
                 second |= there;
             }
@@ -5367,6 +5351,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
 {
     uint32_t *fine = x->tables;
+    uint64_t some;
     uint8_t *mask;
     bsn_slices t;
     size_t i, j, m;
@@ -5390,8 +5375,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
         m = bsn_min(BSN_CHUNK, n - i);
         bsn_mask_above(kernels, mask, room + i, m, 254);
         for (j = 0; j < m; j += 64) {
-            uint64_t some = bsn_mask_word(mask, j, m);
-            for (; some; some &= some - 1) {
+            for (some = bsn_mask_word(mask, j, m); some; some &= some - 1) {
                 const uint64_t y = bsn_element_load(words + (i + j + bsn_lowest_bit(some)) * width, width) >> shift;
                 if (y < BSN_FINE) {
                     fine[y]++;
@@ -6305,11 +6289,7 @@ BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint
 
 static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
-    switch (x->type.width) {
-    case 2: bsn_log_codes_loop(x, codes, elements, n, 2); break;
-    case 4: bsn_log_codes_loop(x, codes, elements, n, 4); break;
-    default: bsn_log_codes_loop(x, codes, elements, n, 8); break;
-    }
+    BSN_FLOATS(x->type.width, bsn_log_codes_loop, (x, codes, elements, n));
 }
 
 /* May kernels work on such elements? */
@@ -6338,11 +6318,9 @@ BSN_INLINE int bsn_log_elements_loop(const bsn_log *x, uint8_t *elements, const 
 
 static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t *codes, size_t n)
 {
-    switch (x->type.width) {
-    case 2: return bsn_log_elements_loop(x, elements, codes, n, 2);
-    case 4: return bsn_log_elements_loop(x, elements, codes, n, 4);
-    default: return bsn_log_elements_loop(x, elements, codes, n, 8);
-    }
+    int good = 0;
+    BSN_FLOATS(x->type.width, good = bsn_log_elements_loop, (x, elements, codes, n));
+    return good;
 }
 
 /* ---- clusters ---- */
@@ -6701,11 +6679,7 @@ BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8
 
 static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n)
 {
-    switch (o->width) {
-    case 2: bsn_errors_loop(e, o, elements, decoded, n, 2); break;
-    case 4: bsn_errors_loop(e, o, elements, decoded, n, 4); break;
-    default: bsn_errors_loop(e, o, elements, decoded, n, 8); break;
-    }
+    BSN_FLOATS(o->width, bsn_errors_loop, (e, o, elements, decoded, n));
 }
 
 /* Of one element of F32, whose code is not one of the first. */
@@ -7096,11 +7070,9 @@ BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const u
 
 static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
-    switch (p->log->type.width) {
-    case 2: return bsn_log_numbers_loop(p, elements, words, n, apart, 2);
-    case 4: return bsn_log_numbers_loop(p, elements, words, n, apart, 4);
-    default: return bsn_log_numbers_loop(p, elements, words, n, apart, 8);
-    }
+    int good = 0;
+    BSN_FLOATS(p->log->type.width, good = bsn_log_numbers_loop, (p, elements, words, n, apart));
+    return good;
 }
 
 static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
@@ -7464,8 +7436,7 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     return chosen;
 }
 
-static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end,
-                             uint8_t *scratch)
+static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end, uint8_t *scratch)
 {
     memset(wr, 0, sizeof *wr);
     wr->kernels = c->kernels;
@@ -8425,6 +8396,7 @@ static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsig
 static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
 {
     uint32_t *h = w->lists->count;
+    uint64_t some;
     size_t i, j;
     if (others > n / 16) {
         memset(h, 0, 256 * sizeof *h);
@@ -8435,10 +8407,8 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     for (i = 0; i < n && others; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_mask_above(w->kernels, mask, words + i, m, 15);
-        for (j = 0; j < m; j += 64) {
-            uint64_t some = bsn_mask_word(mask, j, m);
-            for (; some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
-        }
+        for (j = 0; j < m; j += 64)
+            for (some = bsn_mask_word(mask, j, m); some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
     }
 }
 
@@ -11266,8 +11236,7 @@ static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
     s->state.header_check = h->check;
 }
 
-static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
-                                              size_t *used)
+static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     bsn_header h;
     bitsnap_status status;
@@ -11445,9 +11414,8 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
 
 /* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
  * number of elements are whole enough: s->state.run of the block's are done. */
-static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare,
-                                      uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
-                                      size_t *used)
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare, uint64_t capacity,
+                                      uint64_t *done, const uint8_t *source, size_t source_size, size_t *used)
 {
     const unsigned width = s->width;
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
@@ -11564,8 +11532,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
-static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
-                                            size_t *used)
+static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
     bsn_footer f;
@@ -11662,9 +11629,8 @@ static int bsn_is_like(const bsn_coder *s, const bsn_header *h)
 
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
  * not have it on the stack. `like`, if not null: its header, as it was read before. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements,
-                                       const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
-                                       const uint8_t *source, size_t source_size)
+static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements, const uint8_t *compare,
+                                       unsigned aim, uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
@@ -12725,10 +12691,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
+    NULL, NULL, NULL, NULL, /* what is several of these at once */
     BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
@@ -12739,12 +12702,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
     BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
     BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
+    NULL, NULL, NULL, NULL, NULL, NULL /* their twins are called instead */
 };
 
 #ifdef BITSNAP_SIMD
@@ -12902,9 +12860,8 @@ static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned widt
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
-                                               void *elements, const void *base, size_t n, const void *mask,
-                                               const void *values, size_t values_count)
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
+                                               size_t n, const void *mask, const void *values, size_t values_count)
 {
     bitsnap_status status;
     if (n && !base) return BITSNAP_E_ARGUMENT;
@@ -12913,9 +12870,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
-                                              void *elements, size_t n, const void *mask,
-                                              const void *values, size_t values_count)
+BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
+                                              const void *mask, const void *values, size_t values_count)
 {
     bitsnap_status status;
     if (!kernels) kernels = bsn_kernels_best();
@@ -12925,9 +12881,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
 
 /* ---- positions as indices and as gaps ---- */
 
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                   unsigned index_width, void *indices, size_t capacity,
-                                                   size_t *count)
+BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
+                                                   void *indices, size_t capacity, size_t *count)
 {
     const uint8_t *m = (const uint8_t *)mask;
     uint8_t *to = (uint8_t *)indices;
@@ -12957,8 +12912,7 @@ BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned in
 
 BSN_INLINE void bsn_mask_set(uint8_t *mask, size_t i) { mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i & 7)); }
 
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
-                                                     const void *indices, size_t count)
+BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count)
 {
     const uint8_t *from = (const uint8_t *)indices;
     uint64_t index, next = 0;
@@ -13018,8 +12972,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, 
     return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
-                                                  size_t *count)
+BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count)
 {
     const uint8_t *from = (const uint8_t *)gaps;
     size_t i, left = n, ones = 0, at = 0;
