@@ -1326,7 +1326,6 @@ typedef struct bsn_fork {
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
-    uint8_t symbol_bits; /* deal: of the symbols */
     uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
     size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
     uint8_t leaf[12]; /* of symbols: those of the leaf slots, then two for each list but the last one */
@@ -1454,9 +1453,6 @@ struct bitsnap_kernels {
     /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
      * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
     int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
-    /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
-    uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
-                     unsigned escape, uint8_t *escapes);
     /* where symbol and other bits share a byte: the symbols are what is above `shift` of these bytes, bits_take is for the others;
      * null where the two are as fast */
     void (*top_take)(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying, size_t groups);
@@ -4334,22 +4330,15 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     size_t i, m;
     for (i = 0; i < n; i += m) {
         /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
-        const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
-        const size_t portion = whole ? 1024 : w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
+        const int root = symbols && item->path == 0;
+        const size_t portion = w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
         const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024; /* lines */
-        const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (symbols && !leaves && !deal) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
+        if (symbols && !leaves) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (deal) {
-            m &= ~(size_t)63;
-            t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
-        } else if (leaves) {
-            (void)kernels->leaves_fork(fork, list + i, i, m);
-        } else {
-            kernels->node_fork(fork, list + i, i, m);
-        }
+        if (leaves) (void)kernels->leaves_fork(fork, list + i, i, m);
+        else kernels->node_fork(fork, list + i, i, m);
     }
 }
 
@@ -4378,7 +4367,6 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
-    fork.symbol_bits = item->bits;
     fork.twigs = 0;
     if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
@@ -12691,7 +12679,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
-    NULL, NULL, NULL, NULL, /* what is several of these at once */
+    NULL, NULL, NULL, /* what is several of these at once */
     BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
