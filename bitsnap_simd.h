@@ -632,13 +632,9 @@ static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, siz
                                         uint8_t *zeros, uint8_t *ones)
 {
     const size_t set = bsn_avx2_count(mask, n);
-    if (!zeros && ones && set < n / 24) {
-        switch (width) {
-        case 1: bsn_pick_any(1, ones, list, n, mask); return;
-        case 2: bsn_pick_any(2, ones, list, n, mask); return;
-        case 4: bsn_pick_any(4, ones, list, n, mask); return;
-        default: break;
-        }
+    if (!zeros && ones && set < n / 24 && width < 8) {
+        BSN_WIDTHS(width, bsn_pick_any, (ones, list, n, mask));
+        return;
     }
     switch (width) {
     case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones, set); break;
