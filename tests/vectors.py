@@ -598,7 +598,8 @@ def all_vectors():
         ("list-split", "4.4: SPLIT0 and SPLIT2", [valid(kind, lambda rng, kind=kind: g.valid_kind(rng, kind)) for kind in ("split0", "split2")] + [
             valid("masks", g.valid_split_masks), valid("wrong-sides", g.valid_wrong_sides)]),
         ("list-depth", "4: lists inside each other", [valid("depth-5-" + inside, lambda rng, inside=inside: g.valid_deep(rng, (inside,))) for inside in ("tree", "raw", "const")] + rejected(30)),
-        ("footer", "6.2, 7: footers", [valid("flags-%d" % flags, lambda rng, flags=flags: g.with_footer(rng, flags)) for flags in range(4)] + rejected(10, 11, 12, 37, 38, 39, most=2)),
+        ("footer", "6.2, 7: footers", [valid("flags-%d" % flags, lambda rng, flags=flags: g.with_footer(rng, flags)) for flags in range(4)] + [
+            of_blocks("R39-byte-before", 39, g.Frame(2, 6, [g.const_block(b"\7", 64, 1), g.const_block(b"\7", 1, 1)], errors={"gap": b"\0"}))] + rejected(10, 11, 12, 37, 38, 39, most=2)),
         ("index", "6.2: indices of two and three levels", [valid("257-blocks", of_257_blocks, 1), of_65537_blocks()] + rejected(40, 41, most=2)),
         ("delta-base", "6.3, 5.6, 7.1: bases, SAME", [valid("empty", g.valid_delta_empty), valid("two-cells", two_cells, 1)] + [
             valid("role-%d-%s" % (role, name[d]), lambda rng, d=d, role=role: g.valid_same(rng, d, role)) for d, role in ((8, 1), (8, 2), (9, 2))] + [
