@@ -462,16 +462,22 @@ static int order_of_names_and_places(const void *a, const void *b)
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
-/* Of tensors of the same name the last one counts, as it does for the reference. Then all are of the size that they should. */
-static int check_tensors(parser *p)
+/* Of tensors of the same name the last one counts, as it does for the reference. */
+static void keep_last(safetensors *s)
 {
-    safetensors *s = p->s;
     size_t i, n = 0;
     if (s->count) qsort(s->tensors, s->count, sizeof *s->tensors, order_of_names_and_places);
     for (i = 0; i < s->count; i++)
         if (i + 1 == s->count || slice_compare(s->tensors[i].name, s->tensors[i + 1].name)) s->tensors[n++] = s->tensors[i];
     s->count = n;
-    for (i = 0; i < n; i++) {
+}
+
+/* All are of the size that they should. */
+static int check_tensors(parser *p)
+{
+    safetensors *s = p->s;
+    size_t i;
+    for (i = 0; i < s->count; i++) {
         tensor *t = &s->tensors[i];
         t->type = element_type_find(t->dtype.at, t->dtype.size, 0);
         if (check_size(p, t)) return 1;
@@ -504,16 +510,23 @@ static int check_places(parser *p)
     return 0;
 }
 
+static int check_utf8(parser *p)
+{
+    const char *at;
+    size_t n;
+    for (at = p->text; at < p->end; at += n) {
+        n = utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
+        if (!n) return fail_at(p, at, "not UTF-8");
+    }
+    return 0;
+}
+
 static int parse_header(parser *p)
 {
     size_t capacity = 0;
     int has_metadata = 0;
     const char *at;
-    for (at = p->text; at < p->end;) {
-        const size_t n = utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
-        if (!n) return fail_at(p, at, "not UTF-8");
-        at += n;
-    }
+    if (check_utf8(p)) return 1;
     if (expect(p, '{', "it must begin with '{'")) return 1;
     if (!accept(p, '}')) {
         do {
@@ -537,10 +550,37 @@ static int parse_header(parser *p)
     }
     skip_space(p);
     if (p->at < p->end) return fail_at(p, p->at, "something other than white space behind the last '}'");
+    keep_last(p->s);
     return check_tensors(p) || check_places(p);
 }
 
-int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
+/* FORMAT.md, section 8.3: strings in one more bracket than are closed, with a colon behind them */
+static int find_names(parser *p)
+{
+    size_t capacity = 0;
+    int64_t depth = 0;
+    if (check_utf8(p)) return 1;
+    while (p->at < p->end) {
+        const char *at = p->at;
+        text_slice name;
+        tensor *t;
+        if (*at != '"') {
+            depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+            p->at++;
+            continue;
+        }
+        if (parse_string(p, &name, "")) return 1;
+        if (depth != 1 || !accept(p, ':') || slice_is(name, "__metadata__")) continue;
+        t = add_tensor(p, &capacity);
+        if (!t) return 1;
+        t->name = name;
+        t->place = place_of(p, at);
+    }
+    keep_last(p->s);
+    return 0;
+}
+
+static int parse_text(safetensors *s, const char *text, size_t size, int (*parse)(parser *), fault *f)
 {
     parser p;
     memset(s, 0, sizeof *s);
@@ -549,8 +589,12 @@ int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
     p.end = text + size;
     p.s = s;
     p.f = f;
-    return parse_header(&p);
+    return parse(&p);
 }
+
+int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f) { return parse_text(s, text, size, parse_header, f); }
+
+int safetensors_names(safetensors *s, const char *text, size_t size, fault *f) { return parse_text(s, text, size, find_names, f); }
 
 void safetensors_free(safetensors *s)
 {

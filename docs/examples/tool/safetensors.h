@@ -53,6 +53,9 @@ typedef struct safetensors {
 int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f);
 void safetensors_free(safetensors *s);
 
+/* Finds the tensors' names and their places alone, in any text: as the tree of names of a .bsnap file has them. */
+int safetensors_names(safetensors *s, const char *text, size_t size, fault *f);
+
 /* The type with this name; `any_case` for names that people type. Null if there is none. */
 const element_type *element_type_find(const char *name, size_t size, int any_case);
 

@@ -61,7 +61,7 @@ int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, 
     size_t i;
     *entries = NULL;
     *count = 0;
-    if (safetensors_parse(&s, text, size, &ignored)) {
+    if (safetensors_names(&s, text, size, &ignored)) {
         safetensors_free(&s);
         return 0;
     }
