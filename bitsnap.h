@@ -10981,6 +10981,25 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
+/* Decodes what has been encoded, and compares. (Not inlined, as its frame would lie below those that encode.) */
+BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job)
+{
+    bsn_ids ids;
+    bsn_job back;
+    memset(&back, 0, sizeof back);
+    back.sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
+    back.sink.log = c->log;
+    back.source = job->target;
+    back.head = bsn_load32(job->target);
+    back.input_end = job->target + job->size;
+    back.n = back.sink.until = job->n;
+    back.first = job->first;
+    back.total = job->n;
+    back.ids = &ids;
+    if (job->ids) back.base = job->ids->cell;
+    if (bsn_decode_block(w, c, &back)) job->error = back.error;
+}
+
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
@@ -10993,24 +11012,8 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
     job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
-    if (!job->size) {
-        job->error.status = BITSNAP_E_CAPACITY;
-    } else if (call->b->flags & BITSNAP_VERIFY) {
-        bsn_ids ids;
-        bsn_job back;
-        memset(&back, 0, sizeof back);
-        back.sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
-        back.sink.log = c->log;
-        back.source = job->target;
-        back.head = bsn_load32(job->target);
-        back.input_end = job->target + job->size;
-        back.n = back.sink.until = job->n;
-        back.first = job->first;
-        back.total = job->n;
-        back.ids = &ids;
-        if (job->ids) back.base = job->ids->cell;
-        if (bsn_decode_block(w, c, &back)) job->error = back.error;
-    }
+    if (!job->size) job->error.status = BITSNAP_E_CAPACITY;
+    else if (call->b->flags & BITSNAP_VERIFY) bsn_verify_job(w, c, job);
 }
 
 static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
