@@ -2749,8 +2749,16 @@ BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
     uint32_t *place = p->weight[0], m = 0; /* of keys with a digit */
-    unsigned s, first, end;
+    unsigned s, first, end, used = 0;
     bsn_counted(count, &first, &end);
+    for (s = first; s < end; s++) used += count[s] > 0;
+    if (used <= 32) { /* few need no digits */
+        if (escapes) p->key[m++] = (uint64_t)escapes << 9;
+        for (s = end; s-- > first;)
+            if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
+        bsn_sort(p->key, m);
+        return m;
+    }
     memset(place, 0, 240 * sizeof *place);
     for (s = first; s < end; s++) place[bsn_weight_digit(count[s])]++;
     place[bsn_weight_digit(escapes)]++;
