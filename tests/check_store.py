@@ -287,6 +287,12 @@ two = [n for n in sorted(names_of()) if n.endswith(".bsnap")][:2]
 begin("six")
 os.replace(f"run/objects/{two[0]}", f"run/objects/{two[1]}")
 run(1, "verify run", "2 of 27 objects damaged|cannot be opened")
+begin("six")
+two = [n for n in sorted(names_of()) if len(n) == 22][:2]
+shutil.copyfile(f"run/objects/{two[0]}", f"run/objects/{two[1]}")
+run(1, "verify run", f"{two[1]}: does not hold what the manifest says")
+run(1, "restore run 0 -o out2", "is not what was stored")
+expect(not os.path.exists("out2"), "a folder is there")
 result(f"verify finds a bit that has changed in each of {found} objects, an object that has gone, and one in the place of another; steps that it does not name come back")
 
 begin("six")
