@@ -58,6 +58,7 @@ static void keep_waiting(int fd)
 
 static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
 {
+    if (has_folder_bases(o)) return with_folder_bases(o, c, i, o->command == TEST ? command_test : command_info, f);
     switch (o->command) {
     case COMPRESS: return command_compress(o, c, b, o->files[i], f);
     case DECOMPRESS: return command_decompress(o, c, b, o->files[i], f);
@@ -183,7 +184,7 @@ int main(int argc, char **argv)
         codec_close(&c);
         return failed;
     }
-    if (o.base_count && !options_whole_folder(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+    if (o.base_count && !has_folder_bases(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);
         options_free(&o);
@@ -191,7 +192,7 @@ int main(int argc, char **argv)
         return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    status = run_all(&o, &c, o.base_count && !options_whole_folder(&o) ? &b : NULL);
+    status = run_all(&o, &c, o.base_count && !has_folder_bases(&o) ? &b : NULL);
     base_close(&b);
     options_free(&o);
     codec_close(&c);

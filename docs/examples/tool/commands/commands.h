@@ -42,6 +42,11 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
 /* -r with -o: all of a folder, as one that has its name when all of it is whole. */
 int command_folder(const options *o, codec *c, const char *path, fault *f);
 
+/* Whether -b names folders, in which a file's base has the same name; and a command on a file with that. */
+typedef int file_command(const options *o, codec *c, const base *b, const char *path, fault *f);
+int has_folder_bases(const options *o);
+int with_folder_bases(const options *o, codec *c, size_t number, file_command *command, fault *f);
+
 /* -r: the files in folders that are for the command, in place of the folders. */
 int folders_open(options *o, const used_files *u, fault *f);
 

@@ -222,18 +222,18 @@ static char *base_in(const char *folder, const char *name, fault *f)
 }
 
 /* The bases of a file: those of its name in the folders, from the first that has it to the last; `one`, its options, has their
- * names. None where the last folder has it not. */
-static int find_bases(const job *j, const char *name, options *one)
+ * names. None where the first folders have it not, nor the last. */
+static int find_bases(const options *o, codec *c, const char *name, options *one, fault *f)
 {
     size_t i;
     one->base_count = 0;
-    for (i = 0; i < j->o->base_count; i++) {
-        char *path = base_in(j->o->bases[i], name, j->f);
-        if (!path && *j->f->text) return 1;
-        if (path && used_name(&j->codec->used, path, USE_BASE, j->f)) return free(path), 1;
+    for (i = 0; i < o->base_count; i++) {
+        char *path = base_in(o->bases[i], name, f);
+        if (!path && *f->text) return 1;
+        if (path && used_name(&c->used, path, USE_BASE, f)) return free(path), 1;
         if (path) one->bases[one->base_count++] = path;
         else if (one->base_count)
-            return fault_set(j->f, "%s has no file of this name, but %s has: give folders that follow each other", j->o->bases[i], j->o->bases[i - 1]);
+            return fault_set(f, "%s has no file of this name, but %s has: give folders that follow each other", o->bases[i], o->bases[i - 1]);
     }
     return 0;
 }
@@ -243,31 +243,60 @@ static void free_bases(options *one)
     while (one->base_count) free((void *)(uintptr_t)one->bases[--one->base_count]);
 }
 
+/* The base of a file that is open, `name` in its folder when it is not packed. One that is packed wants none if it is no delta. */
+static int open_base(const options *o, codec *c, input *in, const char *name, options *one, base *b, fault *f)
+{
+    const int packing = o->command == COMPRESS;
+    memset(b, 0, sizeof *b);
+    b->in.fd = -1;
+    one->base_count = 0;
+    if (!o->base_count) return 0;
+    if (!packing && input_fill(in, 10, f)) return 1;
+    if (!packing && !file_is_delta(input_bytes(in), input_available(in))) return 0;
+    if (find_bases(o, c, name, one, f)) return 1;
+    if (one->base_count) return base_open(b, c, one->bases, one->base_count, o->max_output, f);
+    if (!packing) return fault_set(f, "is a delta, and there is no file of its name in %s", o->bases[o->base_count - 1]);
+    warn(&c->used, in->name, "there is no file of this name in the base's folder, which may have its tensors in other files; compressed without");
+    return 0;
+}
+
 /* A file of tensors, which is open. */
 static int make_tensors(const job *j, const item *i, options *one, input *in, const char *target)
 {
     const int packing = j->o->command == COMPRESS;
     const char *path = i->from->path;
-    base b;
-    int failed, wanted = packing;
-    memset(&b, 0, sizeof b);
-    b.in.fd = -1;
-    one->base_count = 0;
-    failed = !packing && j->o->base_count && input_fill(in, 10, j->f);
-    if (!failed && !packing && j->o->base_count) wanted = file_is_delta(input_bytes(in), input_available(in));
-    if (!failed && wanted && j->o->base_count) {
-        failed = find_bases(j, packing ? i->from->name : i->to, one);
-        if (!failed && !one->base_count && !packing)
-            failed = fault_set(j->f, "is a delta, and there is no file of its name in %s", j->o->bases[j->o->base_count - 1]);
-        if (!failed && !one->base_count)
-            warn(&j->codec->used, path, "there is no file of this name in the base's folder, which may have its tensors in other files; compressed without");
-    }
-    if (!failed && one->base_count) failed = base_open(&b, j->codec, one->bases, one->base_count, j->o->max_output, j->f);
+    base b, *given;
+    int failed = open_base(j->o, j->codec, in, packing ? i->from->name : i->to, one, &b, j->f);
+    given = one->base_count ? &b : NULL;
     if (failed) input_close(in);
-    else if (packing) failed = compress_to(one, j->codec, one->base_count ? &b : NULL, in, path, target, j->f);
-    else failed = decompress_to(one, j->codec, one->base_count ? &b : NULL, in, path, target, j->f);
+    else if (packing) failed = compress_to(one, j->codec, given, in, path, target, j->f);
+    else failed = decompress_to(one, j->codec, given, in, path, target, j->f);
     base_close(&b);
     free_bases(one);
+    return failed;
+}
+
+int has_folder_bases(const options *o)
+{
+    struct stat st;
+    return options_whole_folder(o) || (o->recursive && (o->command & (TEST | INFO)) && o->base_count && !stat(o->bases[0], &st) && S_ISDIR(st.st_mode));
+}
+
+int with_folder_bases(const options *o, codec *c, size_t number, file_command *command, fault *f)
+{
+    options one = *o;
+    const char *path = o->files[number];
+    char *name = decompress_target(path + o->names.below[number]);
+    input in;
+    base b;
+    int failed;
+    if (!name) return fault_set(f, "its name does not end in .bsnap, so none in the base's folder is known");
+    failed = input_open(&in, path, f) || open_base(o, c, &in, name, &one, &b, f);
+    input_close(&in);
+    failed = failed || command(&one, c, one.base_count ? &b : NULL, path, f);
+    base_close(&b);
+    free_bases(&one);
+    free(name);
     return failed;
 }
 
@@ -429,7 +458,7 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     int failed = walk_folder(&w, path, &o->select, f);
     for (i = 0; i < w.count && !failed; i++) {
         const walk_entry *x = &w.at[i];
-        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = names_add(n, x->path, f);
+        if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = names_add(n, x->path, (size_t)(x->name - x->path), f);
         if (x->kind == FOUND_LINK && x->leads_out && is_for(o, x->name))
             warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)");
     }
@@ -449,7 +478,7 @@ int folders_open(options *o, const used_files *u, fault *f)
     for (i = 0; i < o->file_count && !failed; i++) {
         struct stat st;
         const int folder = strcmp(o->files[i], "-") && !stat(o->files[i], &st) && S_ISDIR(st.st_mode);
-        failed = folder ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], f);
+        failed = folder ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], 0, f);
     }
     names_free(&o->names);
     o->names = n;

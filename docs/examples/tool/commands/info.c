@@ -346,13 +346,30 @@ static struct {
     int with_bound, with_changes;
 } folder;
 
+/* The header text and what follows from it: the text belongs to the reader, or by now to the chain. */
+static int keep_text(job *to, const job *j)
+{
+    const char *from = j->reader.text ? j->reader.text : j->self.link.own.text;
+    char *text;
+    memset(&to->model, 0, sizeof to->model);
+    to->roles = NULL;
+    to->reader.text = NULL;
+    if (!j->with_text) return 0;
+    text = (char *)malloc(j->reader.text_size + 1);
+    if (!text) return fault_memory(j->f);
+    memcpy(text, from, j->reader.text_size);
+    to->reader.text = text;
+    if (safetensors_parse(&to->model, text, j->reader.text_size, j->f)) return 1;
+    if (j->roles && !(to->roles = adam_roles(&to->model, j->path))) return fault_memory(j->f);
+    return 0;
+}
+
 /* Takes from the job what the table needs. */
 static int keep(job *j)
 {
     job *to = (job *)grown(folder.files, folder.count, &folder.capacity, sizeof *to, j->f);
     if (!to) return 1;
     folder.files = to;
-    if (forms_add(&folder.forms, &j->self.all, j->f)) return 1;
     add_up(&folder.sums, j);
     folder.with_bound = folder.count ? folder.with_bound && j->with_bound : j->with_bound; /* else the sum would not be one of all */
     folder.with_changes |= j->with_changes;
@@ -360,10 +377,7 @@ static int keep(job *j)
     *to = *j;
     memset(&j->tally, 0, sizeof j->tally);
     memset(&j->lossy, 0, sizeof j->lossy);
-    memset(&j->model, 0, sizeof j->model);
-    j->roles = NULL;
-    j->reader.text = NULL;
-    return 0;
+    return keep_text(to, j) || forms_add(&folder.forms, &j->self.all, j->f);
 }
 
 void info_sum(const options *o)

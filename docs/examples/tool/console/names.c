@@ -8,11 +8,14 @@
 #include <string.h>
 #include <sys/types.h>
 
-int names_add(name_list *n, const char *name, fault *f)
+int names_add(name_list *n, const char *name, size_t below, fault *f)
 {
     char **more = (char **)grown((void *)n->at, n->count, &n->capacity, sizeof *more, f);
-    if (!more) return 1;
-    n->at = more;
+    size_t *begins = more ? (size_t *)grown(n->below, n->count, &n->below_capacity, sizeof *begins, f) : NULL;
+    if (more) n->at = more;
+    if (!begins) return 1;
+    n->below = begins;
+    begins[n->count] = below;
     more[n->count] = strdup(name);
     return more[n->count++] ? 0 : fault_memory(f);
 }
@@ -28,8 +31,8 @@ int names_read(name_list *n, const char *path, int end, fault *f)
     while (!failed && (size = getdelim(&name, &room, end, from)) > 0) {
         if (name[size - 1] == end) name[--size] = 0;
         if (strlen(name) != (size_t)size) failed = fault_set(f, "has bytes 0 in it: if these end the names, say so with -0");
-        else if (!strcmp(name, "-")) failed = names_add(n, "./-", f); /* a file that is called so */
-        else if (size) failed = names_add(n, name, f);
+        else if (!strcmp(name, "-")) failed = names_add(n, "./-", 0, f); /* a file that is called so */
+        else if (size) failed = names_add(n, name, 0, f);
     }
     if (!failed && ferror(from)) failed = fault_errno(f, "cannot be read");
     if (from && !standard) (void)fclose(from);
@@ -41,5 +44,6 @@ void names_free(name_list *n)
 {
     while (n->count) free(n->at[--n->count]);
     free((void *)n->at);
+    free(n->below);
     memset(n, 0, sizeof *n);
 }

@@ -331,7 +331,7 @@ static int add_names(options *o, fault *f)
 {
     size_t i;
     for (i = 0; i < o->file_count; i++)
-        if (names_add(&o->names, o->files[i], f)) return 1;
+        if (names_add(&o->names, o->files[i], 0, f)) return 1;
     if (names_read(&o->names, o->files_from, o->null_ends ? 0 : '\n', f)) return 1;
     o->files = o->names.at;
     o->file_count = o->names.count;
