@@ -392,14 +392,11 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
  *            takes. `ones` (or `zeros`) may overlap the end of `list` if it has exactly the elements taken and
  *            its last one coincides with the last of the list, since reading never falls behind writing. */
 BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
-                                              const void *list, size_t n, const void *mask,
-                                              void *zeros, size_t zeros_capacity,
-                                              void *ones, size_t ones_capacity);
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
-                                             void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count,
-                                             const void *ones, size_t ones_count);
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
+                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones,
+                                              size_t ones_capacity);
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count);
 
 /* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and their values.
  * Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only itself. There is no header, no check and no
@@ -423,12 +420,10 @@ BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, uns
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
                                                const void *elements, const void *base, size_t n, void *mask,
                                                void *values, size_t values_capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
-                                               void *elements, const void *base, size_t n, const void *mask,
-                                               const void *values, size_t values_count);
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
-                                              void *elements, size_t n, const void *mask,
-                                              const void *values, size_t values_count);
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
+                                               size_t n, const void *mask, const void *values, size_t values_count);
+BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
+                                              const void *mask, const void *values, size_t values_count);
 
 /* Conversion of masks to and from other common representations of positions; the values stay the same.
  *
@@ -447,15 +442,12 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
  *         end in 65535. from_gaps stores the number of changed elements to `count` (not null).
  *
  * Linear time. Inputs and outputs must not overlap. */
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                   unsigned index_width, void *indices, size_t capacity,
-                                                   size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
-                                                     const void *indices, size_t count);
+BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
+                                                   void *indices, size_t capacity, size_t *count);
+BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count);
 BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
                                                 void *gaps, size_t capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
-                                                  size_t *count);
+BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count);
 
 /* ================================================================================= PLANES */
 
@@ -888,18 +880,16 @@ extern "C" {
 #define BSN_FUNCTION static __attribute__((unused, noinline))
 #define BSN_PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define BSN_PREFETCH_NEAR(p) __builtin_prefetch(p, 0, 3)
-#elif defined(_MSC_VER)
+#else
+#ifdef _MSC_VER
 #define BSN_INLINE static __forceinline
-#define BSN_LIKELY(x) (x)
-#define BSN_UNLIKELY(x) (x)
 #define BSN_FUNCTION static __declspec(noinline)
-#define BSN_PREFETCH(p) ((void)(p))
-#define BSN_PREFETCH_NEAR(p) ((void)(p))
 #else
 #define BSN_INLINE static
+#define BSN_FUNCTION static
+#endif
 #define BSN_LIKELY(x) (x)
 #define BSN_UNLIKELY(x) (x)
-#define BSN_FUNCTION static
 #define BSN_PREFETCH(p) ((void)(p))
 #define BSN_PREFETCH_NEAR(p) ((void)(p))
 #endif
@@ -928,17 +918,15 @@ extern "C" {
 
 #define BSN_ONES UINT64_C(0x0101010101010101) /* times a byte: that byte in all 8 bytes of a word */
 
-BSN_INLINE uint64_t bsn_swap64(uint64_t x)
-{
-    x = ((x & UINT64_C(0x00FF00FF00FF00FF)) << 8) | ((x >> 8) & UINT64_C(0x00FF00FF00FF00FF));
-    x = ((x & UINT64_C(0x0000FFFF0000FFFF)) << 16) | ((x >> 16) & UINT64_C(0x0000FFFF0000FFFF));
-    return (x << 32) | (x >> 32);
-}
-
 BSN_INLINE uint32_t bsn_swap32(uint32_t x)
 {
     x = ((x & 0x00FF00FFu) << 8) | ((x >> 8) & 0x00FF00FFu);
     return (x << 16) | (x >> 16);
+}
+
+BSN_INLINE uint64_t bsn_swap64(uint64_t x)
+{
+    return (uint64_t)bsn_swap32((uint32_t)x) << 32 | bsn_swap32((uint32_t)(x >> 32));
 }
 
 BSN_INLINE uint64_t bsn_load64(const void *p)
@@ -1015,48 +1003,22 @@ BSN_INLINE bsn_wide bsn_wide_load(const void *p)
 
 BSN_INLINE void bsn_wide_store(void *p, bsn_wide x) { memcpy(p, &x, BSN_WIDE); }
 
-/* x in all lanes */
-BSN_INLINE bsn_wide bsn_wide_all(uint64_t x)
-{
+/* 8 bytes each of two words, the first one for lane 0; of one lane that is all there is */
 #if BSN_WIDE_LANES == 2
-    const bsn_wide all = { x, x };
-    return all;
-#else
-    return x;
-#endif
-}
-
-/* 8 bytes each of two words, the first one for lane 0 */
 BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high)
 {
-#if BSN_WIDE_LANES == 2
     const bsn_wide both = { low, high };
     return both;
-#else
-    (void)high;
-    return low;
-#endif
 }
+BSN_INLINE uint64_t bsn_wide_first(bsn_wide x) { return x[0]; }
+BSN_INLINE uint64_t bsn_wide_last(bsn_wide x) { return x[1]; }
+#else
+BSN_INLINE bsn_wide bsn_wide_of(uint64_t low, uint64_t high) { return (void)high, low; }
+BSN_INLINE uint64_t bsn_wide_first(bsn_wide x) { return x; }
+BSN_INLINE uint64_t bsn_wide_last(bsn_wide x) { return x; }
+#endif
 
-/* lane 0 */
-BSN_INLINE uint64_t bsn_wide_first(bsn_wide x)
-{
-#if BSN_WIDE_LANES == 2
-    return x[0];
-#else
-    return x;
-#endif
-}
-
-/* lane 1; of a single one, that */
-BSN_INLINE uint64_t bsn_wide_last(bsn_wide x)
-{
-#if BSN_WIDE_LANES == 2
-    return x[1];
-#else
-    return x;
-#endif
-}
+BSN_INLINE bsn_wide bsn_wide_all(uint64_t x) { return bsn_wide_of(x, x); }
 
 /* b where m is set, else a: without xor, as what is not chosen may never have been written */
 BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
@@ -1064,26 +1026,13 @@ BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return
 /* lanes as little-endian numbers */
 BSN_INLINE bsn_wide bsn_wide_get(const uint8_t *p)
 {
-#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-    const bsn_wide x = { bsn_load64(p), bsn_load64(p + 8) };
-    return x;
-#elif BSN_BIG_ENDIAN
-    return bsn_load64(p);
-#else
-    return bsn_wide_load(p);
-#endif
+    return BSN_BIG_ENDIAN ? bsn_wide_of(bsn_load64(p), bsn_load64(p + BSN_WIDE - 8)) : bsn_wide_load(p);
 }
 
 BSN_INLINE void bsn_wide_put(uint8_t *p, bsn_wide x)
 {
-#if BSN_BIG_ENDIAN && BSN_WIDE_LANES == 2
-    bsn_store64(p, x[0]);
-    bsn_store64(p + 8, x[1]);
-#elif BSN_BIG_ENDIAN
-    bsn_store64(p, x);
-#else
+    if (BSN_BIG_ENDIAN) x = bsn_wide_of(bsn_swap64(bsn_wide_first(x)), bsn_swap64(bsn_wide_last(x)));
     bsn_wide_store(p, x);
-#endif
 }
 
 /* the lower half of each lane, times its upper half */
@@ -1098,9 +1047,6 @@ BSN_INLINE bsn_wide bsn_wide_multiply_halves(bsn_wide x)
 
 #if BSN_WIDE_LANES == 2
 typedef uint8_t bsn_bytes __attribute__((vector_size(16)));
-
-/* FF where two bytes are equal, else 0 */
-BSN_INLINE bsn_bytes bsn_bytes_equal(bsn_bytes x, bsn_bytes y) { return (bsn_bytes)(x == y); }
 #endif
 
 BSN_INLINE unsigned bsn_popcount(uint64_t x)
@@ -1323,6 +1269,12 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
     default: f(BSN_REMOVE arguments, 8); break;                                                       \
     }
+#define BSN_FLOATS(width, f, arguments) /* of 2, 4 or 8 bytes */                                      \
+    switch (width) {                                                                                  \
+    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
+    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
+    default: f(BSN_REMOVE arguments, 8); break;                                                       \
+    }
 #define BSN_REMOVE(...) __VA_ARGS__
 
 /* All bits of an element but its highest, the sign. */
@@ -1374,7 +1326,6 @@ typedef struct bsn_fork {
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
-    uint8_t symbol_bits; /* deal: of the symbols */
     uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
     size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
     uint8_t leaf[12]; /* of symbols: those of the leaf slots, then two for each list but the last one */
@@ -1502,9 +1453,6 @@ struct bitsnap_kernels {
     /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
      * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
     int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
-    /* map and node_fork at once, n being a multiple of 64; the symbols stay; null where the two are as fast */
-    uint8_t *(*deal)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, const uint8_t code[256],
-                     unsigned escape, uint8_t *escapes);
     /* where symbol and other bits share a byte: the symbols are what is above `shift` of these bytes, bits_take is for the others;
      * null where the two are as fast */
     void (*top_take)(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying, size_t groups);
@@ -1647,21 +1595,15 @@ static uint64_t bsn_hash_short(const uint8_t *p, size_t n)
     return bsn_hash_avalanche64(bsn_load64(s + 56) ^ bsn_load64(s + 64));
 }
 
-/* Two lanes of a stripe: each adds its product to its accumulator, and its data to the neighbour's. */
-BSN_INLINE void bsn_hash_lanes(uint64_t *even, uint64_t *odd, const uint8_t *p, const uint8_t *secret)
-{
-    const uint64_t a = bsn_load64(p), b = bsn_load64(p + 8);
-    const uint64_t ka = a ^ bsn_load64(secret), kb = b ^ bsn_load64(secret + 8);
-    *even += (ka & 0xFFFFFFFFu) * (ka >> 32) + b;
-    *odd += (kb & 0xFFFFFFFFu) * (kb >> 32) + a;
-}
-
+/* Each lane of a stripe adds its product to its accumulator, and its data to the neighbour's. */
 BSN_INLINE void bsn_hash_stripe(uint64_t state[8], const uint8_t *p, const uint8_t *secret)
 {
-    bsn_hash_lanes(state, state + 1, p, secret);
-    bsn_hash_lanes(state + 2, state + 3, p + 16, secret + 16);
-    bsn_hash_lanes(state + 4, state + 5, p + 32, secret + 32);
-    bsn_hash_lanes(state + 6, state + 7, p + 48, secret + 48);
+    unsigned i;
+    for (i = 0; i < 8; i++) {
+        const uint64_t data = bsn_load64(p + 8 * i), keyed = data ^ bsn_load64(secret + 8 * i);
+        state[i] += (keyed & 0xFFFFFFFFu) * (keyed >> 32);
+        state[i ^ 1] += data;
+    }
 }
 
 static void bsn_hash_scramble(uint64_t state[8])
@@ -1699,40 +1641,29 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
         if ((i & 15) == 15) bsn_hash_scramble(state);
     }
 #else /* two lanes at a time: each lane's data goes to the other lane's accumulator, after it has been added up */
-    bsn_wide s0 = bsn_wide_load(state), s1 = bsn_wide_load(state + 2), s2 = bsn_wide_load(state + 4), s3 = bsn_wide_load(state + 6);
-    bsn_wide d0 = bsn_wide_all(0), d1 = d0, d2 = d0, d3 = d0;
+    bsn_wide s[4], d[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) s[j] = bsn_wide_load(state + 2 * j), d[j] = bsn_wide_all(0);
     for (i = first; i < first + count; i++, p += 64) {
-        const uint8_t *secret = bsn_secret + 8 * (i & 15);
-#define BSN_LANES_OF(s, d, at)                                                                        \
-    do {                                                                                              \
-        const bsn_wide data = bsn_wide_load(p + at);                                                  \
-        s += bsn_wide_multiply_halves(data ^ bsn_wide_load(secret + at));                             \
-        d += data;                                                                                    \
-    } while (0)
-        BSN_LANES_OF(s0, d0, 0);
-        BSN_LANES_OF(s1, d1, 16);
-        BSN_LANES_OF(s2, d2, 32);
-        BSN_LANES_OF(s3, d3, 48);
-#undef BSN_LANES_OF
-        if ((i & 15) == 15) {
-            bsn_wide_cross(&s0, &d0);
-            bsn_wide_cross(&s1, &d1);
-            bsn_wide_cross(&s2, &d2);
-            bsn_wide_cross(&s3, &d3);
-            s0 = bsn_wide_scramble(s0, bsn_secret + 128);
-            s1 = bsn_wide_scramble(s1, bsn_secret + 144);
-            s2 = bsn_wide_scramble(s2, bsn_secret + 160);
-            s3 = bsn_wide_scramble(s3, bsn_secret + 176);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            const bsn_wide data = bsn_wide_load(p + 16 * j);
+            s[j] += bsn_wide_multiply_halves(data ^ bsn_wide_load(bsn_secret + 8 * (i & 15) + 16 * j));
+            d[j] += data;
+        }
+        if ((i & 15) != 15) continue;
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) {
+            bsn_wide_cross(&s[j], &d[j]);
+            s[j] = bsn_wide_scramble(s[j], bsn_secret + 128 + 16 * j);
         }
     }
-    bsn_wide_cross(&s0, &d0);
-    bsn_wide_cross(&s1, &d1);
-    bsn_wide_cross(&s2, &d2);
-    bsn_wide_cross(&s3, &d3);
-    bsn_wide_store(state, s0);
-    bsn_wide_store(state + 2, s1);
-    bsn_wide_store(state + 4, s2);
-    bsn_wide_store(state + 6, s3);
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) {
+        bsn_wide_cross(&s[j], &d[j]);
+        bsn_wide_store(state + 2 * j, s[j]);
+    }
 #endif
 }
 
@@ -1950,12 +1881,7 @@ BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
 /* what a table says of a byte of m for each lane of a wide word */
 BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
 {
-#if BSN_WIDE_LANES == 2
-    const bsn_wide x = { table[m & 255], table[m >> 8 & 255] };
-    return x;
-#else
-    return table[m & 255];
-#endif
+    return bsn_wide_of(table[m & 255], table[m >> 8 & 255]);
 }
 
 /* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
@@ -1969,12 +1895,8 @@ BSN_INLINE bsn_wide bsn_wide_move_up(bsn_wide x, uint64_t m)
 /* the next bytes of a list to these places */
 BSN_INLINE bsn_wide bsn_wide_expand(const uint8_t *list, uint64_t m)
 {
-#if BSN_WIDE_LANES == 2
-    const bsn_wide x = { bsn_load64(list), bsn_load64(list + bsn_ones_in[m & 255]) };
-    return bsn_wide_move_up(x, m);
-#else
-    return bsn_wide_move_up(bsn_load64(list), m);
-#endif
+    const uint64_t low = bsn_load64(list);
+    return bsn_wide_move_up(bsn_wide_of(low, BSN_WIDE_LANES == 2 ? bsn_load64(list + bsn_ones_in[m & 255]) : low), m);
 }
 
 /* how many of the bits of m that choose bytes of a wide word are set */
@@ -2004,12 +1926,8 @@ BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 BSN_INLINE unsigned bsn_wide_compress(uint8_t *list, bsn_wide x, uint64_t m)
 {
     x = bsn_wide_move_down(x, m);
-#if BSN_WIDE_LANES == 2
-    bsn_store64(list, x[0]);
-    bsn_store64(list + bsn_ones_in[m & 255], x[1]);
-#else
-    bsn_store64(list, x);
-#endif
+    bsn_store64(list, bsn_wide_first(x));
+    if (BSN_WIDE_LANES == 2) bsn_store64(list + bsn_ones_in[m & 255], bsn_wide_last(x));
     return bsn_wide_ones(m);
 }
 
@@ -2050,7 +1968,7 @@ BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
 }
 
 /* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
-BSN_INLINE void bsn_pick_any(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
+BSN_INLINE void bsn_pick_any(uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i;
     uint64_t w;
@@ -2063,7 +1981,7 @@ static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *ma
 {
     size_t ones_left = bsn_scalar_count(mask, n), zeros_left = n - ones_left, i;
     if (!zeros && ones && ones_left < n / 8) {
-        bsn_pick_any(1, ones, list, n, mask);
+        bsn_pick_any(ones, list, n, mask, 1);
         return;
     }
     for (i = 0; i < n; i += 8) {
@@ -2109,8 +2027,7 @@ static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const 
 }
 
 /* And back to their places; the elements between come from `base`, or are left alone where that is null. */
-BSN_INLINE void bsn_put_any(unsigned width, uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n,
-                            const uint8_t *mask)
+BSN_INLINE void bsn_put_any(uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i, j;
     uint64_t w;
@@ -2128,13 +2045,16 @@ BSN_INLINE void bsn_put_any(unsigned width, uint8_t *list, const uint8_t *base, 
 }
 
 /* Wider elements one by one: the bit chooses a cursor. A null list is one place that does not move. */
-BSN_INLINE void bsn_partition_any(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                  uint8_t *zeros, uint8_t *ones)
+BSN_INLINE void bsn_partition_any(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones, unsigned width)
 {
     uint8_t nowhere[8], *to[2];
     size_t step[2], i;
+    if (width == 1) {
+        bsn_partition_bytes(list, n, mask, zeros, ones);
+        return;
+    }
     if (!zeros) {
-        if (ones) bsn_pick_any(width, ones, list, n, mask);
+        if (ones) bsn_pick_any(ones, list, n, mask, width);
         return;
     }
     to[0] = zeros;
@@ -2148,8 +2068,7 @@ BSN_INLINE void bsn_partition_any(unsigned width, const uint8_t *list, size_t n,
     }
 }
 
-BSN_INLINE void bsn_merge_any(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                              const uint8_t *zeros, const uint8_t *ones)
+BSN_INLINE void bsn_merge_any(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, const uint8_t *ones, unsigned width)
 {
     static const uint8_t nothing[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
     const uint8_t *from[2];
@@ -2165,47 +2084,16 @@ BSN_INLINE void bsn_merge_any(unsigned width, uint8_t *list, size_t n, const uin
     }
 }
 
-static void bsn_pick(unsigned width, uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask)
+static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
-    switch (width) {
-    case 1: bsn_pick_any(1, ones, list, n, mask); break;
-    case 2: bsn_pick_any(2, ones, list, n, mask); break;
-    case 4: bsn_pick_any(4, ones, list, n, mask); break;
-    default: bsn_pick_any(8, ones, list, n, mask); break;
-    }
-}
-
-static void bsn_put(unsigned width, uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n,
-                    const uint8_t *mask)
-{
-    switch (width) {
-    case 1: bsn_put_any(1, list, base, ones, n, mask); break;
-    case 2: bsn_put_any(2, list, base, ones, n, mask); break;
-    case 4: bsn_put_any(4, list, base, ones, n, mask); break;
-    default: bsn_put_any(8, list, base, ones, n, mask); break;
-    }
-}
-
-static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                 uint8_t *zeros, uint8_t *ones)
-{
-    switch (width) {
-    case 1: bsn_partition_bytes(list, n, mask, zeros, ones); break;
-    case 2: bsn_partition_any(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_partition_any(4, list, n, mask, zeros, ones); break;
-    default: bsn_partition_any(8, list, n, mask, zeros, ones); break;
-    }
+    BSN_WIDTHS(width, bsn_partition_any, (list, n, mask, zeros, ones));
 }
 
 static void bsn_scalar_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
                              const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count)
 {
-    switch (width) {
-    case 1: bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 2: bsn_merge_any(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_merge_any(4, list, n, mask, zeros, ones); break;
-    default: bsn_merge_any(8, list, n, mask, zeros, ones); break;
-    }
+    if (width == 1) bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count);
+    else BSN_WIDTHS(width, bsn_merge_any, (list, n, mask, zeros, ones));
 }
 
 /* the top bits of the elements in a word of 8 bytes */
@@ -2234,7 +2122,7 @@ BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
     return bsn_gather_tops(width, (((x & ~top) + ~top) | x) & top);
 }
 
-BSN_INLINE void bsn_compare_words(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
+BSN_INLINE void bsn_compare_words(uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups, unsigned width)
 {
     size_t j;
     for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
@@ -2252,12 +2140,7 @@ BSN_INLINE void bsn_compare_words(unsigned width, uint8_t *mask, const uint8_t *
 
 static void bsn_scalar_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
 {
-    switch (width) {
-    case 1: bsn_compare_words(1, mask, a, b, groups); break;
-    case 2: bsn_compare_words(2, mask, a, b, groups); break;
-    case 4: bsn_compare_words(4, mask, a, b, groups); break;
-    default: bsn_compare_words(8, mask, a, b, groups); break;
-    }
+    BSN_WIDTHS(width, bsn_compare_words, (mask, a, b, groups));
 }
 
 /* n elements, of which kernels do the full groups */
@@ -2334,8 +2217,7 @@ BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
 
 /* The rule itself, one element after the other: for what is left over after full groups, for F64
  * and for big-endian hosts. Positions first .. n - 1 of planes that begin at position 0. */
-static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                           size_t first, size_t n)
+static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t first, size_t n)
 {
     unsigned width = f->width, k;
     for (; first < n; first++) {
@@ -2344,8 +2226,7 @@ static void bsn_split_rule(const bsn_field *f, uint8_t *const planes[8], const u
     }
 }
 
-static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                          size_t first, size_t n)
+static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t first, size_t n)
 {
     unsigned width = f->width, k;
     for (; first < n; first++) {
@@ -2566,16 +2447,6 @@ BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
     return m;
 }
 
-/* bit b of 64 bytes */
-BSN_INLINE uint64_t bsn_take_bits(const uint8_t *bytes, unsigned b)
-{
-    uint64_t w = 0;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 64; j += BSN_WIDE) w |= (uint64_t)bsn_wide_top_bits(bsn_wide_get(bytes + j) << (7 - b)) << j;
-    return w;
-}
-
 /* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So a group comes from its words, and these from it, where the
  * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
  * words; `second` is how far the second one is from the first, 0 where there is no second one. */
@@ -2646,23 +2517,12 @@ BSN_INLINE void bsn_bytes_or(uint8_t *bytes, bsn_wide v[8], size_t second)
 #endif
 }
 
-/* `varying` is a constant where this is inlined; few bits are quicker one by one */
+/* `varying` is a constant where this is inlined */
 BSN_INLINE void bsn_take_planes(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
     const size_t size = 8u * bsn_ones_in[varying];
     size_t step;
     unsigned b;
-    if (size <= 24) {
-        for (; groups; groups--, bytes += 64) {
-            BSN_UNROLL
-            for (b = 0; b < 8; b++) {
-                if (!BSN_BIT(varying, b)) continue;
-                bsn_store64(bits, bsn_take_bits(bytes, b));
-                bits += 8;
-            }
-        }
-        return;
-    }
     for (; groups; groups -= step, bytes += 64 * step, bits += size * step) {
         bsn_wide v[8];
         uint8_t *p = bits;
@@ -2738,8 +2598,7 @@ static void bsn_symbols_up(uint8_t *bytes, const uint8_t *symbols, size_t n, uns
 }
 
 /* n bytes; the partial group goes through a padded copy */
-static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const uint8_t *bytes, unsigned varying,
-                          size_t n)
+static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
     unsigned k;
@@ -2754,8 +2613,7 @@ static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const u
     }
 }
 
-static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying,
-                         size_t n)
+static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
     unsigned k;
@@ -2886,42 +2744,33 @@ BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
     return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
 }
 
-/* The counts that are not 0 as keys in ascending order; returns how many. Where there may be many they are dealt to their places by
- * digits, which ascend with them, the last symbol first, so that only what shares a digit remains to be sorted. */
+/* The counts that are not 0 as keys in ascending order; returns how many. They are dealt to their places by digits, which ascend with
+ * them, the last symbol first, so that only what shares a digit remains to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
-    uint32_t *place = p->weight[0], sum = 0; /* of keys with a digit */
-    size_t m = 0;
-    unsigned s, first, end, used = 0, digit = 0, most = 0;
+    uint32_t *place = p->weight[0], m = 0; /* of keys with a digit */
+    unsigned s, first, end, used = 0;
     bsn_counted(count, &first, &end);
-    if (escapes) p->key[m++] = (uint64_t)escapes << 9;
     for (s = first; s < end; s++) used += count[s] > 0;
-    if (used <= 32) {
+    if (used <= 32) { /* few need no digits */
+        if (escapes) p->key[m++] = (uint64_t)escapes << 9;
         for (s = end; s-- > first;)
             if (count[s]) p->key[m++] = ((uint64_t)count[s] << 9) | (256 - s);
-    } else {
-        memset(place, 0, 240 * sizeof *place);
-        for (s = first; s < end; s++) {
-            digit = bsn_weight_digit(count[s]);
-            place[digit]++;
-            if (digit > most) most = digit;
-        }
-        if (escapes) {
-            digit = bsn_weight_digit(escapes);
-            place[digit]++;
-            if (digit > most) most = digit;
-        }
-        place[0] = 0; /* zeros are passed over */
-        for (s = 1; s <= most; s++) {
-            const uint32_t some = place[s];
-            place[s] = sum;
-            sum += some;
-        }
-        m = sum;
-        if (escapes) p->key[place[digit]++] = (uint64_t)escapes << 9;
-        for (s = end; s-- > first;)
-            if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
+        bsn_sort(p->key, m);
+        return m;
     }
+    memset(place, 0, 240 * sizeof *place);
+    for (s = first; s < end; s++) place[bsn_weight_digit(count[s])]++;
+    place[bsn_weight_digit(escapes)]++;
+    place[0] = 0; /* zeros are passed over */
+    for (s = 1; s < 240; s++) {
+        const uint32_t some = place[s];
+        place[s] = m;
+        m += some;
+    }
+    if (escapes) p->key[place[bsn_weight_digit(escapes)]++] = (uint64_t)escapes << 9;
+    for (s = end; s-- > first;)
+        if (count[s]) p->key[place[bsn_weight_digit(count[s])]++] = ((uint64_t)count[s] << 9) | (256 - s);
     bsn_sort(p->key, m);
     return m;
 }
@@ -3021,28 +2870,20 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
 };
 
-/* Bytes in the order of (bits set, value). */
-static const uint8_t bsn_by_bits[256] = {
-    0, 1, 2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 9, 10, 12, 17, 18, 20, 24, 33, 34, 36, 40, 48, 65, 66, 68, 72, 80, 96,
-    129, 130, 132, 136, 144, 160, 192, 7, 11, 13, 14, 19, 21, 22, 25, 26, 28, 35, 37, 38, 41, 42, 44, 49, 50, 52, 56,
-    67, 69, 70, 73, 74, 76, 81, 82, 84, 88, 97, 98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146, 148, 152,
-    161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15, 23, 27, 29, 30, 39, 43, 45, 46, 51, 53, 54, 57, 58, 60,
-    71, 75, 77, 78, 83, 85, 86, 89, 90, 92, 99, 101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
-    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210,
-    212, 216, 225, 226, 228, 232, 240, 31, 47, 55, 59, 61, 62, 79, 87, 91, 93, 94, 103, 107, 109, 110, 115, 117, 118,
-    121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211,
-    213, 214, 217, 218, 220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63, 95, 111, 119, 123, 125, 126, 159,
-    175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252, 127, 191, 223,
-    239, 247, 251, 253, 254, 255
-};
+/* The byte behind x in the order of (bits set, value): the next one with as many bits, or the least with one more. */
+BSN_INLINE unsigned bsn_next_by_bits(unsigned x)
+{
+    const unsigned up = x + (x & (0 - x)), next = x ? up | (up ^ x) >> 2 >> bsn_lowest_bit(x) : 256;
+    return next < 256 ? next : (2u << bsn_ones_in[x]) - 1;
+}
 
 static void bsn_tree_built_in(bsn_tree *t, unsigned j)
 {
     const uint8_t *row = bsn_built_in[j];
-    unsigned at = BSN_BUILT_IN_FIRST(j), length, i;
+    unsigned symbol = BSN_BUILT_IN_FIRST(j), length, i;
     memset(t->length, 0, sizeof t->length);
     for (length = 1; length <= BSN_LIMIT; length++)
-        for (i = 0; i < row[length - 1]; i++) t->length[bsn_by_bits[at++]] = (uint8_t)length;
+        for (i = 0; i < row[length - 1]; i++, symbol = bsn_next_by_bits(symbol)) t->length[symbol] = (uint8_t)length;
     t->length[256] = row[8];
     (void)bsn_tree_order(t, 0, 255);
 }
@@ -3179,8 +3020,7 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
 /* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
  * more. A list that is merged in place ends where `out` ends, and no more of it is left than places: so what has not been
  * read is never behind what is written next. */
-BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                      unsigned lists)
+BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
     const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
@@ -3265,8 +3105,7 @@ BSN_INLINE void bsn_scalar_pick_lists(bsn_fork *fork, const uint8_t *codes, uint
 }
 
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
-BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                     unsigned lists)
+BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
     uint64_t m[4][BSN_PICK_GROUPS];
@@ -3330,9 +3169,9 @@ BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const b
         for (q = 0; q < k; q++) zero[q] = x ^ x;
         BSN_UNROLL
         for (j = 0; j < slots - (lists > 0); j++) {
-            bsn_bytes here = bsn_bytes_equal(x, leaf[j < first ? j : 2 * j - first]);
+            bsn_bytes here = (bsn_bytes)(x == leaf[j < first ? j : 2 * j - first]);
             if (j >= first) {
-                const bsn_bytes there = bsn_bytes_equal(x, leaf[2 * j - first + 1]);
+                const bsn_bytes there = (bsn_bytes)(x == leaf[2 * j - first + 1]);
                 here |= there;
                 second |= there;
             }
@@ -3938,6 +3777,13 @@ BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t firs
     return out;
 }
 
+/* All n elements of the list read, to `to`. */
+static void bsn_list_take(bsn_reader *r, uint8_t *to, size_t n)
+{
+    const uint8_t *symbols = n ? bsn_list_next(r, to, 0, n) : to;
+    if (symbols != to) memcpy(to, symbols, n);
+}
+
 /* ---- encoding a list ----
  * Planning chooses the kind from counts; writing deals the elements out from the root down, in the order of
  * the stream. What the plan is does not matter to decoders, but is the same on every machine. */
@@ -4248,8 +4094,8 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
 static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
     uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
-    unsigned i, j, length;
-    for (sum[0] = i = 0; i < 256; i++) sum[i + 1] = sum[i] + count[bsn_by_bits[i]];
+    unsigned i, j, length, symbol = 0;
+    for (sum[0] = i = 0; i < 256; i++, symbol = bsn_next_by_bits(symbol)) sum[i + 1] = sum[i] + count[symbol];
     for (j = 0; j < BSN_BUILT_INS; j++) {
         const uint8_t *row = bsn_built_in[j];
         const unsigned first = BSN_BUILT_IN_FIRST(j);
@@ -4492,22 +4338,15 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     size_t i, m;
     for (i = 0; i < n; i += m) {
         /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
-        const int root = symbols && item->path == 0, whole = root && !leaves && kernels->deal != NULL;
-        const size_t portion = whole ? 1024 : w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
+        const int root = symbols && item->path == 0;
+        const size_t portion = w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
         const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024; /* lines */
-        const int deal = whole && n - i >= 64;
         m = bsn_min(portion, n - i);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (symbols && !leaves && !deal) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
+        if (symbols && !leaves) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (deal) {
-            m &= ~(size_t)63;
-            t->escapes = kernels->deal(fork, list + i, i, m, code, escape, t->escapes);
-        } else if (leaves) {
-            (void)kernels->leaves_fork(fork, list + i, i, m);
-        } else {
-            kernels->node_fork(fork, list + i, i, m);
-        }
+        if (leaves) (void)kernels->leaves_fork(fork, list + i, i, m);
+        else kernels->node_fork(fork, list + i, i, m);
     }
 }
 
@@ -4536,7 +4375,6 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
-    fork.symbol_bits = item->bits;
     fork.twigs = 0;
     if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
@@ -4667,22 +4505,16 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
     }
 }
 
-static bsn_item bsn_outermost(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
-{
-    bsn_item item;
-    memset(&item, 0, sizeof item);
-    item.data = symbols;
-    item.scratch = w->scratch;
-    item.count = (uint32_t)n;
-    item.bits = (uint8_t)bits;
-    return item;
-}
-
 /* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
 static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
 {
-    w->lists->stack[0] = bsn_outermost(w, symbols, n, bits);
-    bsn_write_items(w, w->lists->stack + 1);
+    bsn_item *item = w->lists->stack;
+    memset(item, 0, sizeof *item);
+    item->data = symbols;
+    item->scratch = w->scratch;
+    item->count = (uint32_t)n;
+    item->bits = (uint8_t)bits;
+    bsn_write_items(w, item + 1);
 }
 
 /* ================================================================================= DELTA
@@ -4794,14 +4626,6 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             u = (T)(v + (T)((T)(u >> 1) ^ (T)(0 - (u & 1))));                                         \
             memcpy(a + i, &u, sizeof u);                                                              \
         }                                                                                             \
-    }                                                                                                 \
-    BSN_INLINE void bsn_widen64_##T(uint8_t *word, const uint8_t *byte)                               \
-    {                                                                                                 \
-        unsigned i;                                                                                   \
-        for (i = 0; i < 64; i++) {                                                                    \
-            const T x = byte[i];                                                                      \
-            memcpy(word + i * sizeof(T), &x, sizeof x);                                               \
-        }                                                                                             \
     }
 BSN_DELTA_LOOPS(uint8_t)
 BSN_DELTA_LOOPS(uint16_t)
@@ -4846,12 +4670,8 @@ static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n,
 /* 64 words that are bytes, as wide as elements */
 BSN_INLINE void bsn_widen64(uint8_t *words, const uint8_t *bytes, unsigned width)
 {
-    switch (width) {
-    case 1: memcpy(words, bytes, 64); break;
-    case 2: bsn_widen64_uint16_t(words, bytes); break;
-    case 4: bsn_widen64_uint32_t(words, bytes); break;
-    default: bsn_widen64_uint64_t(words, bytes); break;
-    }
+    unsigned i;
+    for (i = 0; i < 64; i++) bsn_element_store(words + i * width, bytes[i], width);
 }
 
 /* A wide word of bytes from as many words of 2, of which p has the first half: eight bits of each, those behind `up`, and down
@@ -5459,39 +5279,7 @@ static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, u
     return (cost >> BSN_LOG2_ONE) + BSN_TABLE_BITS(used);
 }
 
-/* Passes over words that are 0, eight bytes at a time; what follows is done for the others, x, and z counts zeros. */
-#define BSN_FOR_WORDS(action)                                                                         \
-    for (i = 0; i < n;) {                                                                             \
-        if (n - i >= 8 / width) {                                                                     \
-            memcpy(&x, words + i * width, 8);                                                         \
-            if (!x) {                                                                                 \
-                i += 8 / width;                                                                       \
-                z += 8 / width;                                                                       \
-                continue;                                                                             \
-            }                                                                                         \
-        }                                                                                             \
-        for (end = bsn_min(n, i + 8 / width); i < end; i++) {                                         \
-            x = bsn_element_load(words + i * width, width);                                           \
-            action;                                                                                   \
-        }                                                                                             \
-    }
-
 #define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
-
-BSN_INLINE void bsn_words_count(uint32_t fine[BSN_FINE], uint32_t beyond[65], uint32_t length[65], const uint8_t *words, size_t n,
-                                unsigned shift, unsigned width)
-{
-    size_t i, end, z = 0;
-    uint64_t x;
-    BSN_FOR_WORDS(x >>= shift; if (BSN_LIKELY(x < BSN_FINE)) {
-        fine[x]++;
-    } else {
-        beyond[bsn_log2(x - (BSN_FINE - 1))]++;
-        length[bsn_log2(x) + 1 + shift]++;
-    })
-    fine[0] += (uint32_t)z;
-}
-#undef BSN_FOR_WORDS
 
 /* Copies at most 64 words or bytes; n == 64, nearly always, compiles to inline moves. */
 BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
@@ -5528,30 +5316,6 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         bits += m;                                                                                    \
     }
 
-/* The same of words that are bytes, where no symbol reaches the limit: many at a time, as most processors cannot shift bytes. */
-static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits, const uint8_t *words, size_t n)
-{
-    const unsigned mask = (1u << shift) - 1;
-    bsn_wide any = bsn_wide_all(0);
-    uint64_t all[BSN_WIDE / 8];
-    size_t i, k;
-    for (i = 0; i + BSN_WIDE <= n; i += BSN_WIDE) {
-        const bsn_wide x = bsn_wide_load(words + i);
-        any |= x;
-        bsn_wide_store(symbols + i, (x >> shift) & (BSN_ONES * (255u >> shift)));
-        if (bits && mask) bsn_wide_store(bits + i, x & (BSN_ONES * mask));
-    }
-    bsn_wide_store(all, any);
-    for (k = 1; k < BSN_WIDE / 8; k++) all[0] |= all[k];
-    for (k = 32; k >= 8; k /= 2) all[0] |= all[0] >> k;
-    for (; i < n; i++) {
-        all[0] |= words[i];
-        symbols[i] = (uint8_t)(words[i] >> shift);
-        if (bits && mask) bits[i] = (uint8_t)(words[i] & mask);
-    }
-    return all[0] & 255;
-}
-
 static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
                                 size_t n)
 {
@@ -5560,8 +5324,6 @@ static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *
     uint64_t all = 0;
     size_t m;
     unsigned i, k;
-    if (t->width == 1 && t->shift < 8 && 255u >> t->shift <= t->limit)
-        return bsn_bytes_split(t->shift, symbols, bits, words, n);
     if (t->width == 1) BSN_WORDS_SPLIT(uint8_t)
     else if (t->width == 2) BSN_WORDS_SPLIT(uint16_t)
     else if (t->width == 4) BSN_WORDS_SPLIT(uint32_t)
@@ -5579,12 +5341,13 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* The same counts in x->tables, `beyond` and `length`, of words of a byte from x->count; by way of bytes where `room` has n + 64
- * and a mask of a chunk: most words are below 255. */
+/* Counts words, less `shift` bits: in x->tables those below BSN_FINE, in `beyond` by how far they are above that, in `length` by
+ * their length. By way of bytes, as most are below 255: `room` has n + 64 and a mask of a chunk. Words of a byte come from x->count. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
                             const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
 {
     uint32_t *fine = x->tables;
+    uint64_t some;
     uint8_t *mask;
     bsn_slices t;
     size_t i, j, m;
@@ -5592,11 +5355,6 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
     if (width == 1) { /* counted already */
         memcpy(fine, x->count, 256 * sizeof *fine);
         memset(fine + 256, 0, (BSN_FINE - 256) * sizeof *fine);
-        return;
-    }
-    if (!room) {
-        memset(fine, 0, BSN_FINE * sizeof *fine);
-        BSN_WIDTHS(width, bsn_words_count, (fine, beyond, length, words, n, shift));
         return;
     }
     mask = room + n + 64;
@@ -5613,8 +5371,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
         m = bsn_min(BSN_CHUNK, n - i);
         bsn_mask_above(kernels, mask, room + i, m, 254);
         for (j = 0; j < m; j += 64) {
-            uint64_t some = bsn_mask_word(mask, j, m);
-            for (; some; some &= some - 1) {
+            for (some = bsn_mask_word(mask, j, m); some; some &= some - 1) {
                 const uint64_t y = bsn_element_load(words + (i + j + bsn_lowest_bit(some)) * width, width) >> shift;
                 if (y < BSN_FINE) {
                     fine[y]++;
@@ -5684,7 +5441,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, words_end = size == 1 ? 256 : BSN_FINE;
-    if (!lengths && size > 1 && !room) {
+    if (!lengths && size > 1) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
         cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
     }
@@ -5768,7 +5525,8 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
 }
 
-/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words and 64 more. */
+/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words, as many bytes
+ * and 64, and a mask of a chunk. */
 static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
                                        unsigned size, int fast, uint8_t *room)
 {
@@ -5782,7 +5540,7 @@ static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists
         memset(x->count, 0, 256 * sizeof *x->count);
         kernels->histogram(x->count, room, m, x->tables);
     }
-    return bsn_plan_words(NULL, x, room, m, width, size, 0, 1u << log2, fast, NULL, NULL);
+    return bsn_plan_words(kernels, x, room, m, width, size, 0, 1u << log2, fast, NULL, room + m * size);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -6046,6 +5804,10 @@ static void bsn_words_read(bsn_words *x, size_t n)
         bsn_list_read(r, n, 8);
         if (r->rule) return;
         x->narrow = narrow && level == 0 && shift == 0 && limit == 0; /* words are their symbols */
+        if (x->narrow) {
+            bsn_list_take(r, x->words, n);
+            return;
+        }
         t.width = width;
         t.shift = shift;
         t.limit = 255;
@@ -6058,11 +5820,6 @@ static void bsn_words_read(bsn_words *x, size_t n)
         }
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
-            if (x->narrow) {
-                symbols = bsn_list_next(r, x->words + i, i, m);
-                if (symbols != x->words + i) memcpy(x->words + i, symbols, m);
-                continue;
-            }
             if (mask) {
                 memset(x->low, 0, m);
                 bsn_bits_put(r->kernels, x->low, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
@@ -6109,13 +5866,12 @@ typedef struct bsn_changes {
 
 BSN_INLINE uint64_t bsn_low_bits(unsigned bits) { return bits ? ~UINT64_C(0) >> (64 - bits) : 0; }
 
-/* The word of an element, and back; a prediction, modulo 2^(8 * width). */
+/* The word of an element, modulo 2^(8 * width). */
 BSN_INLINE uint64_t bsn_word_of(uint64_t element, uint64_t prediction, unsigned width)
 {
     const uint64_t d = (element - prediction) & bsn_low_bits(8 * width);
     return (d << 1 ^ (0 - (d >> (8 * width - 1)))) & bsn_low_bits(8 * width);
 }
-BSN_INLINE uint64_t bsn_word_add(uint64_t prediction, uint64_t word) { return prediction + bsn_unzigzag(word); }
 
 /* `count` bits from bit `at` on, of `size` bytes that have them. */
 BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, unsigned count)
@@ -6132,34 +5888,14 @@ BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, uns
     return x & bsn_low_bits(count);
 }
 
-/* Numbers of given lengths in bits, one after the other, added to bytes that were 0, from bit `at` on. */
-typedef struct bsn_row_of_bits {
-    uint8_t *p;
-    uint64_t waiting;
-    unsigned used;
-} bsn_row_of_bits;
-
-BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
+/* Adds the `count` bits of x, which has no more, from bit `at` on to bytes where they were 0. */
+BSN_INLINE void bsn_put_bits(uint8_t *p, uint64_t at, uint64_t x, unsigned count)
 {
-    r->p = p + (size_t)(at / 8);
-    r->used = at % 8;
-    r->waiting = r->used ? *r->p : 0;
-}
-
-BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
-{
-    r->waiting |= x << r->used;
-    r->used += bits;
-    if (r->used < 64) return;
-    bsn_store64(r->p, r->waiting);
-    r->p += 8;
-    r->used -= 64;
-    r->waiting = r->used ? x >> (bits - r->used) : 0;
-}
-
-BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
-{
-    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
+    const unsigned shift = at % 8;
+    uint64_t low = x << shift;
+    size_t i;
+    for (i = (size_t)(at / 8); low; low >>= 8, i++) p[i] = (uint8_t)(p[i] | low);
+    if (shift + count > 64) p[(size_t)(at / 8) + 8] = (uint8_t)(x >> (64 - shift));
 }
 
 /* How changes are coded. A word of which all bits are 1 escapes: it stands behind the others, as wide as an element. */
@@ -6212,8 +5948,8 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
     const size_t size = bsn_piece_bytes(t, n, width), head = bsn_piece_head(t);
     const uint64_t high = (uint64_t)t->count * t->low, words = high + t->count + ((n - 1) >> t->low);
     const uint64_t most = t->escapes ? bsn_low_bits(t->bits) : ~UINT64_C(0);
+    uint64_t escape = words + (uint64_t)t->count * t->bits;
     uint8_t *p = to + head;
-    bsn_row_of_bits row;
     size_t i;
     to[0] = (uint8_t)t->count;
     to[1] = (uint8_t)(t->count >> 8);
@@ -6224,18 +5960,15 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
         to[5] = (uint8_t)(t->escapes >> 8);
     }
     memset(p, 0, size - head);
-    bsn_row_begin(&row, p, 0);
-    for (i = 0; i < t->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t->low), t->low);
-    bsn_row_end(&row);
     for (i = 0; i < t->count; i++) {
-        const uint64_t one = high + (x->place[i] >> t->low) + i;
-        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
+        const uint64_t place = x->place[i], word = x->word[i];
+        bsn_put_bits(p, (uint64_t)i * t->low, place & bsn_low_bits(t->low), t->low);
+        bsn_put_bits(p, high + (place >> t->low) + i, 1, 1);
+        bsn_put_bits(p, words + (uint64_t)i * t->bits, word < most ? word : most, t->bits);
+        if (!t->escapes || word < most) continue;
+        bsn_put_bits(p, escape, word, 8 * width);
+        escape += 8 * width;
     }
-    bsn_row_begin(&row, p, words);
-    for (i = 0; i < t->count && t->bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t->bits);
-    for (i = 0; i < t->count && t->escapes; i++)
-        if (x->word[i] >= most) bsn_row_put(&row, x->word[i], 8 * width);
-    bsn_row_end(&row);
     return size;
 }
 
@@ -6552,11 +6285,7 @@ BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint
 
 static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
-    switch (x->type.width) {
-    case 2: bsn_log_codes_loop(x, codes, elements, n, 2); break;
-    case 4: bsn_log_codes_loop(x, codes, elements, n, 4); break;
-    default: bsn_log_codes_loop(x, codes, elements, n, 8); break;
-    }
+    BSN_FLOATS(x->type.width, bsn_log_codes_loop, (x, codes, elements, n));
 }
 
 /* May kernels work on such elements? */
@@ -6585,11 +6314,9 @@ BSN_INLINE int bsn_log_elements_loop(const bsn_log *x, uint8_t *elements, const 
 
 static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t *codes, size_t n)
 {
-    switch (x->type.width) {
-    case 2: return bsn_log_elements_loop(x, elements, codes, n, 2);
-    case 4: return bsn_log_elements_loop(x, elements, codes, n, 4);
-    default: return bsn_log_elements_loop(x, elements, codes, n, 8);
-    }
+    int good = 0;
+    BSN_FLOATS(x->type.width, good = bsn_log_elements_loop, (x, elements, codes, n));
+    return good;
 }
 
 /* ---- clusters ---- */
@@ -6948,11 +6675,7 @@ BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8
 
 static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n)
 {
-    switch (o->width) {
-    case 2: bsn_errors_loop(e, o, elements, decoded, n, 2); break;
-    case 4: bsn_errors_loop(e, o, elements, decoded, n, 4); break;
-    default: bsn_errors_loop(e, o, elements, decoded, n, 8); break;
-    }
+    BSN_FLOATS(o->width, bsn_errors_loop, (e, o, elements, decoded, n));
 }
 
 /* Of one element of F32, whose code is not one of the first. */
@@ -7343,11 +7066,9 @@ BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const u
 
 static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
-    switch (p->log->type.width) {
-    case 2: return bsn_log_numbers_loop(p, elements, words, n, apart, 2);
-    case 4: return bsn_log_numbers_loop(p, elements, words, n, apart, 4);
-    default: return bsn_log_numbers_loop(p, elements, words, n, apart, 8);
-    }
+    int good = 0;
+    BSN_FLOATS(p->log->type.width, good = bsn_log_numbers_loop, (p, elements, words, n, apart));
+    return good;
 }
 
 static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
@@ -7711,25 +7432,15 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     return chosen;
 }
 
-static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end,
-                             uint8_t *scratch)
+static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end, uint8_t *scratch)
 {
+    memset(wr, 0, sizeof *wr);
     wr->kernels = c->kernels;
     wr->lists = &w->lists;
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
-    wr->ahead = NULL;
-    wr->ahead_step = 0;
     wr->level = c->level;
-    wr->full = 0;
-    wr->plan = NULL;
-    wr->counted = 0;
-    wr->wide = 0;
-    wr->thorough = 0;
-    wr->sampled = 0;
-    wr->bytes = 0;
-    wr->lengths = NULL;
 }
 
 /* A body is written, all of which is hashed in one piece: its bytes, 0 where it had no room. */
@@ -7941,19 +7652,15 @@ static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *re
 /* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
 BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
 
-/* That of elements; back: what they are the code of. In place, or elsewhere. */
-BSN_INLINE void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or elsewhere. */
+static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
 {
-    const unsigned most = 8 * width - 1;
-    const bsn_wide tops = bsn_wide_all(bsn_tops(width)), ones = tops >> most;
-    size_t i;
-    for (i = 0; i + BSN_WIDE <= n * width; i += BSN_WIDE) {
-        const bsn_wide x = bsn_wide_load(from + i), odd = (back ? x : x >> most) & ones;
-        bsn_wide_store(to + i, (back ? (x >> 1) & ~tops : (x << 1) & ~ones) ^ ((odd << most << 1) - odd));
-    }
-    for (; i < n * width; i += width) {
-        const uint64_t x = bsn_element_load(from + i, width);
-        bsn_element_store(to + i, back ? bsn_unzigzag(x) : bsn_zigzag_of(x, most), width);
+    static const uint8_t zeros[512] = { 0 };
+    size_t i, m;
+    for (i = 0; i < n; i += m, to += m * width, from += m * width) {
+        m = bsn_min(sizeof zeros / width, n - i);
+        if (back) bsn_add(to, zeros, from, m, width);
+        else (void)bsn_subtract_rest(width, to, from, zeros, m);
     }
 }
 
@@ -8203,7 +7910,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, NULL);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, room.scratch);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -8516,12 +8223,6 @@ BSN_INLINE uint8_t *bsn_list_of(bsn_work *w, const bsn_context *c, size_t n, uns
     return (uint8_t *)bsn_align(w + 1) + k * ((n * c->width + 127) & ~(size_t)63);
 }
 
-static void bsn_classes_start(bsn_work *w, const bsn_context *c, bsn_classes *t, size_t n)
-{
-    unsigned k;
-    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
-}
-
 static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n,
                                bsn_classes *t)
 {
@@ -8530,6 +8231,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     const size_t step = bsn_census_step(c, n);
     const uint8_t *p;
     size_t i, waiting = 0;
+    unsigned k;
     bsn_census_begin(x, c->dtype);
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
@@ -8545,7 +8247,7 @@ static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids 
     bsn_census_end(x);
     bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
     t->narrow = bsn_narrow_classes(x, t);
-    bsn_classes_start(w, c, t, n);
+    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
 }
 
 /* Returns the bits that words have. */
@@ -8593,11 +8295,6 @@ static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *id
     return 1;
 }
 
-BSN_INLINE int bsn_is_sampled(const bsn_context *c, size_t n)
-{
-    return bsn_most_classes(c, n) > 1 && bsn_census_step(c, n) > BSN_CHUNK;
-}
-
 /* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
  * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
  * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words
@@ -8607,7 +8304,8 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
 {
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
     const size_t step = BSN_PAGE / base_width;
-    const int deal = bsn_is_sampled(c, n), census = words && !deal && bsn_most_classes(c, n) > 1;
+    const int several = bsn_most_classes(c, n) > 1, deal = several && bsn_census_step(c, n) > BSN_CHUNK;
+    const int census = words && several && !deal;
     bsn_census *x = bsn_census_place(w, c);
     bsn_classes *t = &x->classes;
     unsigned known = 0; /* bit i: leaf i is known to be equal */
@@ -8694,6 +8392,7 @@ static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsig
 static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
 {
     uint32_t *h = w->lists->count;
+    uint64_t some;
     size_t i, j;
     if (others > n / 16) {
         memset(h, 0, 256 * sizeof *h);
@@ -8704,10 +8403,8 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     for (i = 0; i < n && others; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_mask_above(w->kernels, mask, words + i, m, 15);
-        for (j = 0; j < m; j += 64) {
-            uint64_t some = bsn_mask_word(mask, j, m);
-            for (; some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
-        }
+        for (j = 0; j < m; j += 64)
+            for (some = bsn_mask_word(mask, j, m); some; some &= some - 1) h[words[i + j + bsn_lowest_bit(some)]]++;
     }
 }
 
@@ -9318,10 +9015,7 @@ static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
         d->place = at = r.at;
         if (r.rule) return r.rule;
         plane[k] = memory;
-        for (i = 0; i < d->n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-            memcpy(memory + i, bsn_list_next(&r, w->plane[0], i, m), m);
-        }
+        bsn_list_take(&r, memory, d->n);
     }
     if (at != d->end) return BITSNAP_R_BODY_END;
     bsn_field_set(&field, c->dtype, 0, 0);
@@ -9401,7 +9095,7 @@ static unsigned bsn_decode_sparse(bsn_decoding *d)
         bsn_ask(&asking);
         for (; j < x->count && x->place[j] < i + m; j++) {
             const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
-            if (out) bsn_element_store(out + at, bsn_word_add(bsn_element_load(p + at, width), x->word[j] + 1), width);
+            if (out) bsn_element_store(out + at, bsn_element_load(p + at, width) + bsn_unzigzag(x->word[j] + 1), width);
             BSN_ORDERED(); /* applying: see bsn_find_place */
         }
         if (out) bsn_sink_done(w, d->sink, width, i, m, out);
@@ -9490,7 +9184,6 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
     unsigned k, there;
-    size_t i;
     s->rows = s->columns = NULL;
     r->rule = BITSNAP_R_SCALES;
     if (r->at == r->end) return;
@@ -9505,11 +9198,7 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
             const size_t count = k ? s->column_count : s->row_count;
             bsn_list_read(r, count, 8);
             if (r->rule) return;
-            for (i = 0; i < count; i += BSN_CHUNK) {
-                const size_t m = bsn_min(BSN_CHUNK, count - i);
-                const uint8_t *symbols = bsn_list_next(r, memory + i, i, m);
-                if (symbols != memory + i) memcpy(memory + i, symbols, m);
-            }
+            bsn_list_take(r, memory, count);
             memory += count;
         }
     }
@@ -9796,15 +9485,21 @@ static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t hea
     return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? BITSNAP_R_BODY_SIZE : 0;
 }
 
-/* Which bytes are to be decoded, and what is known about them. */
-typedef struct bsn_place {
-    const uint8_t *block, *input_end;
-    uint32_t head;         /* of the block, as it was checked */
-    size_t n;              /* elements: those of a cell, of a CONST run any number */
+/* A block to be coded: what is known about it, and what comes of it. */
+typedef struct bsn_job {
+    const uint8_t *source; /* decoding: the block; encoding: the elements */
+    uint8_t *target;       /* encoding: the block */
+    size_t n, size;        /* elements: those of a cell, of a CONST run any number; bytes: encoding's result */
     uint64_t first, total; /* of the block: its first element, and how many there are */
-    const uint8_t *base;   /* of the cell's first element; null: none, or blind */
-    uint8_t *saved;        /* applying: where the cell is saved before it is overwritten; null: nowhere */
-} bsn_place;
+    uint64_t offset;       /* of the block in the frame */
+    bsn_sink sink;
+    bsn_ids *ids;          /* with a base, else null */
+    bitsnap_error error;
+    /* decoding: */
+    const uint8_t *input_end, *base; /* base: of the cell's first element; null: none, or blind */
+    uint32_t head;                   /* of the block, as it was checked */
+    uint8_t *saved;                  /* applying: where the cell is saved before it is overwritten; null: nowhere */
+} bsn_job;
 
 static bitsnap_status bsn_rule_status(unsigned rule)
 {
@@ -9911,10 +9606,12 @@ BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned class
 
 /* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
  * and hashes the result, to ids->result. */
-static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, const bsn_place *at, bsn_sink *sink, bsn_ids *ids,
-                                       bitsnap_error *error)
+static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_job *at)
 {
-    const uint8_t *p = at->block;
+    const uint8_t *p = at->source;
+    bsn_sink *sink = &at->sink;
+    bsn_ids *ids = at->ids;
+    bitsnap_error *error = &at->error;
     const uint32_t head = at->head;
     const unsigned form = head & 255;
     const size_t size = bsn_body_of(head, c->width), prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
@@ -10055,15 +9752,6 @@ enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
 static const uint8_t bsn_end_magic[4] = { 'P', 'N', 'S', 0xB5 };
 
-/* Is it a struct that we know, at the begin of a call? */
-static int bsn_begin(bitsnap *b)
-{
-    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return 0;
-    memset(&b->error, 0, sizeof b->error);
-    b->used = 0;
-    return 1;
-}
-
 static bitsnap_status bsn_fail(bitsnap *b, bitsnap_status status, uint64_t offset, uint64_t element)
 {
     memset(&b->error, 0, sizeof b->error);
@@ -10104,21 +9792,23 @@ static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t neede
     return status;
 }
 
-/* An argument is wrong; null: none is. */
-static bitsnap_status bsn_wrong(bitsnap *b, const char *argument)
+/* That argument is wrong (null: none is); a frame or an option needs what this build leaves out. */
+static bitsnap_status bsn_blame(bitsnap *b, bitsnap_status status, const char *what)
 {
-    if (!argument) return BITSNAP_OK;
-    (void)bsn_fail(b, BITSNAP_E_ARGUMENT, 0, 0);
-    b->error.argument = argument;
-    return BITSNAP_E_ARGUMENT;
-}
-
-/* A frame or an option that needs what this build leaves out. */
-static bitsnap_status bsn_left_out(bitsnap *b, const char *what)
-{
-    (void)bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    if (!what) return BITSNAP_OK;
+    (void)bsn_fail(b, status, 0, 0);
     b->error.argument = what;
-    return BITSNAP_E_UNSUPPORTED;
+    return status;
+}
+static bitsnap_status bsn_wrong(bitsnap *b, const char *argument) { return bsn_blame(b, BITSNAP_E_ARGUMENT, argument); }
+
+/* A call begins: is it a struct that we know, and which argument is wrong? */
+static bitsnap_status bsn_begin(bitsnap *b, const char *wrong)
+{
+    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return BITSNAP_E_ARGUMENT;
+    memset(&b->error, 0, sizeof b->error);
+    b->used = 0;
+    return bsn_wrong(b, wrong);
 }
 
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
@@ -10388,15 +10078,16 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
     return 0;
 }
 
-static void bsn_footer_of(bsn_footer *f, const bsn_header *h)
+static void bsn_footer_of(bsn_footer *f, uint64_t cells, uint64_t header_check, size_t header_size, unsigned flags, unsigned width,
+                          unsigned role)
 {
     memset(f, 0, sizeof *f);
-    f->cells = h->blocks;
-    f->header_check = h->check;
-    f->header_size = h->size;
-    f->flags = h->flags;
-    f->width = h->width;
-    f->prefix = bsn_prefix_of((h->flags & BSN_FLAG_CHECKS) != 0, h->role != BSN_ROLE_NONE);
+    f->cells = cells;
+    f->header_check = header_check;
+    f->header_size = header_size;
+    f->flags = flags;
+    f->width = width;
+    f->prefix = bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != BSN_ROLE_NONE);
 }
 
 /* The footer that ends where the source does. Without `nodes` it is in memory. */
@@ -10490,7 +10181,7 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
         if (status != BITSNAP_E_TRUNCATED || h->size <= some || some == x->end) return status;
         some = h->size < x->end ? h->size : (size_t)x->end;
     }
-    bsn_footer_of(f, h);
+    bsn_footer_of(f, h->blocks, h->check, h->size, h->flags, h->width, h->role);
     if (nodes) memset(nodes->held, 0, sizeof nodes->held);
     if (bsn_has_footer(h->blocks, h->flags)) {
         bitsnap_status status = bsn_read_footer(b, f, x, nodes);
@@ -10708,18 +10399,6 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
 #define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 
-typedef struct bsn_job {
-    const uint8_t *source;
-    uint8_t *target;
-    size_t n, size;       /* elements, bytes: encoding's result */
-    uint64_t first, total;
-    uint64_t offset;      /* of the block in the frame */
-    bsn_sink sink;
-    bsn_ids *ids;         /* with a base, else null */
-    bitsnap_error error;
-    uint32_t head;        /* decoding: of the block, as it was checked */
-} bsn_job;
-
 #define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
 #define BSN_LEAVES_JOBS (BSN_DELTA_JOBS * sizeof(bsn_ids) / sizeof(bsn_leaves)) /* those that hash leaves, in the same memory */
 
@@ -10828,7 +10507,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     status = bsn_read_header(&dummy, &h, p, size);
     if (status) return status;
     bsn_info_of(info, &h);
-    bsn_footer_of(&f, &h);
+    bsn_footer_of(&f, h.blocks, h.check, h.size, h.flags, h.width, h.role);
     bsn_input_of(&x, p, size);
     if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
         info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
@@ -10939,7 +10618,7 @@ static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
 }
 
 /* more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
@@ -10951,9 +10630,9 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     uint8_t *memory, *ids;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
-    if (!BSN_WITH_DELTA && s->role) return bsn_left_out(b, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
-        return bsn_left_out(b, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
+        return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
@@ -10999,11 +10678,6 @@ static bitsnap_status bsn_call_more(bsn_call *call, bitsnap *b, const bsn_coder 
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding)
-{
-    return bsn_call_more(call, b, s, coding, 0);
-}
-
 /* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
 static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
@@ -11029,6 +10703,13 @@ static int bsn_stream_fits(const bsn_coder *s)
            s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
            s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->count, s->block_log2);
+}
+
+/* A copy of what the caller has; 0 where that is none that was begun. */
+static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
+{
+    if (object) memcpy(s, object, sizeof *s);
+    return object && bsn_stream_fits(s);
 }
 
 /* A base of the right kind? Whether it is the right one is checked cell by cell. */
@@ -11066,7 +10747,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, 1);
+    bitsnap_status status = bsn_call_begin(&call, b, s, 1, 0);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11159,13 +10840,7 @@ static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
 /* What it takes to write or read the footer. */
 static void bsn_stream_footer(bsn_footer *f, const bsn_coder *s)
 {
-    memset(f, 0, sizeof *f);
-    f->cells = bsn_cells(s->count, s->block_log2);
-    f->header_check = s->state.header_check;
-    f->header_size = s->state.header_size;
-    f->flags = s->flags;
-    f->width = s->width;
-    f->prefix = bsn_prefix_of((s->flags & BSN_FLAG_CHECKS) != 0, s->role != BSN_ROLE_NONE);
+    bsn_footer_of(f, bsn_cells(s->count, s->block_log2), s->state.header_check, s->state.header_size, s->flags, s->width, s->role);
 }
 
 /* Bytes of the header of what the stream says. */
@@ -11215,18 +10890,11 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
     bsn_stream_begin(b, s, size);
 }
 
-static int bsn_quantizer_fits(const bitsnap *b, unsigned dtype)
-{
-    const bitsnap_quantizer *q = &b->quantizer;
-    if (!q->cells && !q->clusters) return 1;
-    return q->cells <= BSN_CELLS_MOST && q->clusters <= BSN_CLUSTERS_MOST && !(q->cells && q->clusters) && !bsn_has_base(b) &&
-           !(b->flags & BITSNAP_CONTENT_ID) && bsn_has_octaves(dtype);
-}
-
 #ifndef BITSNAP_NO_ENCODE
 /* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
 static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
+    const bitsnap_quantizer *q = &b->quantizer;
     memset(s, 0, sizeof *s);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
@@ -11235,7 +10903,9 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     s->block_log2 = bsn_block_log2(b, count, s->width);
     s->count = count;
     if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
-    if (!bsn_quantizer_fits(b, (unsigned)dtype)) return "quantizer";
+    if ((q->cells || q->clusters) && (q->cells > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->cells && q->clusters) ||
+                                      bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
+        return "quantizer";
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     if (bsn_has_base(b)) {
@@ -11243,8 +10913,8 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->cells = b->quantizer.cells;
-        s->clusters = b->quantizer.clusters;
+        s->cells = q->cells;
+        s->clusters = q->clusters;
         if (s->cells || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
         if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
@@ -11277,8 +10947,8 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
     size_t header;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : bsn_plan(s, b, count, dtype));
+    status = bsn_begin(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : NULL);
+    if (!status) status = bsn_wrong(b, bsn_plan(s, b, count, dtype));
     if (status) return status;
     if (s->role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
@@ -11319,6 +10989,25 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
+/* Decodes what has been encoded, and compares. (Not inlined, as its frame would lie below those that encode.) */
+BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job)
+{
+    bsn_ids ids;
+    bsn_job back;
+    memset(&back, 0, sizeof back);
+    back.sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
+    back.sink.log = c->log;
+    back.source = job->target;
+    back.head = bsn_load32(job->target);
+    back.input_end = job->target + job->size;
+    back.n = back.sink.until = job->n;
+    back.first = job->first;
+    back.total = job->n;
+    back.ids = &ids;
+    if (job->ids) back.base = job->ids->cell;
+    if (bsn_decode_block(w, c, &back)) job->error = back.error;
+}
+
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
@@ -11331,26 +11020,8 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
     job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
-    if (!job->size) {
-        job->error.status = BITSNAP_E_CAPACITY;
-    } else if (call->b->flags & BITSNAP_VERIFY) {
-        bsn_ids ids;
-        bsn_sink sink;
-        bsn_place at;
-        memset(&sink, 0, sizeof sink);
-        memset(&at, 0, sizeof at);
-        sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
-        sink.log = c->log;
-        sink.until = job->n;
-        at.block = job->target;
-        at.head = bsn_load32(job->target);
-        at.input_end = job->target + job->size;
-        at.n = job->n;
-        at.first = job->first;
-        at.total = job->n;
-        if (job->ids) at.base = job->ids->cell;
-        (void)bsn_decode_block(w, c, &at, &sink, &ids, &job->error);
-    }
+    if (!job->size) job->error.status = BITSNAP_E_CAPACITY;
+    else if (call->b->flags & BITSNAP_VERIFY) bsn_verify_job(w, c, job);
 }
 
 static void bsn_encode_task(void *argument, uint64_t index, unsigned worker)
@@ -11374,6 +11045,24 @@ static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
     (void)bsn_certificate_load(&all, s->state.certificate);
     bsn_certificate_add(&all, &some);
     bsn_certificate_store(s->state.certificate, &all);
+}
+
+/* The elements of a block that is done go into the content id: by the hashes of their leaves, themselves, or one that all are
+ * equal to; null: they are not there. */
+static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *job, const uint8_t *elements, const uint8_t *element)
+{
+    const bitsnap_kernels *kernels = call->context.kernels;
+    if (s->role) {
+        bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
+        bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
+    } else if (job->sink.leaves) {
+        bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
+    } else if (elements) {
+        bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->count, s->width);
+    } else if (element) {
+        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements, element, s->position, job->n,
+                             s->count, s->width);
+    }
 }
 
 /* A block is done: what the stream knows of it. */
@@ -11405,7 +11094,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s, 1);
+    status = bsn_call_begin(&call, b, s, 1, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11445,15 +11134,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status)
                 return bsn_pass(b, &job->error, s->stored);
-            if (s->role) {
-                bsn_content_cell(call.context.kernels, &s->state.aside, &job->ids->base, job->n);
-                bsn_content_cell(call.context.kernels, &s->state.root, &job->ids->result, job->n);
-            } else if (job->sink.leaves) {
-                bsn_content_cell(call.context.kernels, &s->state.root, job->sink.leaves, job->n);
-            } else if (s->flags & BSN_FLAG_CONTENT) {
-                bsn_content_add(call.context.kernels, &s->state.aside, &s->state.root, job->source, s->position, job->n, s->count,
-                                s->width);
-            }
+            bsn_note_content(&call, s, job, s->flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
             status = bsn_push_note(&call, s, job->target, bsn_load32(job->target));
             if (status) return status;
             job->source = job->target;
@@ -11477,30 +11158,6 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     *size = (size_t)(to - (uint8_t *)destination);
     return BITSNAP_OK;
 }
-
-#ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_push(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
-                                       size_t *size, const void *elements, size_t n)
-{
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "encoder" : !size ? "size" : n > s->count - s->position ? "n"
-                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s->index ? "index" : NULL);
-    return status ? status : bsn_push(b, s, destination, capacity, size, elements, n);
-}
-
-BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
-                                                size_t *size, const void *elements, size_t n)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_push(b, encoder ? &s : NULL, destination, capacity, size, elements, n);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
-    return status;
-}
-#endif
 
 /* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
 BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
@@ -11558,36 +11215,6 @@ static int bsn_stream_has_footer(const bsn_coder *s)
     return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
 }
 
-#ifndef BITSNAP_NO_ENCODE
-BSN_FUNCTION bitsnap_status bsn_encoder_end(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
-                                            size_t *size)
-{
-    bsn_coder end;
-    bitsnap_status status;
-    if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "encoder" : !size ? "size" : NULL);
-    if (status || !bsn_stream_has_footer(s)) return status;
-    status = bsn_wrong(b, !destination ? "destination" : s->index_size && !s->index ? "index" : NULL);
-    if (status) return status;
-    end = *s; /* hashes are finished in a copy, so that this may be called again */
-    status = bsn_write_footer(b, &end, (uint8_t *)destination, capacity, size, NULL);
-    if (!status) s->stored = end.stored;
-    return status;
-}
-
-BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
-                                               size_t *size)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_end(b, encoder ? &s : NULL, destination, capacity, size);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
-    return status;
-}
-#endif
-
 /* ---- pull ---- */
 
 /* The frame of a header, before its first block. */
@@ -11608,14 +11235,12 @@ static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
     s->state.header_check = h->check;
 }
 
-static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
-                                              size_t *used)
+static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     bsn_header h;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
+    status = bsn_begin(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
     if (status) return status;
     memset(s, 0, sizeof *s);
     if (!source_size) return bsn_truncated(b, 0, 0, BSN_HEADER_SIZE);
@@ -11639,31 +11264,50 @@ BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *de
     return status;
 }
 
+/* Job i of a batch: decodes the block that look has seen, whose first element is number `first`, at `offset` of the frame. */
+static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look, uint64_t first, uint64_t offset)
+{
+    bsn_job *job = &call->jobs[i];
+    memset(job, 0, sizeof *job);
+    job->ids = call->ids ? call->ids + i : NULL;
+    job->head = look->head;
+    job->size = look->whole;
+    job->n = job->sink.until = (size_t)look->elements;
+    job->first = first;
+    job->total = look->elements;
+    job->offset = offset;
+    return job;
+}
+
+/* The job gives elements first .. end - 1 of the frame, which the block has. */
+static void bsn_job_part(bsn_job *job, const bsn_look *look, unsigned role, uint64_t first, uint64_t end, uint8_t *to)
+{
+    job->sink.from = (size_t)(first - job->first);
+    job->sink.until = (size_t)(end - job->first);
+    if (look->form == BSN_FORM_CONST && !role) job->n = job->sink.until;
+    job->sink.to = to;
+}
+
 static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
-    bsn_place at;
-    at.block = job->source;
-    at.head = job->head;
-    at.input_end = call->input ? NULL : job->source + job->size;
-    at.n = job->n;
-    at.first = job->first;
-    at.total = job->total;
+    const bsn_input *x = call->input;
     job->error.status = BITSNAP_OK;
-    if (call->input) {
-        const bsn_input *x = call->input;
-        at.block = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
-        if (!at.block || bsn_once32(at.block) != job->head) {
-            (void)bsn_refuse(&job->error, at.block ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
+    if (!x) {
+        job->input_end = job->source + job->size;
+    } else {
+        job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
+        if (!job->source || bsn_once32(job->source) != job->head) {
+            (void)bsn_refuse(&job->error, job->source ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
             job->error.element = job->first;
             return;
         }
-        at.input_end = at.block + (x->data ? (size_t)(x->end - job->offset) : job->size);
+        job->input_end = job->source + (x->data ? (size_t)(x->end - job->offset) : job->size);
     }
-    at.base = c->role && !c->blind ? bsn_base_cell(call, worker, at.first, at.n, &job->error) : NULL;
+    job->base = c->role && !c->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
     if (job->error.status) return;
-    at.saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
-    (void)bsn_decode_block(bsn_work_of(call, worker), c, &at, &job->sink, job->ids, &job->error);
+    job->saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
+    (void)bsn_decode_block(bsn_work_of(call, worker), c, job);
 }
 
 static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
@@ -11706,72 +11350,71 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
 }
 
 #ifndef BITSNAP_NO_ENCODE
-static bitsnap_status bsn_encoder_push_block(bitsnap *b, bsn_coder *s, const void *block, size_t size)
+BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                                size_t *size, const void *elements, size_t n)
 {
-    const uint8_t *p = (const uint8_t *)block;
-    const bitsnap_kernels *kernels;
+    bsn_coder s;
     bitsnap_status status;
-    bsn_call call;
-    bsn_job *job;
-    bsn_look look;
-    int named, buffered;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position == s->count ? "decoder" : !block ? "block" : !s->index ? "index"
-                          : b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
-    if (status) return status;
-    named = !s->role && (s->flags & BSN_FLAG_CONTENT);
-    buffered = named && s->block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_more(&call, b, s, 0, buffered ? (size_t)s->width << s->block_log2 : 0);
-    if (!status) status = bsn_check_base(b, s);
-    if (!status) status = bsn_look_at(&call, s, p, size, s->position, 0, &look);
-    if (status) return status;
-    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s->position);
-    if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s->position);
-    bsn_call_log(&call, s, 1);
-    kernels = call.context.kernels;
-    job = call.jobs;
-    memset(job, 0, sizeof *job);
-    job->ids = call.ids;
-    if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
-    if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.more;
-    job->head = look.head;
-    job->source = p;
-    job->size = size;
-    job->n = job->sink.until = (size_t)look.elements;
-    job->first = s->position;
-    job->total = look.elements;
-    if (bsn_decode_batch(&call, 1)) return b->error.status;
-    if (s->role) {
-        bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
-        bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
-    } else if (job->sink.leaves) {
-        bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
-    } else if (job->sink.to) {
-        bsn_content_add(kernels, &s->state.aside, &s->state.root, call.more, s->position, job->n, s->count, s->width);
-    } else if (named) {
-        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(&call, 0)->elements, p + look.prefix, s->position,
-                             job->n, s->count, s->width);
-    }
-    s->position += job->n;
-    return bsn_push_note(&call, s, p, look.head);
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.count - s.position ? "n"
+                          : n && !elements ? "elements" : n && !destination ? "destination" : n && !s.index ? "index" : NULL);
+    if (!status) status = bsn_push(b, &s, destination, capacity, size, elements, n);
+    if (!status) memcpy(encoder, &s, sizeof s);
+    return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encoder *encoder, const void *block, size_t size)
 {
-    bsn_coder s;
+    const uint8_t *p = (const uint8_t *)block;
     bitsnap_status status;
-    if (encoder) memcpy(&s, encoder, sizeof s);
-    status = bsn_encoder_push_block(b, encoder ? &s : NULL, block, size);
-    if (encoder && !status) memcpy(encoder, &s, sizeof s);
+    bsn_coder s;
+    bsn_call call;
+    bsn_job *job;
+    bsn_look look;
+    int named, buffered;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "decoder" : !block ? "block" : !s.index ? "index"
+                          : b && b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
+    if (status) return status;
+    named = !s.role && (s.flags & BSN_FLAG_CONTENT);
+    buffered = named && s.block_log2 < BSN_LOG2_LEAF;
+    status = bsn_call_begin(&call, b, &s, 0, buffered ? (size_t)s.width << s.block_log2 : 0);
+    if (!status) status = bsn_check_base(b, &s);
+    if (!status) status = bsn_look_at(&call, &s, p, size, s.position, 0, &look);
+    if (status) return status;
+    if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s.position);
+    if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s.position);
+    bsn_call_log(&call, &s, 1);
+    job = bsn_job_of(&call, 0, &look, s.position, 0);
+    job->source = p;
+    if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
+    if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.more;
+    if (bsn_decode_batch(&call, 1)) return b->error.status;
+    bsn_note_content(&call, &s, job, job->sink.to, named ? p + look.prefix : NULL);
+    s.position += job->n;
+    status = bsn_push_note(&call, &s, p, look.head);
+    if (!status) memcpy(encoder, &s, sizeof s);
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *encoder, void *destination, size_t capacity,
+                                               size_t *size)
+{
+    bsn_coder s; /* hashes are finished in a copy, so that this may be called again */
+    bitsnap_status status;
+    if (size) *size = 0;
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.count ? "encoder" : !size ? "size" : NULL);
+    if (status || !bsn_stream_has_footer(&s)) return status;
+    status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
+    if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
+    if (!status) encoder->stored = s.stored;
     return status;
 }
 #endif
 
 /* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
  * number of elements are whole enough: s->state.run of the block's are done. */
-static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare,
-                                      uint64_t capacity, uint64_t *done, const uint8_t *source, size_t source_size,
-                                      size_t *used)
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare, uint64_t capacity,
+                                      uint64_t *done, const uint8_t *source, size_t source_size, size_t *used)
 {
     const unsigned width = s->width;
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
@@ -11789,7 +11432,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         bsn_look look;
         look.need = 0;
         for (batch = 0; batch < jobs && first < s->count; batch++) {
-            bsn_job *job = &call->jobs[batch];
+            bsn_job *job;
             const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
             uint64_t wanted;
             status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
@@ -11802,20 +11445,14 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                 break;
             }
             if (room < wanted) wanted = room;
-            memset(job, 0, sizeof *job);
-            job->ids = call->ids ? call->ids + batch : NULL;
+            job = bsn_job_of(call, batch, &look, first, offset);
             if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST)
                 job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
-            job->head = look.head;
             job->source = next;
             job->size = (size_t)(end - next);
-            job->n = (size_t)wanted;
-            job->first = first;
-            job->total = look.elements;
-            job->offset = offset;
+            job->n = job->sink.until = (size_t)wanted;
             job->sink.to = to ? to + (*done + queued) * width : NULL;
             job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
-            job->sink.until = (size_t)wanted;
             queued += wanted;
             skip += wanted;
             if (skip < look.elements && look.form == BSN_FORM_CONST) { /* the rest of the run comes with the next call */
@@ -11833,18 +11470,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = job->head;
-            if (s->role && call->context.blind)
-                ; /* most elements are not known */
-            else if (s->role && !call->context.ignore)
-                bsn_content_cell(call->context.kernels, &s->state.root, &job->ids->result, job->n);
-            else if (job->sink.leaves)
-                bsn_content_cell(call->context.kernels, &s->state.root, job->sink.leaves, job->n);
-            else if (!s->role && (s->flags & BSN_FLAG_CONTENT) && !call->context.ignore && (to || compare))
-                bsn_content_add(call->context.kernels, &s->state.aside, &s->state.root,
-                                to ? job->sink.to : job->sink.compare, s->position, job->n, s->count, width);
-            else if (call->named && (head & 255) == BSN_FORM_CONST)
-                bsn_content_constant(call->context.kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
-                                     job->source + prefix, s->position, job->n, s->count, width);
+            const uint8_t *elements = s->flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
+            if (!call->context.blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
+                bsn_note_content(call, s, job, elements, call->named && (head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
             s->position += job->n;
             *done += job->n;
             if (s->position < job->first + job->total) {
@@ -11868,52 +11496,42 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_decoder_pull(bitsnap *b, bsn_coder *s, void *elements, size_t capacity, size_t *n,
-                                        const void *source, size_t source_size, size_t *used)
+BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
+                                                const void *source, size_t source_size, size_t *used)
 {
+    bsn_coder s;
     bsn_call call;
     const bitsnap_base *base = b ? &b->base : NULL;
     bitsnap_status status;
     uint64_t done;
     if (n) *n = 0;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) ? "decoder" : !n ? "n" : !used ? "used"
+    status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, s, 0);
-    if (!status) status = bsn_check_base(b, s);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
+    if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
-    bsn_call_log(&call, s, 1);
-    bsn_call_expect(&call, s->flags, capacity);
-    if (s->role && base->held && !base->source.read && s->position >= base->first && s->position - base->first < base->held &&
-        capacity > base->held - (s->position - base->first))
-        capacity = (size_t)(base->held - (s->position - base->first)); /* as much as the window holds */
-    call.named = !call.context.ignore && !call.context.role && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    status = bsn_pull_blocks(&call, s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
+    bsn_call_log(&call, &s, 1);
+    bsn_call_expect(&call, s.flags, capacity);
+    if (s.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
+        capacity > base->held - (s.position - base->first))
+        capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
+    call.named = !call.context.ignore && !call.context.role && (s.flags & BSN_FLAG_CONTENT) && s.block_log2 >= BSN_LOG2_LEAF;
+    status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     if (status) {
         *used = 0;
         return status;
     }
     *n = (size_t)done;
-    if (done || s->position == s->count) return BITSNAP_OK;
-    if (source_size >= s->need) return bsn_fail(b, BITSNAP_E_CAPACITY, s->stored, s->position);
-    return bsn_truncated(b, s->stored + source_size, s->position, s->need);
-}
-
-BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *decoder, void *elements, size_t capacity, size_t *n,
-                                                const void *source, size_t source_size, size_t *used)
-{
-    bsn_coder s;
-    bitsnap_status status;
-    if (decoder) memcpy(&s, decoder, sizeof s);
-    status = bsn_decoder_pull(b, decoder ? &s : NULL, elements, capacity, n, source, source_size, used);
-    if (decoder && !status) memcpy(decoder, &s, sizeof s);
-    return status;
+    if (!done && s.position < s.count)
+        return source_size >= s.need ? bsn_fail(b, BITSNAP_E_CAPACITY, s.stored, s.position)
+                                     : bsn_truncated(b, s.stored + source_size, s.position, s.need);
+    memcpy(decoder, &s, sizeof s);
+    return BITSNAP_OK;
 }
 
 /* The footer at `source`, and whether it agrees with the blocks that were pulled. */
-static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size,
-                                            size_t *used)
+static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
     bsn_footer f;
@@ -11923,8 +11541,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     unsigned rule;
     bitsnap_status status;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
+    status = bsn_begin(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
@@ -12011,16 +11628,14 @@ static int bsn_is_like(const bsn_coder *s, const bsn_header *h)
 
 /* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
  * not have it on the stack. `like`, if not null: its header, as it was read before. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements,
-                                       const uint8_t *compare, unsigned aim, uint64_t count, unsigned dtype,
-                                       const uint8_t *source, size_t source_size)
+static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements, const uint8_t *compare,
+                                       unsigned aim, uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
     uint64_t done;
     size_t at, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     status = bsn_decoder_begin(b, s, source, source_size, &at);
     if (status) return status;
     if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
@@ -12031,7 +11646,7 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_heade
                                                                              : NULL);
     if (status) return status;
     if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s, 0);
+    status = bsn_call_begin(&call, b, s, 0, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.context.apply = aim >= BSN_APPLY_DRY;
@@ -12096,7 +11711,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
     bsn_stream_of(&s, h);
-    status = bsn_call_more(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
+    status = bsn_call_begin(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
     if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
@@ -12105,25 +11720,14 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
     status = bsn_cursor_seek(b, &at, &o->footer, &o->input, nodes, first >> h->block_log2);
     while ((position < end && !status) || batch) {
         if (position < end && !status) {
-            bsn_job *job = &call.jobs[batch];
-            uint64_t offset;
-            position = at.cell << h->block_log2;
-            offset = at.offset;
+            const uint64_t begin = at.cell << h->block_log2, offset = at.offset;
+            uint64_t from = begin < first ? first : begin;
+            position = begin;
             status = bsn_cursor_next(b, &at, o, nodes, &call.context, &look);
-            if (status || position + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
-            memset(job, 0, sizeof *job);
-            job->ids = call.ids ? call.ids + batch : NULL;
-            job->head = look.head;
-            job->size = look.whole;
-            job->first = position;
-            job->total = look.elements;
-            job->offset = offset;
-            job->sink.from = position < first ? (size_t)(first - position) : 0;
-            job->sink.until = (size_t)((end < position + look.elements ? end : position + look.elements) - position);
-            job->n = look.form == BSN_FORM_CONST && !h->role ? job->sink.until : (size_t)look.elements;
-            job->sink.to = to + (position + job->sink.from - first) * h->width;
-            batch++;
+            if (status || begin + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
             position += look.elements;
+            bsn_job_part(bsn_job_of(&call, batch++, &look, begin, offset), &look, h->role, from, end < position ? end : position,
+                         to + (from - first) * h->width);
         }
         if (batch == bsn_jobs(&call) || position >= end || status) {
             if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
@@ -12138,8 +11742,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
 {
     bsn_opened o;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !source && source_size ? "source" : NULL);
+    status = bsn_begin(b, !source && source_size ? "source" : NULL);
     if (status) return status;
     bsn_input_of(&o.input, source, source_size);
     status = bsn_open(b, &o, NULL);
@@ -12166,10 +11769,7 @@ BSN_ASSERT(access, sizeof(bsn_access) <= BITSNAP_INDEX_SIZE);
 static bsn_access *bsn_access_of(bitsnap *b, bitsnap_index *index)
 {
     bsn_access *x = (bsn_access *)(void *)index;
-    if (!bsn_begin(b)) return NULL;
-    if (x && x->mark == BSN_ACCESS_MARK) return x;
-    (void)bsn_wrong(b, "index");
-    return NULL;
+    return bsn_begin(b, !x || x->mark != BSN_ACCESS_MARK ? "index" : NULL) ? NULL : x;
 }
 
 BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source)
@@ -12177,9 +11777,8 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     bsn_access *x = (bsn_access *)(void *)index;
     size_t more;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
     if (info) memset(info, 0, sizeof *info);
-    status = bsn_wrong(b, !index ? "index" : !source || (!source->data && !source->read) ||
+    status = bsn_begin(b, !index ? "index" : !source || (!source->data && !source->read) ||
                                   (source->data && source->size > SIZE_MAX) ? "source" : NULL);
     if (status) return status;
     x->mark = 0;
@@ -12262,32 +11861,21 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     bsn_job *job;
     bsn_look look;
     bitsnap_status status;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
+    status = bsn_begin(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
                           : extent->first >= s.count || (extent->first & ((UINT64_C(1) << s.block_log2) - 1)) ? "extent"
                           : first < extent->first || first - extent->first > extent->count ? "first"
                           : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, 0);
+    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
     if (look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
     bsn_call_log(&call, &s, 0);
-    job = call.jobs;
-    memset(job, 0, sizeof *job);
-    job->ids = call.ids;
-    job->head = look.head;
+    job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
     job->source = (const uint8_t *)block;
-    job->size = look.whole;
-    job->first = extent->first;
-    job->total = look.elements;
-    job->offset = extent->offset;
-    job->sink.from = (size_t)(first - extent->first);
-    job->sink.until = (size_t)(first - extent->first + count);
-    job->n = look.form == BSN_FORM_CONST && !s.role ? job->sink.until : (size_t)look.elements;
-    job->sink.to = (uint8_t *)elements;
+    bsn_job_part(job, &look, s.role, first, first + count, (uint8_t *)elements);
     return bsn_decode_batch(&call, 1);
 }
 
@@ -12301,14 +11889,13 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     bsn_job *job;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
+    status = bsn_begin(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
                           : first >= s.count || (first & ((UINT64_C(1) << s.block_log2) - 1)) ? "first" : !elements ? "elements"
                                                                                                         : NULL);
     if (status) return status;
     cell = UINT64_C(1) << s.block_log2;
     if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
-    status = bsn_call_begin(&call, b, &s, 0);
+    status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12341,9 +11928,8 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     unsigned pass;
     bsn_coder s;
     bitsnap_base base, live;
-    bitsnap_status status = BITSNAP_OK;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    if (!bsn_is_dtype((unsigned)dtype)) return bsn_wrong(b, "dtype");
+    bitsnap_status status = bsn_begin(b, bsn_is_dtype((unsigned)dtype) ? NULL : "dtype");
+    if (status) return status;
     base = b->base;
     memset(&live, 0, sizeof live);
     live.data = elements;
@@ -12393,7 +11979,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     if (!status) status = bsn_decoder_begin(b, &x->s, frame, size, &used);
     if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
-    if (!status) status = bsn_call_begin(&call, b, &x->s, 0);
+    if (!status) status = bsn_call_begin(&call, b, &x->s, 0, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
     bsn_stream_footer(&f, &x->s);
@@ -12446,26 +12032,20 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     bsn_context c = x->context;
-    bitsnap_error error;
-    bitsnap_status status;
-    bsn_place at;
-    bsn_sink sink;
+    bsn_job job;
     bsn_ids ids;
-    memset(&at, 0, sizeof at);
-    memset(&error, 0, sizeof error);
-    at.block = x->at;
-    at.head = x->look.head;
-    at.input_end = x->end;
-    at.n = n;
-    at.first = x->position;
-    at.total = x->look.elements;
-    at.base = base;
+    memset(&job, 0, sizeof job);
+    job.source = x->at;
+    job.head = x->look.head;
+    job.input_end = x->end;
+    job.n = job.sink.until = n;
+    job.first = x->position;
+    job.total = x->look.elements;
+    job.base = base;
+    job.sink.to = to;
+    job.ids = &ids;
     c.blind = !base;
-    memset(&sink, 0, sizeof sink);
-    sink.to = to;
-    sink.until = n;
-    status = bsn_decode_block(w, &c, &at, &sink, &ids, &error);
-    return status ? bsn_pass(m->call.b, &error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
+    return bsn_decode_block(w, &c, &job) ? bsn_pass(m->call.b, &job.error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -12570,16 +12150,11 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     const int few = bsn_words_changes(changes, words, n, width);
     size_t size;
     bsn_piece piece;
-    if (few && !changes->count) {
-        if (room < prefix) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-        bsn_store32(m->to, BSN_FORM_SAME);
-        return bsn_make_block(m, position, n, ids);
-    }
-    if (few && changes->any <= BSN_SPARSE_SURE) {
-        size = bsn_piece_plan(&piece, changes, n, width);
+    if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
+        size = changes->count ? bsn_piece_plan(&piece, changes, n, width) : 0;
         if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-        (void)bsn_piece_write(body, &piece, changes, n, width);
-        bsn_store32(m->to, (uint32_t)(BSN_FORM_SPARSE | size << 8));
+        if (size) (void)bsn_piece_write(body, &piece, changes, n, width);
+        bsn_store32(m->to, (uint32_t)((size ? BSN_FORM_SPARSE : BSN_FORM_SAME) | size << 8));
         return bsn_make_block(m, position, n, ids);
     }
     if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
@@ -12740,7 +12315,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) m->s.state.base_id = x->one.content_id;
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s, 0);
+    status = bsn_call_begin(&m->call, b, &m->s, 0, 0);
     if (status) return status;
     m->call.context.ignore = 0;
     m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
@@ -12765,8 +12340,7 @@ BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t c
 {
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
+    status = bsn_begin(b, !size ? "size" : !destination ? "destination" : !first ? "first" : !second ? "second" : NULL);
     if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)first, first_size,
             (const uint8_t *)second, second_size);
@@ -12777,8 +12351,7 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 {
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
+    status = bsn_begin(b, !size ? "size" : !destination ? "destination" : !source ? "source" : NULL);
     if (status) return status;
     return bsn_make_frame(b, (uint8_t *)destination, capacity, size, (const uint8_t *)source, source_size, NULL, 0);
 }
@@ -12920,13 +12493,11 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     bsn_call call;
     bsn_look look;
     unsigned rule = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !block ? "block" : !source ? "source" : !info ? "info" : NULL);
+    status = bsn_begin(b, !block ? "block" : !source ? "source" : !bsn_stream_of_info(&s, info) ? "info"
+                          : first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)) ? "first" : NULL);
     if (status) return status;
-    if (!bsn_stream_of_info(&s, info)) return bsn_wrong(b, "info");
-    if (first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1))) return bsn_wrong(b, "first");
     memset(block, 0, sizeof *block);
-    status = bsn_call_begin(&call, b, &s, 0);
+    status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
     if (status) return status;
@@ -13063,8 +12634,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
     bsn_view *x;
     uint64_t least = 0, margin;
     unsigned i, phase;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    if (!guess || (size && !data)) return bsn_wrong(b, guess ? "data" : "guess");
+    const bitsnap_status status = bsn_begin(b, !guess ? "guess" : size && !data ? "data" : NULL);
+    if (status) return status;
     if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
     memset(guess, 0, sizeof *guess);
     x = (bsn_view *)(void *)bsn_align(b->workspace);
@@ -13119,10 +12690,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     bsn_scalar_node_merge,
     BSN_FOR_ENCODE(bsn_scalar_node_fork),
     bsn_scalar_node_counts,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
+    NULL, NULL, NULL, /* what is several of these at once */
     BSN_FOR_ENCODE(bsn_scalar_top_take),
     NULL,
     BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
@@ -13133,12 +12701,7 @@ static const bitsnap_kernels bsn_kernels_scalar = {
     BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
     BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
     BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
+    NULL, NULL, NULL, NULL, NULL, NULL /* their twins are called instead */
 };
 
 #ifdef BITSNAP_SIMD
@@ -13173,15 +12736,6 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 
 #ifndef BITSNAP_NO_PARTS
 
-/* is no bit of a mask set? */
-static int bsn_mask_empty(const uint8_t *mask, size_t n)
-{
-    uint64_t any = 0;
-    size_t i;
-    for (i = 0; i + 64 <= n; i += 64) any |= bsn_load64(mask + i / 8);
-    return !(i < n ? any | bsn_mask_word(mask, i, n) : any);
-}
-
 /* are the bits behind the last of n set? */
 BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
 
@@ -13207,58 +12761,40 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
     return m;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width,
-                                              const void *list, size_t n, const void *mask,
-                                              void *zeros, size_t zeros_capacity,
-                                              void *ones, size_t ones_capacity)
+/* Deals a list out by a mask, or joins it; `zeros` and `ones` have room for, or have, so many elements. `lack` where that is less
+ * than the mask wants. */
+static bitsnap_status bsn_mask_deal(const bitsnap_kernels *kernels, unsigned width, uint8_t *list, size_t n, const void *mask,
+                                    uint8_t *zeros, size_t zeros_count, uint8_t *ones, size_t ones_count, int join)
 {
-    uint8_t part[BSN_MASK_PART / 8], *to[2];
-    size_t set, some, i, m;
-    unsigned k;
-    to[0] = (uint8_t *)zeros;
-    to[1] = (uint8_t *)ones;
+    const bitsnap_status lack = join ? BITSNAP_E_ARGUMENT : BITSNAP_E_CAPACITY;
+    uint8_t part[BSN_MASK_PART / 8];
+    size_t some, i, m;
     if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
     if (!n) return BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_capacity < set) || (zeros && zeros_capacity < n - set)) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += m) {
+    some = kernels->count((const uint8_t *)mask, n);
+    if ((ones && ones_count < some) || (zeros && zeros_count < n - some)) return lack;
+    for (i = 0; i < n; i += m, list += m * width) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_capacity < some) || (zeros && zeros_capacity < m - some)) return BITSNAP_E_CAPACITY;
-        kernels->partition(width, (const uint8_t *)list + i * width, m, part, to[0], to[1]);
-        for (k = 0; k < 2; k++)
-            if (to[k]) to[k] += (k ? some : m - some) * width;
-        ones_capacity -= ones ? some : 0;
-        zeros_capacity -= zeros ? m - some : 0;
+        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return lack;
+        if (join) kernels->merge(width, list, m, part, zeros, m - some, ones, some);
+        else kernels->partition(width, list, m, part, zeros, ones);
+        if (zeros) zeros += (m - some) * width, zeros_count -= m - some;
+        if (ones) ones += some * width, ones_count -= some;
     }
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width,
-                                             void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count,
-                                             const void *ones, size_t ones_count)
+BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
+                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones, size_t ones_capacity)
 {
-    const uint8_t *from[2];
-    uint8_t part[BSN_MASK_PART / 8];
-    size_t set, some, i, m;
-    from[0] = (const uint8_t *)zeros;
-    from[1] = (const uint8_t *)ones;
-    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    set = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_count < set) || (zeros && zeros_count < n - set)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return BITSNAP_E_ARGUMENT;
-        kernels->merge(width, (uint8_t *)list + i * width, m, part, from[0], m - some, from[1], some);
-        if (zeros) from[0] += (m - some) * width;
-        if (ones) from[1] += some * width;
-        zeros_count -= zeros ? m - some : 0;
-        ones_count -= ones ? some : 0;
-    }
-    return BITSNAP_OK;
+    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_capacity, (uint8_t *)ones, ones_capacity, 0);
+}
+
+BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
+                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count)
+{
+    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_count, (uint8_t *)ones, ones_count, 1);
 }
 
 /* ---- the codec of BitSnap ---- */
@@ -13284,12 +12820,11 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
     for (; n; n -= chunk, a += chunk * width, b += chunk * width, m += bsn_mask_bytes(chunk)) {
         chunk = bsn_min(n, BSN_MASK_CHUNK / width);
         bsn_compare(kernels, width, m, a, b, chunk);
-        if (bsn_mask_empty(m, chunk)) continue;
         changed = kernels->count(m, chunk);
         all += changed;
-        if (!to || all > values_capacity) continue;
+        if (!changed || !to || all > values_capacity) continue;
         if (changed > chunk / BSN_MASK_DENSE) kernels->partition(width, a, chunk, m, NULL, to);
-        else bsn_pick(width, to, a, chunk, m);
+        else BSN_WIDTHS(width, bsn_pick_any, (to, a, chunk, m));
         to += changed * width;
     }
     *count = all;
@@ -13316,16 +12851,16 @@ static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned widt
     for (i = 0; i < n; i += m) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
         if (values_count < some) return BITSNAP_E_CORRUPT;
-        if (base || some) bsn_put(width, (uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part);
+        if (base || some)
+            BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part));
         from += some * width;
         values_count -= some;
     }
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width,
-                                               void *elements, const void *base, size_t n, const void *mask,
-                                               const void *values, size_t values_count)
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
+                                               size_t n, const void *mask, const void *values, size_t values_count)
 {
     bitsnap_status status;
     if (n && !base) return BITSNAP_E_ARGUMENT;
@@ -13334,9 +12869,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width,
-                                              void *elements, size_t n, const void *mask,
-                                              const void *values, size_t values_count)
+BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
+                                              const void *mask, const void *values, size_t values_count)
 {
     bitsnap_status status;
     if (!kernels) kernels = bsn_kernels_best();
@@ -13346,9 +12880,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
 
 /* ---- positions as indices and as gaps ---- */
 
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                   unsigned index_width, void *indices, size_t capacity,
-                                                   size_t *count)
+BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
+                                                   void *indices, size_t capacity, size_t *count)
 {
     const uint8_t *m = (const uint8_t *)mask;
     uint8_t *to = (uint8_t *)indices;
@@ -13378,8 +12911,7 @@ BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned in
 
 BSN_INLINE void bsn_mask_set(uint8_t *mask, size_t i) { mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i & 7)); }
 
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width,
-                                                     const void *indices, size_t count)
+BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count)
 {
     const uint8_t *from = (const uint8_t *)indices;
     uint64_t index, next = 0;
@@ -13439,8 +12971,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, 
     return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
 }
 
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count,
-                                                  size_t *count)
+BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count)
 {
     const uint8_t *from = (const uint8_t *)gaps;
     size_t i, left = n, ones = 0, at = 0;
@@ -13578,7 +13109,7 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
     s.dtype = BITSNAP_I8;
     s.block_log2 = BSN_LOG2_MAX;
     s.count = n;
-    return bsn_call_begin(call, b, &s, 0);
+    return bsn_call_begin(call, b, &s, 0, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
@@ -13590,8 +13121,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+    status = bsn_begin(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : source_size && !source ? "source" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status) return status;
@@ -13626,8 +13156,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     uint8_t *copy;
     bitsnap_status status;
     if (size) *size = 0;
-    if (!bsn_begin(b)) return BITSNAP_E_ARGUMENT;
-    status = bsn_wrong(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
+    status = bsn_begin(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : n && !destination ? "destination" : NULL);
     if (!status) status = bsn_list_begin(&call, b, n);
     if (status || n == 0) return status;

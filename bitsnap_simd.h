@@ -632,13 +632,9 @@ static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, siz
                                         uint8_t *zeros, uint8_t *ones)
 {
     const size_t set = bsn_avx2_count(mask, n);
-    if (!zeros && ones && set < n / 24) {
-        switch (width) {
-        case 1: bsn_pick_any(1, ones, list, n, mask); return;
-        case 2: bsn_pick_any(2, ones, list, n, mask); return;
-        case 4: bsn_pick_any(4, ones, list, n, mask); return;
-        default: break;
-        }
+    if (!zeros && ones && set < n / 24 && width < 8) {
+        BSN_WIDTHS(width, bsn_pick_any, (ones, list, n, mask));
+        return;
     }
     switch (width) {
     case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones, set); break;
@@ -2637,7 +2633,6 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
     bsn_avx2_finish,
     bsn_avx2_chain,
     NULL,
-    NULL,
     BSN_FOR_ENCODE(bsn_avx2_top_take),
     bsn_avx2_top_put,
     BSN_FOR_ENCODE(bsn_avx2_leaves_fork),
@@ -3587,8 +3582,10 @@ BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_put_list(uint8_t *list, __m512i x, uin
     return list + c;
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
+BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
+                                             unsigned k, unsigned lists)
 {
+    __m512i x = _mm512_loadu_si512(codes);
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < k; j++) {
@@ -3598,12 +3595,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_codes(__m512i x, uint64_t w[4], uint8
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = bsn_avx512_put_list(list[j], x, bsn_list_mask(k, lists, j, w), k);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                             unsigned k, unsigned lists)
-{
-    bsn_avx512_fork_codes(_mm512_loadu_si512(codes), w, list, k, lists);
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n,
@@ -3617,52 +3608,6 @@ static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes
 #define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
-}
-
-/* The codes of a group go from the look-up of bsn_avx512_map to the fork without being stored. Escapes are compressed
- * where there are none, too: there is no telling which groups have some. */
-BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_deal_node(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
-                                                    const uint8_t code[256], unsigned escape, uint8_t *escapes,
-                                                    unsigned k, unsigned lists)
-{
-    const __m512i lost = _mm512_set1_epi8((char)escape);
-    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = fork->stride;
-    const int narrow = fork->symbol_bits <= 6;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    __m512i c[4];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = fork->list[j];
-    for (; n; n -= 64, symbols += 64, plane += 8) {
-        const __m512i x = _mm512_loadu_si512(symbols);
-        const __m512i y = narrow ? _mm512_permutexvar_epi8(x, c[0]) : bsn_avx512_look_up(c, x);
-        if (escape < 256) {
-            const uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
-            const __m512i z = bsn_avx512_compress(1, m, x);
-            const unsigned some = bsn_x86_ones(m);
-            BSN_STORE128(escapes, _mm512_castsi512_si128(z));
-            if (BSN_UNLIKELY(some > 16)) _mm512_storeu_si512(escapes, z);
-            escapes += some;
-        }
-        bsn_avx512_fork_codes(y, w, list, k, lists);
-        BSN_UNROLL
-        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) fork->list[j] = list[j];
-    return escapes;
-}
-
-static BSN_AVX512 uint8_t *bsn_avx512_deal(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n,
-                                           const uint8_t code[256], unsigned escape, uint8_t *escapes)
-{
-#define BSN_CALL(k, lists) escapes = bsn_avx512_deal_node(fork, symbols, first, n, code, escape, escapes, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
-    return escapes;
 }
 
 /* Planes by comparing symbols with leaves, as bsn_leaves_planes. */
@@ -4907,7 +4852,6 @@ static const bitsnap_kernels bsn_kernels_avx512 = {
     bsn_avx512_finish,
     NULL,
     BSN_FOR_ENCODE(bsn_avx512_start),
-    BSN_FOR_ENCODE(bsn_avx512_deal),
     NULL,
     NULL,
     BSN_FOR_ENCODE(bsn_avx512_leaves_fork),
@@ -5651,7 +5595,6 @@ static const bitsnap_kernels bsn_kernels_neon = {
     bsn_neon_node_merge,
     BSN_FOR_ENCODE(bsn_neon_node_fork),
     bsn_neon_node_counts,
-    NULL,
     NULL,
     NULL,
     NULL,

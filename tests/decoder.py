@@ -923,7 +923,7 @@ def number_of_cell(n, k, j):
     low, high = -(-threshold(n, j) // d), (threshold(n, j + 1) - 1) // d
     if low > high:
         return None
-    return min(max((middle(n, j) + d // 2) // d, low), high)
+    return min((middle(n, j) + d // 2) // d, high)
 
 
 def magnitude_of_cell(q, n, dtype):
@@ -1621,7 +1621,7 @@ def decode_streams(data, pos, end, n):
     sizes = [int.from_bytes(data[pos + 2 * k:pos + 2 * k + 2], "little") for k in (0, 1, 2, 3, 3, 3)]
     streams, pos = [], pos + 8
     for size in sizes:
-        if size > n + 1:   # each byte of a stream but the first stands for at least one byte of the text
+        if size > n:
             raise Reject("S12", "a stream of %d bytes for a piece of %d" % (size, n), pos)
         stream = b""
         if size:
@@ -1835,25 +1835,20 @@ def tree_of(entries, check):
 
 
 def names_of(text):
-    """The keys of the tree of names; None if the text is no header of a .safetensors file."""
+    """The keys of the tree of names."""
+    places, depth, at, blanks = {}, 0, 0, json.decoder.WHITESPACE.match
     try:
         text = text.decode()
-        whole = json.loads(text)
-        if not isinstance(whole, dict):
-            return None
-        places, at, skip = {}, text.index("{") + 1, json.decoder.WHITESPACE.match
-        at = skip(text, at).end()
-        while text[at] != "}":
-            begin = at
-            name, at = json.decoder.scanstring(text, at + 1)
-            at = skip(text, skip(text, at).end() + 1).end()
-            _, at = json.JSONDecoder().raw_decode(text, at)
-            at = skip(text, at).end()
-            if text[at] == ",":
-                at = skip(text, at + 1).end()
-            places[name] = len(text[:begin].encode())
-    except (ValueError, UnicodeError):
-        return None
+        while at < len(text):
+            begin, at = at, at + 1
+            depth += (text[begin] in "{[") - (text[begin] in "}]")
+            if text[begin] == '"':
+                name, at = json.decoder.scanstring(text, at)
+                name.encode()       # it has no half of a surrogate pair
+                if depth == 1 and text[blanks(text, at).end():][:1] == ":":
+                    places[name] = len(text[:begin].encode())
+    except ValueError:
+        return []
     places.pop("__metadata__", None)
     return sorted((xxh3(name.encode()) & M32) << 32 | place for name, place in places.items())
 
@@ -1875,7 +1870,7 @@ def decode_end_record(data, pos, header, source_size, records, text):
     if u64(data, pos + 16) != len(records):
         raise Reject("S23", "%d records, not %d" % (u64(data, pos + 16), len(records)), pos + 16)
     names = names_of(text) if count else []
-    if names is None or count != len(names):
+    if count != len(names):
         raise Reject("S26", "%d names" % count, pos + 4)
     expected = encode_end_record(header.check, source_size, records, names)
     end = pos + len(expected)
@@ -2056,7 +2051,7 @@ def decode_tensor(data, name, base=None):
 
     if not names:
         text = text_from(0, header.text_size)
-        places = [key & M32 for key in names_of(text) or []]
+        places = [key & M32 for key in names_of(text)]
     else:
         low, places = (xxh3(name.encode()) & M32) << 32, []
         for i in range(keys.last(low) + 1, names):
@@ -2198,9 +2193,14 @@ def check_file(directory, name):
     if source != read(directory, name[:-len(".bsnap")] + ".source"):
         return "another source"
     header = decode_file_header(read(directory, name))
-    for key in names_of(source[8:header.data_begin]) or () if header.kind else ():
-        title = json.decoder.scanstring(source[8 + (key & M32):header.data_begin].decode(), 1)[0]
-        begin, end = json.loads(source[8:header.data_begin])[title]["data_offsets"]
+    try:
+        whole = json.loads(source[8:header.data_begin].decode()) if header.kind else {}
+    except ValueError:
+        whole = {}      # a text need not be a header
+    for title, entry in whole.items() if isinstance(whole, dict) else ():
+        if not isinstance(entry, dict) or "data_offsets" not in entry:
+            continue
+        begin, end = entry["data_offsets"]
         _, _, elements, count = decode_tensor(read(directory, name), title)
         if elements != source[header.data_begin + begin:header.data_begin + end] or count > 1 << 16:
             return "another tensor, or too many bytes for it"

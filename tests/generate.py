@@ -3346,6 +3346,13 @@ def bad_names(change):
     return made
 
 
+def name_of_none(snap):
+    """A tree of one name, where the text has not one"""
+    if len(decoder.names_of(snap.text())) == 1:
+        raise Impossible
+    return with_errors(snap, names=lambda names: [0])
+
+
 def text_of_raw(rng):
     """Kind 0 with a text record; all else fits."""
     snap = random_snap(rng, 1)
@@ -3379,7 +3386,7 @@ def invalid_file_recipes():
         25: [bad_snap(root=4), bad_tree(lambda r: r[:-1] + [(r[-1][0] + 1, r[-1][1])]),
              bad_tree(lambda r: r[:-1] + [(r[-1][0], r[-1][1] - 1)]), bad_names(lambda names: names[:-1] + [names[-1] + 1]),
              bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
-        26: [bad_names(lambda names: names + [5]), lambda rng: with_errors(random_snap(rng, 1), names=lambda names: [0])],
+        26: [bad_names(lambda names: names + [5]), lambda rng: name_of_none(random_snap(rng, 1))],
         27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
     }
 

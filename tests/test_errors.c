@@ -259,7 +259,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     size_t at, end;
     uint8_t index[4], *p;
     b.flags = BITSNAP_CONTENT_ID;
-    CHECK(!bsn_encoder_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1));
+    CHECK(!bsn_encoder_begin(&b, &s, to, 64, &at, count, dtype) && !bsn_call_begin(&call, &b, &s, 1, 0));
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.width);
@@ -270,7 +270,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
-    CHECK(!bsn_encoder_end(&b, &s, p + 12 + s.width, 128, &end));
+    CHECK(!bitsnap_encoder_end(&b, (bitsnap_encoder *)(void *)&s, p + 12 + s.width, 128, &end));
     return at + 12 + s.width + end;
 }
 

@@ -753,11 +753,11 @@ static size_t push_with_id(bitsnap *b, uint8_t *frame, size_t capacity, const ui
     CHECK(bsn_encoder_begin(b, &s, frame, capacity, &at, n, dtype) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = 4 * (n / 64 + 1);
-    CHECK(bsn_encoder_push(b, &s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
+    CHECK(bitsnap_encoder_push(b, (bitsnap_encoder *)(void *)&s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
     at += part;
     s.state.has_result_id = 1;
     s.state.result_id = id;
-    CHECK(bsn_encoder_end(b, &s, frame + at, capacity - at, &part) == BITSNAP_OK);
+    CHECK(bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, frame + at, capacity - at, &part) == BITSNAP_OK);
     free(index);
     return at + part;
 }
@@ -841,11 +841,11 @@ static void runs(void)
     CHECK(bsn_encoder_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = sizeof index;
-    CHECK(bsn_call_begin(&call, &b, &s, 1) == BITSNAP_OK);
+    CHECK(bsn_call_begin(&call, &b, &s, 1, 0) == BITSNAP_OK);
     for (i = 0; i < CELLS;) {
         const unsigned run = i == 2 ? 3 : i == 7 ? 2 : 1;
         if (run == 1) {
-            CHECK(bsn_encoder_push(&b, &s, frame + at, sizeof frame - at, &part, a + 64 * i, 64) == BITSNAP_OK);
+            CHECK(bitsnap_encoder_push(&b, (bitsnap_encoder *)(void *)&s, frame + at, sizeof frame - at, &part, a + 64 * i, 64) == BITSNAP_OK);
             at += part;
         } else {
             count = 64 * (i + run) > N ? N - 64 * i : 64 * run;
@@ -865,7 +865,7 @@ static void runs(void)
         }
         i += run;
     }
-    CHECK(bsn_encoder_end(&b, &s, frame + at, sizeof frame - at, &part) == BITSNAP_OK);
+    CHECK(bitsnap_encoder_end(&b, (bitsnap_encoder *)(void *)&s, frame + at, sizeof frame - at, &part) == BITSNAP_OK);
     at += part;
     CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, frame, at) == BITSNAP_OK, "%s", bitsnap_message(&b));
     CHECK(!memcmp(a, out, sizeof a));

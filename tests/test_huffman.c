@@ -204,7 +204,11 @@ static void one_code(const unsigned n[9], unsigned escape)
     w.at = coded;
     w.end = coded + sizeof coded;
     w.scratch = memory;
-    item = bsn_outermost(&w, copy, m, 8);
+    memset(&item, 0, sizeof item);
+    item.data = copy;
+    item.scratch = memory;
+    item.count = (uint32_t)m;
+    item.bits = 8;
     bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item, BSN_LIST_TREE));
     CHECK(!w.full);
     reader_of(&r, coded, w.at);

@@ -1026,58 +1026,6 @@ static void node_merge(void)
         }
 }
 
-/* map and fork at once against the two */
-static void deal_case(unsigned k, unsigned lists, size_t n, unsigned kind, unsigned escape)
-{
-    const size_t first = 64 * test_below(n / 64), m = 64 * (1 + test_below((n - first) / 64)), stride = n / 8;
-    uint8_t code[256], *symbols = at_end(1, m, SLACK), *planes = at_end(0, k * stride, 0), *list[4], *escapes, *end, *expected_end;
-    const unsigned base = (unsigned)test_below(256), span = 1 + (unsigned)test_below(kind & 1 ? 20 : 256);
-    const unsigned bits = 8 - (unsigned)test_below(4);
-    bsn_fork a, b;
-    size_t counts[4], i;
-    unsigned j, s;
-    for (s = 0; s < 256; s++) code[s] = escape < 256 ? (uint8_t)escape : 0;
-    for (s = base; s < base + span && s < 256; s++) code[s] = (uint8_t)test_random();
-    fill_symbols(symbols, m, kind);
-    for (i = 0; i < m; i++) symbols[i] = (uint8_t)(symbols[i] & ((1u << bits) - 1));
-    memcpy(spare[7], symbols, m);
-    memset(spare[7] + m, 0, 64);
-    memset(&a, 0, sizeof a);
-    a.symbol_bits = (uint8_t)bits;
-    a.stride = stride;
-    a.bits = (uint8_t)k;
-    a.lists = (uint8_t)lists;
-    b = a;
-    a.planes = spare[0];
-    b.planes = planes;
-    memset(spare[0], 0x33, k * stride);
-    memset(planes, 0x33, k * stride);
-    for (j = 0; j < 4; j++) a.list[j] = spare[2 + j];
-    expected_end = scalar->map(spare[7], m, code, escape, spare[1]);
-    scalar->node_fork(&a, spare[7], first, m);
-    for (j = 0; j < 4; j++) {
-        counts[j] = (size_t)(a.list[j] - spare[2 + j]);
-        b.list[j] = list[j] = at_end(2 + j, counts[j], SLACK);
-    }
-    escapes = at_end(6, (size_t)(expected_end - spare[1]), SLACK);
-    end = kernels->deal(&b, symbols, first, m, code, escape, escapes);
-    CHECK(end - escapes == expected_end - spare[1] && !memcmp(escapes, spare[1], (size_t)(end - escapes)), "%s: deal of %zu: escapes", kernels->name, m);
-    CHECK(!memcmp(planes, spare[0], k * stride), "%s: deal %u, %u: planes of %zu from %zu", kernels->name, k, lists, m, first);
-    for (j = 0; j < lists; j++)
-        CHECK(b.list[j] == list[j] + counts[j] && !memcmp(list[j], spare[2 + j], counts[j]), "%s: deal %u, %u: list %u of %zu", kernels->name, k, lists, j, m);
-}
-
-static void deal(void)
-{
-    size_t i;
-    unsigned j, kind;
-    if (!kernels->deal) return;
-    for (j = 0; j < 18; j++)
-        for (i = 1; i <= 70; i++)
-            for (kind = 0; kind < SYMBOL_KINDS; kind++)
-                deal_case(node_kinds[j][0], node_kinds[j][1], 64 * i, kind, test_below(3) ? (unsigned)test_below(256) : 256u);
-}
-
 static void node_fork(void)
 {
     size_t i;
@@ -1662,7 +1610,7 @@ static void tables(void)
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
     static void name##_lists(void) { histogram(); map(); }                                            \
-    static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); deal(); node_counts(); start(); finish(); }                \
+    static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); places(); classes(); words(); words_split(); }

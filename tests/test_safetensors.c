@@ -21,6 +21,10 @@ static size_t parse_room;
 static int parse_guarded(safetensors *s, const char *text, size_t size, fault *f)
 {
     uint8_t *p;
+    safetensors names;
+    bitsnap_file_error e;
+    size_t i, places = 0;
+    int failed, nameless;
     if (!parse_memory.map || size > parse_room) {
         if (parse_memory.map) guarded_free(parse_memory);
         parse_room = size > 4096 ? size : 4096;
@@ -29,7 +33,15 @@ static int parse_guarded(safetensors *s, const char *text, size_t size, fault *f
     p = parse_memory.p + (parse_room - size);
     if (size) memcpy(p, text, size);
     memset(f, 0, sizeof *f);
-    return safetensors_parse(s, (const char *)p, size, f);
+    nameless = bitsnap_safetensors_names(&names, (const char *)p, size, NULL, &e) != BITSNAP_OK;
+    failed = safetensors_parse(s, (const char *)p, size, f);
+    if (!failed) { /* whose tensors are those that are found without understanding it */
+        CHECK(!nameless && names.count == s->count, "%zu names, %zu tensors", names.count, s->count);
+        for (i = 0; i < s->count && i < names.count; i++) places += names.tensors[i].place - s->tensors[i].place;
+        CHECK(places == 0, "%s", "their places");
+    }
+    bitsnap_safetensors_free(&names);
+    return failed;
 }
 
 /* What holds of every header that is accepted. */

@@ -14,7 +14,7 @@ static const char *const titles[PARTS] = { "frame", "elements", "base", "bytes",
 static struct {
     char name[100];
     unsigned rule, dtype;
-    uint8_t data[PARTS][1 << 18];
+    uint8_t data[PARTS][1 << 23];
     size_t size[PARTS];
     int has[PARTS];
 } v;
@@ -44,7 +44,7 @@ static void hex_line(unsigned part, char *text)
 
 static void frame(void)
 {
-    static uint8_t out[1 << 18];
+    static uint8_t out[1 << 23];
     const uint8_t *f = v.data[FRAME];
     const size_t size = v.size[FRAME];
     const bitsnap_kernels *k;

@@ -86,6 +86,9 @@ typedef struct bitsnap_safetensors {
  * after failures, too. Linear time, but for sorting the tensors, which names and places of an attacker's choice do not slow. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, const char *text, size_t size,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
+/* Finds the names of tensors and their places alone, in any text: those that the tree of names of a .bsnap file has. */
+BITSNAP_API bitsnap_status bitsnap_safetensors_names(bitsnap_safetensors *s, const char *text, size_t size,
+                                                     const bitsnap_memory *memory, bitsnap_file_error *error);
 BITSNAP_API void bitsnap_safetensors_free(bitsnap_safetensors *s);
 
 /* The type with this name; `any_case` for names that people type. Null if there is none. */
@@ -350,8 +353,8 @@ BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, con
                                               const uint8_t *names, uint64_t name_count, uint64_t file_check, const bitsnap_memory *memory,
                                               bitsnap_file_error *error);
 
-/* The entries of the tree of names, in order, in memory that the caller releases; *count is 0 where the text is no header of a
- * .safetensors file. */
+/* The entries of the tree of names, in order, in memory that the caller releases; *count is 0 where the text has none
+ * (FORMAT.md, 8.3). */
 BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, const char *text, size_t size,
                                               const bitsnap_memory *memory, bitsnap_file_error *error);
 
@@ -921,16 +924,22 @@ static int bsf_order_of_names_and_places(const void *a, const void *b)
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
-/* Of tensors of the same name the last one counts, as it does for the reference. Then all are of the size that they should. */
-static int bsf_check_tensors(bsf_parser *p)
+/* Of tensors of the same name the last one counts, as it does for the reference. */
+static void bsf_keep_last(bitsnap_safetensors *s)
 {
-    bitsnap_safetensors *s = p->s;
     size_t i, n = 0;
     bsf_sort(s->tensors, s->count, sizeof *s->tensors, bsf_order_of_names_and_places);
     for (i = 0; i < s->count; i++)
         if (i + 1 == s->count || bitsnap_slice_compare(s->tensors[i].name, s->tensors[i + 1].name)) s->tensors[n++] = s->tensors[i];
     s->count = n;
-    for (i = 0; i < n; i++) {
+}
+
+/* All are of the size that they should. */
+static int bsf_check_tensors(bsf_parser *p)
+{
+    bitsnap_safetensors *s = p->s;
+    size_t i;
+    for (i = 0; i < s->count; i++) {
         bitsnap_tensor *t = &s->tensors[i];
         t->type = bitsnap_element_type_find(t->dtype.at, t->dtype.size, 0);
         if (bsf_check_size(p, t)) return 1;
@@ -963,16 +972,23 @@ static int bsf_check_places(bsf_parser *p)
     return 0;
 }
 
+static int bsf_check_utf8(bsf_parser *p)
+{
+    const char *at;
+    size_t n;
+    for (at = p->text; at < p->end; at += n) {
+        n = bitsnap_utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
+        if (!n) return bsf_fail_header(p, at, "not UTF-8");
+    }
+    return 0;
+}
+
 static int bsf_parse_header(bsf_parser *p)
 {
     size_t capacity = 0;
     int has_metadata = 0;
     const char *at;
-    for (at = p->text; at < p->end;) {
-        const size_t n = bitsnap_utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
-        if (!n) return bsf_fail_header(p, at, "not UTF-8");
-        at += n;
-    }
+    if (bsf_check_utf8(p)) return 1;
     if (bsf_expect(p, '{', "it must begin with '{'")) return 1;
     if (!bsf_accept(p, '}')) {
         do {
@@ -999,11 +1015,38 @@ static int bsf_parse_header(bsf_parser *p)
     }
     bsf_skip_space(p);
     if (p->at < p->end) return bsf_fail_header(p, p->at, "something other than white space behind the last '}'");
+    bsf_keep_last(p->s);
     return bsf_check_tensors(p) || bsf_check_places(p);
 }
 
-BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, const char *text, size_t size,
-                                                     const bitsnap_memory *memory, bitsnap_file_error *error)
+/* FORMAT.md, section 8.3: strings in one more bracket than are closed, with a colon behind them. */
+static int bsf_find_names(bsf_parser *p)
+{
+    size_t capacity = 0;
+    int64_t depth = 0;
+    if (bsf_check_utf8(p)) return 1;
+    while (p->at < p->end) {
+        const char *at = p->at;
+        bitsnap_slice name;
+        bitsnap_tensor *t;
+        if (*at != '"') {
+            depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+            p->at++;
+            continue;
+        }
+        if (bsf_parse_string(p, &name, "")) return 1;
+        if (depth != 1 || !bsf_accept(p, ':') || bsf_slice_is(name, "__metadata__")) continue;
+        t = bsf_add_tensor(p, &capacity);
+        if (!t) return bsf_no_memory(p->error) != 0;
+        t->name = name;
+        t->place = bsf_place_of(p, at);
+    }
+    bsf_keep_last(p->s);
+    return 0;
+}
+
+static bitsnap_status bsf_parse_text(bitsnap_safetensors *s, const char *text, size_t size, int (*parse)(bsf_parser *),
+                                     const bitsnap_memory *memory, bitsnap_file_error *error)
 {
     bsf_parser p;
     memset(s, 0, sizeof *s);
@@ -1014,7 +1057,19 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, con
     p.end = text + size;
     p.s = s;
     p.error = error;
-    return bsf_parse_header(&p) ? error->status : BITSNAP_OK;
+    return parse(&p) ? error->status : BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, const char *text, size_t size,
+                                                     const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    return bsf_parse_text(s, text, size, bsf_parse_header, memory, error);
+}
+
+BITSNAP_API bitsnap_status bitsnap_safetensors_names(bitsnap_safetensors *s, const char *text, size_t size,
+                                                     const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    return bsf_parse_text(s, text, size, bsf_find_names, memory, error);
 }
 
 BITSNAP_API void bitsnap_safetensors_free(bitsnap_safetensors *s)
@@ -1643,7 +1698,7 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
     size_t i;
     *entries = NULL;
     *count = 0;
-    if (bitsnap_safetensors_parse(&s, text, size, memory, &ignored)) {
+    if (bitsnap_safetensors_names(&s, text, size, memory, &ignored)) {
         bitsnap_safetensors_free(&s);
         return ignored.status == BITSNAP_E_WORKSPACE ? bsf_no_memory(error) : BITSNAP_OK;
     }

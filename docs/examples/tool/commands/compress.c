@@ -466,6 +466,17 @@ static void report_base(const job *j, const char *path)
     warn_of_base(j, path);
 }
 
+/* One line, unless -q: what decompress, test and others will refuse if nothing else is said. */
+static void warn_of_growth(const job *j, const summary *s)
+{
+    fault why;
+    char what[96];
+    if (!file_check_limit(s->bytes_in, s->bytes_in, s->bytes_out + (j->base ? j->base->file.data_size : 0), 0, &why)) return;
+    (void)snprintf(what, sizeof what, "expands to over 256 times its size, so it takes --max-output %lluG to restore it",
+                   (unsigned long long)((s->bytes_in - 1) >> 30) + 1);
+    warn(&j->codec->used, s->output, what);
+}
+
 static void report(const job *j, const char *path, const char *target, double begun)
 {
     summary s;
@@ -506,6 +517,7 @@ static void report(const job *j, const char *path, const char *target, double be
         print_summary(j->o, &s);
         if (j->adam.name && !j->o->quiet) report_adam(j, path);
     }
+    warn_of_growth(j, &s);
     if (j->given) report_base(j, path);
     if (j->refused) warn_of_moments(j, path);
 }

@@ -488,8 +488,9 @@ static const char prune_examples[] =
     "  bitsnap prune run.store --keep-last 5 --keep-every 1000\n";
 
 static const char store_temp_text[] =
-    "      --temp DIR       where temporary files go: twice the size of a tensor file\n"
-    "                       while it is restored; without it $TMPDIR, or else /tmp\n";
+    "      --temp DIR       where temporary files go, which need up to three times the\n"
+    "                       room of the largest tensor file; without it $TMPDIR, or else\n"
+    "                       /tmp\n";
 
 /* The texts, up to a null, with the common options before the last. */
 static void put(const char *const *texts)

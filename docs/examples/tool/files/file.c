@@ -320,7 +320,7 @@ static int expect_end(file_reader *r, size_t names, uint8_t **record, size_t *si
     if (names && r->text) {
         failed = tree_names(&entries, &count, r->text, r->text_size, f);
         if (!failed && count != names)
-            failed = fail_at(f, 26, r->in->offset + 4, count ? "the number of names is another than that of the tensors" : "names, but the text is no header");
+            failed = fail_at(f, 26, r->in->offset + 4, count ? "the number of names is another than that of the tensors" : "names, but the text has none");
     }
     failed = failed || want(r, *size, f) ||
              file_end_record(record, size, &r->records, r->done, entries ? entries : input_bytes(r->in) + BITSNAP_END_PREFIX + records, names,
