@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!status && !t && !(data[0] & 1)) {
             bitsnap_info info;
             REQUIRE(!bitsnap_read_info(&info, frame, size) && info.frame_size == size);
-            behind(&b, frame, size, data[0] & 4 ? size : data[0] >> 3, to, &info, from, some);
+            behind(&b, frame, size, data[0] & 4 ? size : (data[0] >> 3) % (size + 1), to, &info, from, some);
         }
         if (!status) REQUIRE(!bitsnap_verify(&b, to, count, dtype, frame, size));
         if (count <= 4u * MOST && fuzz_agree(&b, bitsnap_test(&b, frame, size), &tested, t)) REQUIRE(status);
