@@ -299,6 +299,7 @@ static void streams(void)
     b.block_log2 = 16;
     CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
     c = with_file(&b, &f);
+    memset(&s, 0, sizeof s); /* it is compared as a whole */
     CHECK(!bitsnap_encoder_begin(&c, &s, other, room, &at, n, BITSNAP_BF16) && f.reads == (n + 65535) / 65536);
     s.index = index;
     s.index_capacity = sizeof index;

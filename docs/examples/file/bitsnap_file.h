@@ -1750,7 +1750,7 @@ typedef struct bsf_tree {
     unsigned entry;           /* bytes of one */
     uint64_t page;            /* the page that is held, or UINT64_MAX */
     size_t size;              /* its entries */
-    uint8_t entries[BSF_FAN * BITSNAP_RECORD_ENTRY];
+    uint8_t entries[(size_t)BSF_FAN * BITSNAP_RECORD_ENTRY];
 } bsf_tree;
 
 typedef struct bsf_reader {
