@@ -48,6 +48,7 @@ READS = [  # command, its inputs; OUT stands for the output
     ("c -o OUT s0", "s0"), ("c -b s0 -o OUT s1", "s0 s1"), ("c -b s0.bsnap -o OUT s1", "s0.bsnap s1"), ("c -b s0.bsnap -b d1 -o OUT s2", "s0.bsnap d1 s2"),
     ("d -o OUT s0.bsnap", "s0.bsnap"), ("d -b s0 -o OUT d1", "s0 d1"), ("d -b s0.bsnap -b d1 -o OUT d2", "s0.bsnap d1 d2"),
     ("merge -o OUT d1 d2", "d1 d2"), ("merge -b s0 -o OUT d1 d2", "s0 d1 d2"), ("invert -o OUT d1", "d1"), ("invert -b s0 -o OUT d1", "s0 d1"),
+    ("extract -o OUT s0.bsnap a", "s0.bsnap"), ("extract -b s0 -b d1 -o OUT d2 a", "s0 d1 d2"),
 ]
 with Table("outputs that are inputs are refused") as t:
     for line, inputs in READS:

@@ -426,7 +426,7 @@ static const char extract_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap extract model.safetensors.bsnap w -o w.safetensors\n"
-    "  bitsnap extract model.safetensors.bsnap 'layers.*' -o layers.safetensors\n"
+    "  bitsnap extract blocks.safetensors 'layers.0.*' -o layer.safetensors\n"
     "  bitsnap extract checkpoint w --range 100:200 --npy -o some.npy\n"
     "  bitsnap extract -b step1.safetensors step2.delta w --as f32 --npy -o w.npy\n"
     "  bitsnap extract model.safetensors.bsnap w --range -10: --raw -c | od -A d -t f4\n";
