@@ -17,12 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WINDOW = 1 << 22, PAGE = 4096, NPY_DIMENSIONS = 64 };
+enum { WINDOW = 1 << 22, WIDE = 1 << 16, PAGE = 4096, NPY_DIMENSIONS = 64 };
 
 /* A file that tensors are taken from, or what it is a delta to, which stands before it. */
 typedef struct source {
     input in;
     bitsnap_file file;
+    int with_base;
     uint64_t read;        /* bytes, so far */
     int error;            /* errno of a read that failed; 0: it came to the file's end */
     uint64_t page;        /* of a .safetensors file, the one that is held, from 1 on; 0: none */
@@ -51,8 +52,8 @@ typedef struct job {
     pick *picks;
     size_t pick_count, pick_capacity;
     output out;
-    uint8_t *window;
-    size_t held;          /* bytes of it */
+    uint8_t *window, *wide; /* WINDOW bytes; WIDE bytes of elements as f32 */
+    size_t held;          /* bytes of the window */
     progress progress;
     lossy lossy;          /* what is quantized of what is taken */
     fault *f;
@@ -110,7 +111,7 @@ static int fail(source *s, fault *f)
         if (errno) return fault_errno(f, "cannot be read at byte %llu", at);
         break;
     case BITSNAP_E_BASE:
-        if (s->file.base) return fault_set(f, "%s; give the right base", e->message);
+        if (s->with_base) return fault_set(f, "%s; give the right base", e->message);
         if (!*s->file.base_name) return fault_set(f, "this delta needs its base: give it with -b");
         return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.base_name);
     case BITSNAP_E_UNSUPPORTED: return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
@@ -118,8 +119,8 @@ static int fail(source *s, fault *f)
     }
     if (e->tensor.at)
         return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, damaged);
-    if (e->frame_rule) return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged); /* has its rule */
-    return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
+    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
+    return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged);
 }
 
 /* The next of the sources; a delta is one to the source before it. */
@@ -137,11 +138,12 @@ static int open_source(job *j, const char *path)
     from.read = get_page;
     from.context = s;
     from.size = s->in.size;
+    s->with_base = delta && s > j->sources && !j->folder.count;
+    if (bitsnap_file_open(&s->file, &from, s->with_base ? &s[-1].file : NULL, NULL)) return fail(s, j->f);
     s->file.b.run = b->run;
     s->file.b.run_context = b->run_context;
     s->file.b.workers = b->workers;
-    if (bitsnap_file_open(&s->file, &from, delta && s > j->sources && j->o->base_count ? &s[-1].file : NULL, NULL)) return fail(s, j->f);
-    if (s->file.kind == BITSNAP_SOURCE_RAW)
+    if (s->file.kind == BITSNAP_SOURCE_RAW && !j->folder.count)
         return fault_set(j->f, "holds raw elements, which have no names; bitsnap decompress restores them") && fault_in(j->f, path);
     return 0;
 }
@@ -307,6 +309,7 @@ static int look_for(job *j, source *s, const char *name, char *found)
 static int look_in(job *j, source *s, char *found)
 {
     size_t i;
+    if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* in a folder: without names */
     for (i = 1; i < j->o->file_count; i++)
         if (look_for(j, s, j->o->files[i], &found[i])) return 1;
     return 0;
@@ -397,17 +400,16 @@ static uint32_t widened(uint32_t x, const struct widening *w)
 static int flush(job *j, const pick *p)
 {
     const struct widening *w = j->o->as_f32 ? widening_of(&p->whole) : NULL;
-    uint8_t wide[1024];
     size_t i = 0, n, k;
     if (!w && output_write(&j->out, j->window, j->held, j->f)) return 1;
     while (w && i < j->held) {
-        for (n = 0; n < sizeof wide && i < j->held; n += 4, i += w->bytes) {
+        for (n = 0; n < WIDE && i < j->held; n += 4, i += w->bytes) {
             uint32_t x = 0;
             for (k = w->bytes; k-- > 0;) x = x << 8 | j->window[i + k];
             x = widened(x, w);
-            for (k = 0; k < 4; k++) wide[n + k] = (uint8_t)(x >> 8 * k);
+            for (k = 0; k < 4; k++) j->wide[n + k] = (uint8_t)(x >> 8 * k);
         }
-        if (output_write(&j->out, wide, n, j->f)) return 1;
+        if (output_write(&j->out, j->wide, n, j->f)) return 1;
     }
     j->held = 0;
     progress_show(&j->progress, j->out.size);
@@ -556,8 +558,9 @@ static int extract(job *j)
     for (i = 0; i < o->base_count; i++) from += j->sources[i].in.size;
     if (file_check_limit(bytes, bytes, from, o->max_output, j->f)) return 1;
     progress_set_total(&j->progress, bytes);
-    j->window = (uint8_t *)malloc(WINDOW);
+    j->window = (uint8_t *)malloc(WINDOW + WIDE);
     if (!j->window) return fault_memory(j->f);
+    j->wide = j->window + WINDOW;
     if (output_open(&j->out, o->output, o->force, &j->picks[0].from->in, &j->codec->used, j->f)) return 1;
     if (o->npy ? write_npy(j, j->picks) : !o->raw && write_safetensors(j)) return 1;
     for (i = 0; i < j->pick_count; i++)
