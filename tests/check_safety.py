@@ -388,6 +388,13 @@ else:
                     good = read("out") != p.content["s1"] if line.startswith("apply") else not os.path.exists("out")
                     t.check(f"{line} {action} {victim}", got.returncode == 1 and good and not p.leftovers(), f"status {got.returncode} {got.stderr.strip()}")
 
+        for line, victim in ("extract -o out s0.bsnap a", "s0.bsnap"), ("extract -b s0.bsnap -b d1 -o out d2 a", "d1"), ("extract -o out s0 a", "s0"):
+            p.begin("s0 d1 d2 s0.bsnap")
+            time.sleep(0.02)
+            got = p.run(line, shim=f"write:1 poke {victim}")
+            t.check(f"{line} poke {victim}", got.returncode == 1 and "has changed while it was read" in got.stderr and not os.path.exists("out") and not p.leftovers(),
+                    f"status {got.returncode} {got.stderr.strip()}")
+
     with Table("permissions, owner and time that cannot be set are a warning") as t:
         for line, inputs, want in [w for w in WRITES if w[0][0] in "cdi"] + [("apply d1 OUT", "d1", "s1")]:
             for call in ("fchmod", "fchown", "futimens"):

@@ -399,7 +399,7 @@ static uint32_t widened(uint32_t x, const struct widening *w)
 /* What the window holds, of this tensor. */
 static int flush(job *j, const pick *p)
 {
-    const struct widening *w = j->o->as_f32 ? widening_of(&p->whole) : NULL;
+    const struct widening *w = j->o->as_f32 && !is_dtype(&p->whole, "F32") ? widening_of(&p->whole) : NULL;
     size_t i = 0, n, k;
     if (!w && output_write(&j->out, j->window, j->held, j->f)) return 1;
     while (w && i < j->held) {
