@@ -178,9 +178,9 @@ static int cut(const options *o, pick *p, fault *f)
         x->end = (uint64_t)end;
         if (k >= o->ranges) x->end = x->size;
         p->part.elements *= x->end - x->begin;
-        n += (size_t)sprintf(shape + n, k ? ",%llu" : "[%llu", (unsigned long long)(x->end - x->begin));
+        n += (size_t)snprintf(shape + n, 24, k ? ",%llu" : "[%llu", (unsigned long long)(x->end - x->begin));
     }
-    n += (size_t)sprintf(shape + n, k ? "]" : "[]");
+    n += (size_t)snprintf(shape + n, 24, k ? "]" : "[]");
     p->part.shape.at = shape;
     p->part.shape.size = n;
     if (o->ranges) p->part.end = p->part.begin + p->part.elements * (p->whole.type->bits / 8);
@@ -471,9 +471,9 @@ static int write_npy(job *j, const pick *p)
     if (!type && widening_of(&p->whole)) return fault_set(j->f, "NumPy has no type for %.*s: give --as f32, which is exact, or --raw", (int)p->whole.dtype.size, p->whole.dtype.at);
     if (!type) return fault_set(j->f, "NumPy has no type for %.*s: give --raw", p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80, p->whole.dtype.at);
     if (p->dimensions > NPY_DIMENSIONS) return fault_set(j->f, "NumPy has at most %d dimensions, the tensor %zu: give --raw", NPY_DIMENSIONS, p->dimensions);
-    n = 10 + (size_t)sprintf(text + 10, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
-    for (i = 0; i < p->dimensions; i++) n += (size_t)sprintf(text + n, i ? ", %llu" : "%llu", (unsigned long long)(p->extents[i].end - p->extents[i].begin));
-    n += (size_t)sprintf(text + n, "%s), }", p->dimensions == 1 ? "," : "");
+    n = 10 + (size_t)snprintf(text + 10, 100, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
+    for (i = 0; i < p->dimensions; i++) n += (size_t)snprintf(text + n, 24, i ? ", %llu" : "%llu", (unsigned long long)(p->extents[i].end - p->extents[i].begin));
+    n += (size_t)snprintf(text + n, 24, "%s), }", p->dimensions == 1 ? "," : "");
     for (end = (n / 64 + 1) * 64; n < end - 1; n++) text[n] = ' ';
     text[n] = '\n';
     text[8] = (char)((end - 10) & 255);
