@@ -280,7 +280,7 @@ static int look_for(job *j, source *s, const char *name, char *found)
     const safetensors *all;
     tensor t;
     char *copy = NULL;
-    size_t i;
+    size_t i, k;
     int failed = 0;
     if (!bitsnap_file_find(&s->file, name, strlen(name), &t)) {
         *found = 1;
@@ -295,9 +295,9 @@ static int look_for(job *j, source *s, const char *name, char *found)
         if (!larger) failed = fault_memory(j->f);
         else {
             copy = larger;
-            memcpy(copy, is.at, is.size);
+            for (k = 0; k < is.size; k++) copy[k] = is.at[k] ? is.at[k] : 1; /* U+0000 is a character, too */
             copy[is.size] = 0;
-            if (fnmatch(name, copy, 0) || strlen(copy) != is.size) continue;
+            if (fnmatch(name, copy, 0)) continue;
             *found = 1;
             failed = add(j, s, &all->tensors[i]);
         }
