@@ -48,6 +48,7 @@ READS = [  # command, its inputs; OUT stands for the output
     ("c -o OUT s0", "s0"), ("c -b s0 -o OUT s1", "s0 s1"), ("c -b s0.bsnap -o OUT s1", "s0.bsnap s1"), ("c -b s0.bsnap -b d1 -o OUT s2", "s0.bsnap d1 s2"),
     ("d -o OUT s0.bsnap", "s0.bsnap"), ("d -b s0 -o OUT d1", "s0 d1"), ("d -b s0.bsnap -b d1 -o OUT d2", "s0.bsnap d1 d2"),
     ("merge -o OUT d1 d2", "d1 d2"), ("merge -b s0 -o OUT d1 d2", "s0 d1 d2"), ("invert -o OUT d1", "d1"), ("invert -b s0 -o OUT d1", "s0 d1"),
+    ("extract -o OUT s0.bsnap a", "s0.bsnap"), ("extract -b s0 -b d1 -o OUT d2 a", "s0 d1 d2"),
 ]
 with Table("outputs that are inputs are refused") as t:
     for line, inputs in READS:
@@ -386,6 +387,13 @@ else:
                     got = p.run(line.replace("OUT", "out"), shim=f"{when} {action} {'other ' if action == 'rename' else ''}{victim}")
                     good = read("out") != p.content["s1"] if line.startswith("apply") else not os.path.exists("out")
                     t.check(f"{line} {action} {victim}", got.returncode == 1 and good and not p.leftovers(), f"status {got.returncode} {got.stderr.strip()}")
+
+        for line, victim in ("extract -o out s0.bsnap a", "s0.bsnap"), ("extract -b s0.bsnap -b d1 -o out d2 a", "d1"), ("extract -o out s0 a", "s0"):
+            p.begin("s0 d1 d2 s0.bsnap")
+            time.sleep(0.02)
+            got = p.run(line, shim=f"write:1 poke {victim}")
+            t.check(f"{line} poke {victim}", got.returncode == 1 and "has changed while it was read" in got.stderr and not os.path.exists("out") and not p.leftovers(),
+                    f"status {got.returncode} {got.stderr.strip()}")
 
     with Table("permissions, owner and time that cannot be set are a warning") as t:
         for line, inputs, want in [w for w in WRITES if w[0][0] in "cdi"] + [("apply d1 OUT", "d1", "s1")]:

@@ -48,6 +48,7 @@ files = {  # what documents start from, by name
     "master": lambda p: safetensors(p, W, 1),
     "model.bf16": lambda p: safetensors(p, W, 1, cast=True),
     "optimizer": lambda p: safetensors(p, [("w.exp_avg", 6000), ("w.exp_avg_sq", 6000)], 2),
+    "blocks": lambda p: safetensors(p, [("layers.0.w", 600), ("layers.0.b", 20), ("layers.1.w", 600)], 3),
     "states": lambda p: safetensors(p, [("w.exp_avg", 6000), ("w.exp_avg_sq", 6000)], 2),
     "step1": lambda p: safetensors(p, W, 1, 1, True), "step2": lambda p: safetensors(p, W, 1, 2, True),
     "step3": lambda p: safetensors(p, W, 1, 3, True), "step1000": lambda p: safetensors(p, W, 1, 4),
@@ -78,6 +79,7 @@ start = {  # .safetensors files, and commands before the first block
     "merge": ("sunday monday tuesday wednesday", week),
     "invert": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step2.safetensors live.safetensors"),
 }
+start["extract"] = ("model blocks step1 step2", folder + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors")
 start["snapshot"] = ("model step1", folder)
 start["log"] = start["verify"] = start["restore"] = start["prune"] = (
     "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
@@ -153,7 +155,7 @@ for document in documents:
         place.run("cmp as-it-was model.safetensors; cmp step2.safetensors live.safetensors", "what it restores is what was there")
 report(blocks >= 5, f"{blocks} blocks found")
 
-for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "snapshot", "log", "restore", "verify", "prune"]:
+for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "extract", "snapshot", "log", "restore", "verify", "prune"]:
     text = subprocess.run([tool, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
     examples = text.split("\nExamples\n", 1)[-1].split("\nA FILE of -")[0]
     lines = [re.split(r" {3,}", line[2:])[0] for line in examples.split("\n") if re.match(r"  \S", line)]

@@ -4,7 +4,7 @@
  *
  * The layers, each calling downwards only:
  *     main, options, help            the command line
- *     compress, decompress, folder, info, compare, benchmark, apply, merge, summary
+ *     compress, decompress, folder, info, compare, benchmark, apply, merge, extract, summary
  *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
  *     file, header, plan, pairs      .bsnap and .safetensors files from the first byte to the last,
  *     lossy                          what is quantized in them
@@ -68,6 +68,7 @@ static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
     case MERGE: return command_merge(o, c, b, f);
     case INVERT: return command_invert(o, c, b, o->files[i], f);
     case BENCHMARK: return command_benchmark(o, c, o->files[i], f);
+    case EXTRACT: return command_extract(o, c, f);
     case SNAPSHOT: return command_snapshot(o, c, o->files[0], o->files[1], f);
     case LOG: return command_log(o, o->files[i], f);
     case RESTORE: return command_restore(o, c, o->files[0], o->files[1], f);
@@ -82,7 +83,7 @@ static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
     if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
-    for (i = 0; i < o->file_count; i++)
+    for (i = 0; i < (o->command == EXTRACT ? 1 : o->file_count); i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++)
         if (used_name(u, o->bases[i], USE_BASE, f)) return 1;
@@ -92,7 +93,7 @@ static int note_names(const options *o, used_files *u, fault *f)
 /* The whole command, where there is one folder; else file by file. */
 static int run_all(const options *o, codec *c, const base *b)
 {
-    const size_t runs = o->command & (COMPARE | APPLY | MERGE | SNAPSHOT | RESTORE) ? 1 : o->file_count;
+    const size_t runs = o->command & (COMPARE | APPLY | MERGE | EXTRACT | SNAPSHOT | RESTORE) ? 1 : o->file_count;
     const int failed = o->command == COMPARE ? EXIT_USAGE : EXIT_ERROR;
     int status = EXIT_OK;
     fault f;
@@ -184,7 +185,7 @@ int main(int argc, char **argv)
         codec_close(&c);
         return failed;
     }
-    if (o.base_count && !has_folder_bases(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+    if (o.base_count && o.command != EXTRACT && !has_folder_bases(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
         fault_print(&f);
         base_close(&b);
         options_free(&o);

@@ -22,6 +22,9 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f);
 void benchmark_title(const options *o); /* the line above the table */
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f);
 
+/* Tensors of the first file or folder: the other operands are their names. */
+int command_extract(const options *o, codec *c, fault *f);
+
 void info_sum(const options *o); /* info -r: the table of all files */
 
 /* On a store of snapshots: files/store.h. */

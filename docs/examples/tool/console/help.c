@@ -20,6 +20,7 @@ static const char general[] =
     "  bitsnap merge DELTA DELTA...  one delta for those that follow each other\n"
     "  bitsnap invert DELTA          the delta back\n"
     "  bitsnap benchmark FILE...     sizes and speeds, in memory, beside memcpy\n"
+    "  bitsnap extract FILE NAME...  tensors, or parts of them, without reading the rest\n"
     "  bitsnap snapshot STORE FOLDER keeps a checkpoint of a run as a step of a store\n"
     "  bitsnap log STORE             its steps\n"
     "  bitsnap restore STORE STEP    a step as a folder, as it was\n"
@@ -393,6 +394,43 @@ static const char benchmark_examples[] =
     "  bitsnap benchmark *.safetensors\n"
     "  bitsnap benchmark -T 0 -l fast model.safetensors\n";
 
+static const char extract_text[] =
+    "bitsnap extract FILE NAME... -o OUTPUT - tensors of FILE, or parts of them\n"
+    "\n"
+    "FILE is a .safetensors or a .bsnap file, or a folder of such files. NAME is that of a\n"
+    "tensor, or where there is none a GLOB such as 'layers.0.*'. OUTPUT is a .safetensors\n"
+    "file of these tensors. Of FILE only the blocks are read and decoded that they are in,\n"
+    "and of its index some pages: damage elsewhere is not noticed, bitsnap test finds it.\n"
+    "\n"
+    "      --range A:B,C:D  of each tensor the elements A to B - 1 of the first dimension,\n"
+    "                       C to D - 1 of the second, ..., as NumPy has it: without A\n"
+    "                       from the first, without B to the last, below 0 counted from\n"
+    "                       the end. Dimensions that are not named come whole\n"
+    "      --raw            OUTPUT has the bytes of one tensor and nothing else\n"
+    "      --npy            OUTPUT is an .npy file of one tensor, as NumPy reads it\n"
+    "      --safetensors    a .safetensors file, as without any of these three\n"
+    "      --as f32         elements of BF16, F16, F8_E4M3 or F8_E5M2 become F32, which is\n"
+    "                       exact: for --npy, as NumPy has no types for some of them\n"
+    "  -o, --output OUTPUT  the output's name; - is standard output\n"
+    "  -c, --stdout         the same as -o -\n"
+    "  -f, --force          replaces an output that is there; never a file that the\n"
+    "                       command reads\n"
+    "  -b, --base BASE      what FILE is a delta to: a .safetensors file, or a .bsnap file\n"
+    "                       of one. Given several times it is a chain: the first is whole,\n"
+    "                       every other a delta to what stands before it, or whole again\n"
+    "      --max-output SIZE\n"
+    "                       the largest size that OUTPUT may have (see bitsnap decompress\n"
+    "                       --help)\n";
+
+static const char extract_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap extract model.safetensors.bsnap w -o w.safetensors\n"
+    "  bitsnap extract blocks.safetensors 'layers.0.*' -o layer.safetensors\n"
+    "  bitsnap extract checkpoint w --range 100:200 --npy -o some.npy\n"
+    "  bitsnap extract -b step1.safetensors step2.delta w --as f32 --npy -o w.npy\n"
+    "  bitsnap extract model.safetensors.bsnap w --range -10: --raw -c | od -A d -t f4\n";
+
 static const char snapshot_text[] =
     "bitsnap snapshot STORE FOLDER - keeps FOLDER as a step of STORE\n"
     "\n"
@@ -512,6 +550,7 @@ void print_help(command c)
         *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
         *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
         *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },
+        *const of_extract[] = { extract_text, chosen_text, extract_examples, NULL },
         *const of_snapshot[] = { snapshot_text, store_temp_text, snapshot_examples, NULL },
         *const of_log[] = { log_text, log_examples, NULL },
         *const of_restore[] = { restore_text, store_temp_text, restore_examples, NULL },
@@ -527,6 +566,7 @@ void print_help(command c)
     case APPLY: put(of_apply); break;
     case MERGE: put(of_merge); break;
     case INVERT: put(of_invert); break;
+    case EXTRACT: put(of_extract); break;
     case SNAPSHOT: put(of_snapshot); break;
     case LOG: put(of_log); break;
     case RESTORE: put(of_restore); break;

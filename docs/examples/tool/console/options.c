@@ -6,6 +6,7 @@
 
 #include "../files/manifest.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@ typedef struct command_entry {
 static const command_entry commands[] = {
     { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
     { "benchmark", BENCHMARK }, { "apply", APPLY }, { "merge", MERGE }, { "invert", INVERT },
-    { "snapshot", SNAPSHOT }, { "log", LOG }, { "restore", RESTORE }, { "verify", VERIFY }, { "prune", PRUNE },
+    { "extract", EXTRACT }, { "snapshot", SNAPSHOT }, { "log", LOG }, { "restore", RESTORE }, { "verify", VERIFY }, { "prune", PRUNE },
     { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
 };
 
@@ -31,18 +32,18 @@ typedef struct option_entry {
 } option_entry;
 
 enum {
-    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT | STORES,
+    ALL = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | BENCHMARK | APPLY | MERGE | INVERT | STORES | EXTRACT,
     WRITE = COMPRESS | DECOMPRESS,
     ALGEBRA = MERGE | INVERT,
     FOLDERS = COMPRESS | DECOMPRESS | TEST | INFO | BENCHMARK,
     READ = ALL & ~(BENCHMARK | LOG),
-    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA
+    WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA | EXTRACT
 };
 
 static const option_entry entries[] = {
-    { 'o', "output", 1, WRITE | ALGEBRA | RESTORE },
-    { 'c', "stdout", 0, WRITE | ALGEBRA },
-    { 'f', "force", 0, WRITE | ALGEBRA | APPLY | RESTORE },
+    { 'o', "output", 1, WRITE | ALGEBRA | RESTORE | EXTRACT },
+    { 'c', "stdout", 0, WRITE | ALGEBRA | EXTRACT },
+    { 'f', "force", 0, WRITE | ALGEBRA | APPLY | RESTORE | EXTRACT },
     { 'b', "base", 1, WITH_BASE },
     { 'T', "threads", 1, ALL },
     { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA | SNAPSHOT | PRUNE },
@@ -62,11 +63,11 @@ static const option_entry entries[] = {
     { 'N', "adam-min", 1, COMPRESS | COMPARE },
     { 'W', "weights", 1, COMPRESS },
     { 'Y', "dry-run", 0, COMPRESS | PRUNE },
-    { 'E', "temp", 1, READ },
+    { 'E', "temp", 1, READ & ~EXTRACT },
     { 'r', "recursive", 0, FOLDERS | COMPARE },
-    { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT },
-    { 'I', "include", 1, FOLDERS | COMPARE | SNAPSHOT },
-    { 'X', "exclude", 1, FOLDERS | COMPARE | SNAPSHOT },
+    { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
+    { 'I', "include", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
+    { 'X', "exclude", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
     { 'O', "tensors-only", 0, WRITE },
     { 'n', "step", 1, SNAPSHOT },
     { 'm', "max-chain", 1, SNAPSHOT },
@@ -75,12 +76,17 @@ static const option_entry entries[] = {
     { 'Z', "bytes", 0, ALL },
     { 'K', "skip-existing", 0, WRITE },
     { 'F', "files-from", 1, FOLDERS },
-    { '0', "null", 0, FOLDERS }
+    { '0', "null", 0, FOLDERS },
+    { 'g', "range", 1, EXTRACT },
+    { 'w', "raw", 0, EXTRACT },
+    { 'y', "npy", 0, EXTRACT },
+    { 's', "safetensors", 0, EXTRACT },
+    { 'a', "as", 1, EXTRACT }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
+#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, extract, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
 #define SHORT_LETTERS "ocfbTlqvhVrL0" /* the others have long names only */
 
 const char *command_name(command c)
@@ -126,6 +132,26 @@ static int set_number(uint64_t *to, const char *name, const char *argument, uint
     return fault_set(f, "--%s wants a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
 }
 
+/* a:b,c:d, each end of which may be left out. */
+static int set_range(options *o, const char *argument, fault *f)
+{
+    const char *at = argument;
+    errno = 0;
+    for (o->ranges = 0; o->ranges < RANGES_MAX; at++) {
+        option_range *r = &o->range[o->ranges++];
+        char *end;
+        r->begin = strtoll(at, &end, 10); /* 0 where there is no number */
+        if (*end != ':') break;
+        at = end + 1;
+        r->end = strtoll(at, &end, 10);
+        if (end == at) r->end = INT64_MAX;
+        at = end;
+        if (errno || (*at && *at != ',')) break;
+        if (!*at) return 0;
+    }
+    return fault_set(f, "--range wants a begin and an end for each of up to %d dimensions, such as 5:6,:100, not '%s'", RANGES_MAX, argument);
+}
+
 static int set(options *o, char letter, const char *argument, fault *f)
 {
     uint64_t number;
@@ -151,6 +177,14 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'K': o->skip_existing = 1; break;
     case 'F': o->files_from = argument; break;
     case '0': o->null_ends = 1; break;
+    case 'g': return set_range(o, argument, f);
+    case 'w': o->raw = 1; break;
+    case 'y': o->npy = 1; break;
+    case 's': o->safetensors = 1; break;
+    case 'a':
+        if (strcmp(argument, "f32")) return fault_set(f, "--as wants f32, not '%s'", argument);
+        o->as_f32 = 1;
+        break;
     case 'I':
     case 'X': {
         const char **globs = letter == 'I' ? o->select.include : o->select.exclude;
@@ -262,6 +296,21 @@ static int check_store(const options *o, fault *f)
     return 0;
 }
 
+/* What extract wants: its operands but for the first are no files. */
+static int check_extract(const options *o, fault *f)
+{
+    size_t i;
+    if (o->file_count < 2) return fault_set(f, "extract wants a file or folder, and names of its tensors: extract FILE NAME... -o OUTPUT");
+    if (!o->output || !*o->output) return fault_set(f, "extract wants the name of its output: -o FILE");
+    if (o->raw + o->npy + o->safetensors > 1) return fault_set(f, "--raw, --npy and --safetensors exclude each other");
+    if (o->json && !strcmp(o->output, "-")) return fault_set(f, "--json writes to standard output, and so does the result; give -o FILE");
+    for (i = 0; i <= o->base_count; i++) {
+        const char *name = i ? o->bases[i - 1] : o->files[0];
+        if (!*name || !strcmp(name, "-")) return fault_set(f, "extract looks here and there in a file, which '%s' is not; name a file", name);
+    }
+    return 0;
+}
+
 /* What the command line says as a whole. `used` has a bit for each entry that was given. */
 static int check(const options *o, uint64_t used, fault *f)
 {
@@ -272,6 +321,7 @@ static int check(const options *o, uint64_t used, fault *f)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
             return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
     if (o->command & STORES) return check_store(o, f);
+    if (o->command == EXTRACT) return check_extract(o, f);
     if (o->command == APPLY && o->file_count != 2)
         return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
     if (o->file_count == 0 && !o->files_from)

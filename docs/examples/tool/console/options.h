@@ -9,11 +9,18 @@
 
 typedef enum command {
     NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
-    MERGE = 128, INVERT = 256, SNAPSHOT = 512, LOG = 1024, RESTORE = 2048, VERIFY = 4096, PRUNE = 8192
+    MERGE = 128, INVERT = 256, SNAPSHOT = 512, LOG = 1024, RESTORE = 2048, VERIFY = 4096, PRUNE = 8192,
+    EXTRACT = 16384
 } command;
 
 #define BASES_MAX 256
+#define RANGES_MAX 32
 #define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE) /* commands on stores of snapshots */
+
+/* Of a dimension, as NumPy has it: below 0 from its end on; INT64_MAX: its end. */
+typedef struct option_range {
+    int64_t begin, end;
+} option_range;
 
 typedef struct options {
     command command;
@@ -33,9 +40,12 @@ typedef struct options {
     unsigned threads;       /* 0: all */
     int level;
     adam_policy adam;       /* --adam, --adam-min */
+    option_range range[RANGES_MAX]; /* --range: of the first dimensions */
+    size_t ranges;
     const char *weights;    /* --weights: for --adam stage */
     uint64_t step, max_chain, keep_last, keep_every;
     int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
+    int raw, npy, safetensors, as_f32; /* of extract */
     int help, version;
 } options;
 

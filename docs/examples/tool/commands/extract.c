@@ -1,0 +1,667 @@
+/* extract.c - the command extract: tensors of a file or folder, or parts of them, without reading the rest.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
+ *
+ * Files are read at the places that ../../file/bitsnap_file.h asks for; what is taken goes through a window. */
+#include "../system/posix.h"
+
+#include "commands.h"
+#include "../console/progress.h"
+#include "../files/foreign.h"
+#include "../tensors/lossy.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WINDOW = 1 << 22, WIDE = 1 << 16, PAGE = 4096, NPY_DIMENSIONS = 64 };
+
+/* A file that tensors are taken from, or what it is a delta to, which stands before it. */
+typedef struct source {
+    input in;
+    bitsnap_file file;
+    int with_base;
+    uint64_t read;        /* bytes, so far */
+    int error;            /* errno of a read that failed; 0: it came to the file's end */
+    uint64_t page;        /* of a .safetensors file, the one that is held, from 1 on; 0: none */
+    uint8_t bytes[PAGE];
+} source;
+
+/* A dimension, and which part of it is taken. */
+typedef struct extent {
+    uint64_t size, begin, end;
+} extent;
+
+typedef struct pick {
+    source *from;
+    char *text;           /* name, dtype and the part's shape, each with a 0 behind it */
+    tensor whole, part;   /* as in the file, and as in the output */
+    extent *extents;
+    size_t dimensions;
+} pick;
+
+typedef struct job {
+    const options *o;
+    codec *codec;
+    walk folder;
+    source *sources;
+    size_t source_count;
+    pick *picks;
+    size_t pick_count, pick_capacity;
+    output out;
+    uint8_t *window, *wide; /* WINDOW bytes; WIDE bytes of elements as f32 */
+    size_t held;          /* bytes of the window */
+    progress progress;
+    lossy lossy;          /* what is quantized of what is taken */
+    fault *f;
+} job;
+
+/* ================================================================================= FILES */
+
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* frames are decoded by several threads */
+
+static int get(source *s, uint64_t offset, void *to, size_t size)
+{
+    size_t done = 0;
+    ssize_t some = 1;
+    while (done < size && (some > 0 || (some < 0 && errno == EINTR))) {
+        some = pread(s->in.fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
+        if (some > 0) done += (size_t)some;
+    }
+    (void)pthread_mutex_lock(&counting);
+    s->read += done;
+    if (done < size) s->error = some < 0 ? errno : 0;
+    (void)pthread_mutex_unlock(&counting);
+    return done < size;
+}
+
+/* Of a .safetensors file what is less than a page comes with it: columns are read page by page, not element by element. */
+static int get_page(void *context, uint64_t offset, void *to, size_t size)
+{
+    source *s = (source *)context;
+    const uint64_t page = offset / PAGE, left = s->in.size - page * PAGE;
+    if (s->file.kind != BITSNAP_SOURCE_PLAIN || size > PAGE - offset % PAGE) return get(s, offset, to, size);
+    if (s->page != page + 1) {
+        s->page = 0;
+        if (get(s, page * PAGE, s->bytes, left < PAGE ? (size_t)left : (size_t)PAGE)) return 1;
+        s->page = page + 1;
+    }
+    memcpy(to, s->bytes + offset % PAGE, size);
+    return 0;
+}
+
+/* What the last call on the file has found. */
+static int fail(source *s, fault *f)
+{
+    const bitsnap_file_error *e = &s->file.error;
+    const char *damaged = "; take another copy of the file";
+    const unsigned long long at = e->offset;
+    s -= e->depth;
+    (void)fault_in(f, s->in.name);
+    if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
+    if (input_check_unchanged(&s->in, f)) return 1;
+    errno = s->error;
+    switch (e->status) {
+    case BITSNAP_E_MAGIC:
+        return foreign_refuse(&s->in, WANT_SAFETENSORS, f) || fault_set(f, "is neither a .safetensors file nor a .bsnap file");
+    case BITSNAP_E_SOURCE:
+        if (errno) return fault_errno(f, "cannot be read at byte %llu", at);
+        break;
+    case BITSNAP_E_BASE:
+        if (s->with_base) return fault_set(f, "%s; give the right base", e->message);
+        if (!*s->file.base_name) return fault_set(f, "this delta needs its base: give it with -b");
+        return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.base_name);
+    case BITSNAP_E_UNSUPPORTED: return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
+    default: break;
+    }
+    if (e->tensor.at)
+        return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, damaged);
+    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
+    return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged);
+}
+
+/* The next of the sources; a delta is one to the source before it. */
+static int open_source(job *j, const char *path)
+{
+    source *s = &j->sources[j->source_count++];
+    const bitsnap *b = &j->codec->b;
+    bitsnap_source from;
+    int delta;
+    memset(&from, 0, sizeof from);
+    if (input_open(&s->in, path, j->f)) return fault_in(j->f, path);
+    if (!s->in.regular || s->in.fd == STDIN_FILENO) return fault_set(j->f, "can be read once only, and extract looks here and there") && fault_in(j->f, path);
+    if (input_note(&s->in, path, &j->codec->used, j->f) || input_fill(&s->in, 10, j->f)) return fault_in(j->f, path);
+    delta = file_is_delta(input_bytes(&s->in), input_available(&s->in));
+    from.read = get_page;
+    from.context = s;
+    from.size = s->in.size;
+    s->with_base = delta && s > j->sources && !j->folder.count;
+    if (bitsnap_file_open(&s->file, &from, s->with_base ? &s[-1].file : NULL, NULL)) return fail(s, j->f);
+    s->file.b.run = b->run;
+    s->file.b.run_context = b->run_context;
+    s->file.b.workers = b->workers;
+    if (s->file.kind == BITSNAP_SOURCE_RAW && !j->folder.count)
+        return fault_set(j->f, "holds raw elements, which have no names; bitsnap decompress restores them") && fault_in(j->f, path);
+    return 0;
+}
+
+static void close_source(source *s)
+{
+    bitsnap_file_close(&s->file);
+    input_close(&s->in);
+}
+
+/* ================================================================================= TENSORS */
+
+/* What is taken of it. */
+static int cut(const options *o, pick *p, fault *f)
+{
+    char *shape = p->text + p->whole.name.size + p->whole.dtype.size + 2;
+    size_t k, n = 0;
+    p->part = p->whole;
+    p->part.elements = 1;
+    if (o->ranges && (!p->whole.type || p->whole.type->bits < 8))
+        return fault_set(f, "tensor %.200s: of elements of this dtype, which are not whole bytes or not known, only all can be taken, without --range", p->text);
+    if (o->ranges > p->dimensions)
+        return fault_set(f, "tensor %.200s: has %zu dimensions, and --range names %zu", p->text, p->dimensions, o->ranges);
+    for (k = 0; k < p->dimensions; k++) {
+        extent *x = &p->extents[k];
+        const int64_t size = x->size < INT64_MAX ? (int64_t)x->size : INT64_MAX;
+        const option_range all = { 0, INT64_MAX }, r = k < o->ranges ? o->range[k] : all;
+        const int64_t end = r.end == INT64_MAX ? size : r.end < 0 ? r.end + size : r.end, begin = r.begin < 0 ? r.begin + size : r.begin;
+        if (begin < 0 || begin > end || end > size)
+            return fault_set(f, "tensor %.200s: dimension %zu has %llu elements, and --range is not in them", p->text, k, (unsigned long long)x->size);
+        x->begin = (uint64_t)begin;
+        x->end = (uint64_t)end;
+        if (k >= o->ranges) x->end = x->size;
+        p->part.elements *= x->end - x->begin;
+        n += (size_t)snprintf(shape + n, 24, k ? ",%llu" : "[%llu", (unsigned long long)(x->end - x->begin));
+    }
+    n += (size_t)snprintf(shape + n, 24, k ? "]" : "[]");
+    p->part.shape.at = shape;
+    p->part.shape.size = n;
+    if (o->ranges) p->part.end = p->part.begin + p->part.elements * (p->whole.type->bits / 8);
+    return 0;
+}
+
+/* To f32, exactly. */
+static const struct widening { const char *dtype; unsigned bytes, exponent, fraction; int finite; } widenings[] = {
+    { "F32", 4, 8, 23, 0 }, { "BF16", 2, 8, 7, 0 }, { "F16", 2, 5, 10, 0 }, { "F8_E5M2", 1, 5, 2, 0 }, { "F8_E4M3", 1, 4, 3, 1 }
+};
+
+static int is_dtype(const tensor *t, const char *name) { return t->dtype.size == strlen(name) && !memcmp(t->dtype.at, name, t->dtype.size); }
+
+static const struct widening *widening_of(const tensor *t)
+{
+    size_t i;
+    for (i = 0; i < sizeof widenings / sizeof *widenings; i++)
+        if (is_dtype(t, widenings[i].dtype)) return &widenings[i];
+    return NULL;
+}
+
+static int widen(const options *o, pick *p, fault *f)
+{
+    static const char f32[] = "F32";
+    if (!o->as_f32) return 0;
+    if (!widening_of(&p->whole))
+        return fault_set(f, "tensor %.200s: is not of BF16, F16, F8_E4M3, F8_E5M2 or F32, which f32 holds exactly; leave out --as f32", p->text);
+    p->part.dtype.at = f32;
+    p->part.dtype.size = 3;
+    p->part.end = p->part.begin + 4 * p->part.elements;
+    return 0;
+}
+
+static int add(job *j, source *s, const tensor *t)
+{
+    pick *p = (pick *)grown(j->picks, j->pick_count, &j->pick_capacity, sizeof *p, j->f);
+    uint64_t n;
+    size_t at;
+    if (!p) return 1;
+    j->picks = p;
+    p += j->pick_count++;
+    memset(p, 0, sizeof *p);
+    p->from = s;
+    p->whole = *t;
+    for (at = 0; bitsnap_shape_next(t->shape, &at, &n);) p->dimensions++;
+    p->extents = (extent *)calloc(p->dimensions + 1, sizeof *p->extents);
+    p->text = (char *)calloc(1, t->name.size + t->dtype.size + 2 + 24 * (p->dimensions + 1));
+    if (!p->extents || !p->text) return fault_memory(j->f);
+    for (at = 0, p->dimensions = 0; bitsnap_shape_next(t->shape, &at, &n);) p->extents[p->dimensions++].size = n;
+    memcpy(p->text, t->name.at, t->name.size);
+    p->whole.name.at = p->text;
+    p->whole.dtype.at = (char *)memcpy(p->text + t->name.size + 1, t->dtype.at, t->dtype.size);
+    memset(&p->whole.shape, 0, sizeof p->whole.shape); /* may go with the next that is found */
+    return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const pick *x = (const pick *)a, *y = (const pick *)b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->whole.begin != y->whole.begin) return x->whole.begin < y->whole.begin ? -1 : 1;
+    if (x->whole.end != y->whole.end) return x->whole.end < y->whole.end ? -1 : 1;
+    return bitsnap_slice_compare(x->whole.name, y->whole.name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return bitsnap_slice_compare(((const pick *)a)->whole.name, ((const pick *)b)->whole.name);
+}
+
+/* In order, each once. */
+static int sort(job *j)
+{
+    size_t i, n = 0;
+    qsort(j->picks, j->pick_count, sizeof *j->picks, by_name);
+    for (i = 1; i < j->pick_count; i++) {
+        const pick *p = &j->picks[i];
+        if (!by_name(p - 1, p) && p[-1].from != p->from)
+            return fault_set(j->f, "tensor %.200s is in %.200s, too; name one of the files, or leave one out with --exclude", p->text, p[-1].from->in.name) && fault_in(j->f, p->from->in.name);
+    }
+    qsort(j->picks, j->pick_count, sizeof *j->picks, by_place);
+    for (i = 0; i < j->pick_count; i++) {
+        if (n && !by_place(&j->picks[n - 1], &j->picks[i])) {
+            free(j->picks[i].text);
+            free(j->picks[i].extents);
+        } else {
+            j->picks[n++] = j->picks[i];
+        }
+    }
+    j->pick_count = n;
+    return 0;
+}
+
+/* The tensor of this name; if there is none, all that match it as a glob. Its `found` is set. */
+static int look_for(job *j, source *s, const char *name, char *found)
+{
+    const safetensors *all;
+    tensor t;
+    char *copy = NULL;
+    size_t i, k;
+    int failed = 0;
+    if (!bitsnap_file_find(&s->file, name, strlen(name), &t)) {
+        *found = 1;
+        return add(j, s, &t);
+    }
+    if (s->file.error.status != BITSNAP_E_MISMATCH) return fail(s, j->f);
+    if (!strpbrk(name, "*?[")) return 0;
+    if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
+    for (i = 0; i < all->count && !failed; i++) {
+        const text_slice is = all->tensors[i].name;
+        char *larger = (char *)realloc(copy, is.size + 1);
+        if (!larger) failed = fault_memory(j->f);
+        else {
+            copy = larger;
+            for (k = 0; k < is.size; k++) copy[k] = is.at[k] ? is.at[k] : 1; /* U+0000 is a character, too */
+            copy[is.size] = 0;
+            if (fnmatch(name, copy, 0)) continue;
+            *found = 1;
+            failed = add(j, s, &all->tensors[i]);
+        }
+    }
+    free(copy);
+    return failed;
+}
+
+static int look_in(job *j, source *s, char *found)
+{
+    size_t i;
+    if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* in a folder: without names */
+    for (i = 1; i < j->o->file_count; i++)
+        if (look_for(j, s, j->o->files[i], &found[i])) return 1;
+    return 0;
+}
+
+/* Characters that two names have in common, at their beginnings and ends. */
+static size_t likeness(text_slice a, const char *b)
+{
+    const size_t size = strlen(b), both = a.size < size ? a.size : size;
+    size_t begin = 0, end = 0;
+    while (begin < both && a.at[begin] == b[begin]) begin++;
+    while (end < both - begin && a.at[a.size - 1 - end] == b[size - 1 - end]) end++;
+    return begin + end;
+}
+
+/* No tensor has the name. */
+static int refuse(job *j, source *s, const char *name)
+{
+    const safetensors *all;
+    const tensor *nearest;
+    size_t i;
+    (void)fault_in(j->f, j->o->files[0]);
+    if (j->folder.count)
+        return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists them", j->source_count, name);
+    if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
+    if (strpbrk(name, "*?[") || !all->count) return fault_set(j->f, "none of its %zu tensors matches %.200s; bitsnap info lists them", all->count, name);
+    nearest = all->tensors;
+    for (i = 1; i < all->count; i++)
+        if (likeness(all->tensors[i].name, name) > likeness(nearest->name, name)) nearest = &all->tensors[i];
+    return fault_set(j->f, "none of its %zu tensors is called %.200s; the nearest name is %.*s, and bitsnap info lists them all", all->count, name,
+                     nearest->name.size < 200 ? (int)nearest->name.size : 200, nearest->name.at);
+}
+
+static int is_tensor_file(const walk_entry *x)
+{
+    const char *dot = strrchr(x->name, '.');
+    return x->kind == FOUND_FILE && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bsnap"));
+}
+
+/* Everything that is to be taken. */
+static int choose(job *j, char *found)
+{
+    const options *o = j->o;
+    struct stat st;
+    size_t i;
+    if (!stat(o->files[0], &st) && S_ISDIR(st.st_mode)) {
+        if (o->base_count) return fault_set(j->f, "is a folder, and -b goes with a file; name the file in it");
+        if (walk_folder(&j->folder, o->files[0], &o->select, j->f)) return 1;
+    }
+    j->sources = (source *)calloc(o->base_count + 1 + j->folder.count, sizeof *j->sources);
+    if (!j->sources) return fault_memory(j->f);
+    for (i = 0; i < o->base_count; i++)
+        if (open_source(j, o->bases[i])) return 1;
+    if (!j->folder.count && (open_source(j, o->files[0]) || look_in(j, &j->sources[j->source_count - 1], found))) return 1;
+    for (i = 0; i < j->folder.count; i++) {
+        const size_t before = j->pick_count;
+        source *s = &j->sources[j->source_count];
+        if (!is_tensor_file(&j->folder.at[i])) continue;
+        if (open_source(j, j->folder.at[i].path) || look_in(j, s, found)) return 1;
+        if (j->pick_count == before) close_source(s);
+    }
+    for (i = 1; i < o->file_count; i++)
+        if (!found[i]) return refuse(j, &j->sources[o->base_count], o->files[i]);
+    if (sort(j)) return 1;
+    if (j->pick_count > 1 && (o->raw || o->npy))
+        return fault_set(j->f, "%zu tensors are chosen, and --%s takes one; without it they become a .safetensors file", j->pick_count, o->raw ? "raw" : "npy");
+    for (i = 0; i < j->pick_count; i++)
+        if (cut(o, &j->picks[i], j->f) || widen(o, &j->picks[i], j->f)) return fault_in(j->f, j->picks[i].from->in.name);
+    return 0;
+}
+
+/* ================================================================================= OUTPUT */
+
+/* A number of these few bits as f32 has it. */
+static uint32_t widened(uint32_t x, const struct widening *w)
+{
+    const uint32_t top = (1u << w->exponent) - 1, fraction = x & ((1u << w->fraction) - 1), exponent = x >> w->fraction & top;
+    const uint32_t sign = x >> (w->fraction + w->exponent) << 31, first = 1u << w->fraction;
+    uint32_t bits = exponent ? fraction | first : fraction, e = 127 - (top >> 1) + (exponent ? exponent : 1);
+    if (w->exponent == 8) return x << (23 - w->fraction);
+    if (exponent == top && (!w->finite || fraction == first - 1)) return sign | 0x7F800000u | (w->finite ? 0x400000u : fraction << (23 - w->fraction));
+    if (!bits) return sign;
+    for (; !(bits & first); bits <<= 1) e--;
+    return sign | e << 23 | (bits & (first - 1)) << (23 - w->fraction);
+}
+
+/* What the window holds, of this tensor. */
+static int flush(job *j, const pick *p)
+{
+    const struct widening *w = j->o->as_f32 && !is_dtype(&p->whole, "F32") ? widening_of(&p->whole) : NULL;
+    size_t i = 0, n, k;
+    if (!w && output_write(&j->out, j->window, j->held, j->f)) return 1;
+    while (w && i < j->held) {
+        for (n = 0; n < WIDE && i < j->held; n += 4, i += w->bytes) {
+            uint32_t x = 0;
+            for (k = w->bytes; k-- > 0;) x = x << 8 | j->window[i + k];
+            x = widened(x, w);
+            for (k = 0; k < 4; k++) j->wide[n + k] = (uint8_t)(x >> 8 * k);
+        }
+        if (output_write(&j->out, j->wide, n, j->f)) return 1;
+    }
+    j->held = 0;
+    progress_show(&j->progress, j->out.size);
+    return 0;
+}
+
+/* So many bytes of a tensor, from this one on. */
+static int take(job *j, const pick *p, uint64_t at, uint64_t size)
+{
+    while (size) {
+        const size_t n = size < WINDOW - j->held ? (size_t)size : WINDOW - j->held;
+        if (bitsnap_file_read_data(&p->from->file, p->whole.begin + at, j->window + j->held, n)) return fail(p->from, j->f);
+        j->held += n;
+        at += n;
+        size -= n;
+        if (j->held == WINDOW && flush(j, p)) return 1;
+    }
+    return 0;
+}
+
+/* Dimensions of which all is taken are one run with the one before them. */
+static int take_parts(job *j, const pick *p)
+{
+    const extent *x = p->extents;
+    const size_t ranges = j->o->ranges;
+    uint64_t index[RANGES_MAX], stride[RANGES_MAX];
+    size_t last = 0, d;
+    if (!ranges) return take(j, p, 0, p->whole.end - p->whole.begin) || flush(j, p);
+    if (!p->part.elements) return 0;
+    for (d = 0; d < ranges; d++) {
+        index[d] = x[d].begin;
+        if (x[d].end - x[d].begin != x[d].size) last = d;
+    }
+    stride[last] = p->whole.type->bits / 8;
+    for (d = p->dimensions; d-- > last + 1;) stride[last] *= x[d].size;
+    for (d = last; d > 0; d--) stride[d - 1] = stride[d] * x[d].size;
+    do {
+        uint64_t at = 0;
+        for (d = 0; d <= last; d++) at += index[d] * stride[d];
+        if (take(j, p, at, (x[last].end - x[last].begin) * stride[last])) return 1;
+        for (d = last; d > 0 && ++index[d - 1] == x[d - 1].end; d--) index[d - 1] = x[d - 1].begin;
+    } while (d);
+    return flush(j, p);
+}
+
+static const char *const numpy_types[][2] = {
+    { "BOOL", "|b1" }, { "U8", "|u1" }, { "I8", "|i1" }, { "U16", "<u2" }, { "I16", "<i2" }, { "U32", "<u4" }, { "I32", "<i4" }, { "U64", "<u8" },
+    { "I64", "<i8" }, { "F16", "<f2" }, { "F32", "<f4" }, { "F64", "<f8" }, { "C64", "<c8" }, { "C128", "<c16" }
+};
+
+/* Version 1.0 of NumPy's format. */
+static int write_npy(job *j, const pick *p)
+{
+    char text[128 + 24 * NPY_DIMENSIONS] = "\x93NUMPY\x01";
+    const char *type = NULL;
+    size_t i, n, end;
+    for (i = 0; i < sizeof numpy_types / sizeof *numpy_types; i++)
+        if (is_dtype(&p->part, numpy_types[i][0])) type = numpy_types[i][1];
+    if (!type && widening_of(&p->whole)) return fault_set(j->f, "NumPy has no type for %.*s: give --as f32, which is exact, or --raw", (int)p->whole.dtype.size, p->whole.dtype.at);
+    if (!type) return fault_set(j->f, "NumPy has no type for %.*s: give --raw", p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80, p->whole.dtype.at);
+    if (p->dimensions > NPY_DIMENSIONS) return fault_set(j->f, "NumPy has at most %d dimensions, the tensor %zu: give --raw", NPY_DIMENSIONS, p->dimensions);
+    n = 10 + (size_t)snprintf(text + 10, 100, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
+    for (i = 0; i < p->dimensions; i++) n += (size_t)snprintf(text + n, 24, i ? ", %llu" : "%llu", (unsigned long long)(p->extents[i].end - p->extents[i].begin));
+    n += (size_t)snprintf(text + n, 24, "%s), }", p->dimensions == 1 ? "," : "");
+    for (end = (n / 64 + 1) * 64; n < end - 1; n++) text[n] = ' ';
+    text[n] = '\n';
+    text[8] = (char)((end - 10) & 255);
+    text[9] = (char)((end - 10) >> 8);
+    return output_write(&j->out, text, end, j->f);
+}
+
+static int write_safetensors(job *j)
+{
+    tensor *parts = (tensor *)malloc(j->pick_count * sizeof *parts);
+    bitsnap_file_error e;
+    char *text = NULL;
+    uint8_t bytes[8];
+    size_t size, i;
+    int failed;
+    if (!parts) return fault_memory(j->f);
+    for (i = 0; i < j->pick_count; i++) parts[i] = j->picks[i].part;
+    if (!bitsnap_safetensors_write(&text, &size, parts, j->pick_count, NULL, NULL, &e)) {
+        for (i = 0; i < 8; i++) bytes[i] = (uint8_t)((uint64_t)size >> 8 * i);
+        failed = output_write(&j->out, bytes, 8, j->f) || output_write(&j->out, text, size, j->f);
+    } else if (e.status == BITSNAP_E_WORKSPACE) {
+        failed = fault_memory(j->f);
+    } else {
+        failed = fault_set(j->f, "the chosen tensors make no .safetensors file: %.*s: %s", e.tensor.size < 200 ? (int)e.tensor.size : 200, e.tensor.at, e.message);
+    }
+    free(text);
+    free(parts);
+    return failed;
+}
+
+/* ================================================================================= QUANTIZED */
+
+/* The frames that a tensor is in. */
+static int note_quantized(job *j, const pick *p)
+{
+    bitsnap_file *file = &p->from->file;
+    uint64_t low = 0, high, count;
+    bitsnap_file_frame x;
+    file_frame frame;
+    if (!file->quantized) return 0;
+    if (bitsnap_file_frames(file, &count)) return fail(p->from, j->f);
+    for (high = count; high - low > 1;) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (bitsnap_file_frame_at(file, middle, &x)) return fail(p->from, j->f);
+        if (x.begin <= p->whole.begin) low = middle;
+        else high = middle;
+    }
+    for (; low < count; low++) {
+        if (bitsnap_file_frame_at(file, low, &x)) return fail(p->from, j->f);
+        if (x.begin >= p->whole.end) return 0;
+        memset(&frame, 0, sizeof frame);
+        frame.at = x.at;
+        frame.size = x.size;
+        frame.begin = x.begin;
+        frame.bytes = x.info.elements_size;
+        frame.count = x.info.count;
+        frame.dtype = x.info.dtype;
+        frame.cells = x.info.cells;
+        frame.clusters = x.info.clusters;
+        frame.quantized = frame.cells || frame.clusters;
+        frame.certificate = x.info.certificate;
+        frame.columns = x.info.columns;
+        if (lossy_note(&j->lossy, &frame, j->f)) return 1;
+    }
+    return 0;
+}
+
+/* ================================================================================= COMMAND */
+
+static int extract(job *j)
+{
+    const options *o = j->o;
+    uint64_t bytes = 0, from = 0;
+    size_t i;
+    if (!strcmp(o->output, "-") && !o->force && isatty(STDOUT_FILENO))
+        return fault_set(j->f, "tensors are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
+    for (i = 0; i < j->pick_count; i++) {
+        const pick *p = &j->picks[i];
+        bytes += p->part.end - p->part.begin;
+        if (!i || p->from != p[-1].from) from += p->from->in.size;
+    }
+    for (i = 0; i < o->base_count; i++) from += j->sources[i].in.size;
+    if (file_check_limit(bytes, bytes, from, o->max_output, j->f)) return 1;
+    progress_set_total(&j->progress, bytes);
+    j->window = (uint8_t *)malloc(WINDOW + WIDE);
+    if (!j->window) return fault_memory(j->f);
+    j->wide = j->window + WINDOW;
+    if (output_open(&j->out, o->output, o->force, &j->picks[0].from->in, &j->codec->used, j->f)) return 1;
+    if (o->npy ? write_npy(j, j->picks) : !o->raw && write_safetensors(j)) return 1;
+    for (i = 0; i < j->pick_count; i++)
+        if (take_parts(j, &j->picks[i]) || note_quantized(j, &j->picks[i])) return 1;
+    for (i = 0; i < j->source_count; i++)
+        if (input_check_unchanged(&j->sources[i].in, j->f)) return fault_in(j->f, j->sources[i].in.name);
+    return output_commit(&j->out, j->f);
+}
+
+static void print_json(const job *j, const summary *s, const lossy_names *names)
+{
+    json out = { NULL, 0 };
+    uint64_t dimension;
+    size_t i, at;
+    out.to = stdout;
+    json_begin(&out, '{');
+    json_summary(&out, j->o, s);
+    json_bases(&out, j->o);
+    json_name(&out, "tensors");
+    json_begin(&out, '[');
+    for (i = 0; i < j->pick_count; i++) {
+        const tensor *t = &j->picks[i].part;
+        json_begin(&out, '{');
+        json_name(&out, "name");
+        json_text(&out, t->name.at, t->name.size);
+        json_name(&out, "dtype");
+        json_text(&out, t->dtype.at, t->dtype.size);
+        json_name(&out, "shape");
+        json_begin(&out, '[');
+        for (at = 0; bitsnap_shape_next(t->shape, &at, &dimension);) json_whole(&out, dimension);
+        json_end(&out, ']');
+        json_member_whole(&out, "elements", t->elements);
+        json_end(&out, '}');
+    }
+    json_end(&out, ']');
+    json_member_truth(&out, "lossy", j->lossy.count != 0);
+    if (j->lossy.count) lossy_json(&j->lossy, &out, names);
+    json_end(&out, '}');
+    (void)putc('\n', stdout);
+}
+
+static void say(const job *j, const summary *s)
+{
+    lossy_names names;
+    lossy_sums sums;
+    size_t i;
+    memset(&names, 0, sizeof names);
+    if (j->o->json) {
+        print_json(j, s, &names);
+        return;
+    }
+    for (i = 0; j->o->verbose && i < j->pick_count; i++) {
+        const tensor *t = &j->picks[i].part;
+        (void)print_text(stderr, t->name.at, t->name.size);
+        (void)putc(' ', stderr);
+        (void)print_text(stderr, t->dtype.at, t->dtype.size);
+        (void)fprintf(stderr, " %.*s\n", (int)t->shape.size, t->shape.at);
+    }
+    print_summary(j->o, s);
+    if (!j->lossy.count || j->o->quiet) return;
+    (void)print_text(stderr, s->input, strlen(s->input));
+    (void)fputs(": not exact: ", stderr);
+    sums = lossy_add_up(&j->lossy, &names);
+    lossy_print_line(stderr, &sums, &names);
+    (void)putc('\n', stderr);
+}
+
+int command_extract(const options *o, codec *c, fault *f)
+{
+    const double begun = seconds_now();
+    char *found = (char *)calloc(o->file_count, 1); /* of each name, whether it has been */
+    summary s;
+    job j;
+    size_t i;
+    int failed;
+    memset(&j, 0, sizeof j);
+    j.o = o;
+    j.codec = c;
+    j.f = f;
+    j.out.fd = -1;
+    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, o->files[0], SIZE_UNKNOWN);
+    failed = !found ? fault_memory(f) : choose(&j, found) || extract(&j);
+    progress_end(&j.progress);
+    memset(&s, 0, sizeof s);
+    s.input = o->files[0];
+    s.output = o->output;
+    s.bytes_out = j.out.size;
+    s.seconds = seconds_now() - begun;
+    for (i = 0; i < j.source_count; i++) s.bytes_in += j.sources[i].read;
+    if (failed) output_discard(&j.out);
+    else say(&j, &s);
+    for (i = 0; i < j.pick_count; i++) {
+        free(j.picks[i].text);
+        free(j.picks[i].extents);
+    }
+    for (i = j.source_count; i-- > 0;) close_source(&j.sources[i]);
+    free(j.picks);
+    free(j.sources);
+    free(j.window);
+    free(found);
+    lossy_free(&j.lossy);
+    walk_free(&j.folder);
+    return failed;
+}
