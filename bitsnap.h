@@ -5888,14 +5888,34 @@ BSN_INLINE uint64_t bsn_get_bits(const uint8_t *p, size_t size, uint64_t at, uns
     return x & bsn_low_bits(count);
 }
 
-/* Adds the `count` bits of x, which has no more, from bit `at` on to bytes where they were 0. */
-BSN_INLINE void bsn_put_bits(uint8_t *p, uint64_t at, uint64_t x, unsigned count)
+/* Numbers of given lengths in bits, one after the other, added to bytes that were 0, from bit `at` on. */
+typedef struct bsn_row_of_bits {
+    uint8_t *p;
+    uint64_t waiting;
+    unsigned used;
+} bsn_row_of_bits;
+
+BSN_INLINE void bsn_row_begin(bsn_row_of_bits *r, uint8_t *p, uint64_t at)
 {
-    const unsigned shift = at % 8;
-    uint64_t low = x << shift;
-    size_t i;
-    for (i = (size_t)(at / 8); low; low >>= 8, i++) p[i] = (uint8_t)(p[i] | low);
-    if (shift + count > 64) p[(size_t)(at / 8) + 8] = (uint8_t)(x >> (64 - shift));
+    r->p = p + (size_t)(at / 8);
+    r->used = at % 8;
+    r->waiting = r->used ? *r->p : 0;
+}
+
+BSN_INLINE void bsn_row_put(bsn_row_of_bits *r, uint64_t x, unsigned bits)
+{
+    r->waiting |= x << r->used;
+    r->used += bits;
+    if (r->used < 64) return;
+    bsn_store64(r->p, r->waiting);
+    r->p += 8;
+    r->used -= 64;
+    r->waiting = r->used ? x >> (bits - r->used) : 0;
+}
+
+BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
+{
+    for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
 }
 
 /* How changes are coded. A word of which all bits are 1 escapes: it stands behind the others, as wide as an element. */
@@ -5948,8 +5968,8 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
     const size_t size = bsn_piece_bytes(t, n, width), head = bsn_piece_head(t);
     const uint64_t high = (uint64_t)t->count * t->low, words = high + t->count + ((n - 1) >> t->low);
     const uint64_t most = t->escapes ? bsn_low_bits(t->bits) : ~UINT64_C(0);
-    uint64_t escape = words + (uint64_t)t->count * t->bits;
     uint8_t *p = to + head;
+    bsn_row_of_bits row;
     size_t i;
     to[0] = (uint8_t)t->count;
     to[1] = (uint8_t)(t->count >> 8);
@@ -5960,15 +5980,18 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
         to[5] = (uint8_t)(t->escapes >> 8);
     }
     memset(p, 0, size - head);
+    bsn_row_begin(&row, p, 0);
+    for (i = 0; i < t->count; i++) bsn_row_put(&row, x->place[i] & bsn_low_bits(t->low), t->low);
+    bsn_row_end(&row);
     for (i = 0; i < t->count; i++) {
-        const uint64_t place = x->place[i], word = x->word[i];
-        bsn_put_bits(p, (uint64_t)i * t->low, place & bsn_low_bits(t->low), t->low);
-        bsn_put_bits(p, high + (place >> t->low) + i, 1, 1);
-        bsn_put_bits(p, words + (uint64_t)i * t->bits, word < most ? word : most, t->bits);
-        if (!t->escapes || word < most) continue;
-        bsn_put_bits(p, escape, word, 8 * width);
-        escape += 8 * width;
+        const uint64_t one = high + (x->place[i] >> t->low) + i;
+        p[one / 8] = (uint8_t)(p[one / 8] | 1u << one % 8);
     }
+    bsn_row_begin(&row, p, words);
+    for (i = 0; i < t->count && t->bits; i++) bsn_row_put(&row, x->word[i] < most ? x->word[i] : most, t->bits);
+    for (i = 0; i < t->count && t->escapes; i++)
+        if (x->word[i] >= most) bsn_row_put(&row, x->word[i], 8 * width);
+    bsn_row_end(&row);
     return size;
 }
 

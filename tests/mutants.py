@@ -44,7 +44,7 @@ ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w
                      r"read_block|list_decode)$")
 # what encodes, what only asks the caches for something, and layers with tests of their own
 NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
-                      r"put_bits|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
+                      r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
                       r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
 LAYERS_NOT_HERE = {"PLATFORM", "HASH"}
 
