@@ -5316,6 +5316,30 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         bits += m;                                                                                    \
     }
 
+/* Splits words that are bytes, where no symbol reaches the limit: many at a time, as most processors cannot shift bytes. */
+static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits, const uint8_t *words, size_t n)
+{
+    const unsigned mask = (1u << shift) - 1;
+    bsn_wide any = bsn_wide_all(0);
+    uint64_t all[BSN_WIDE / 8];
+    size_t i, k;
+    for (i = 0; i + BSN_WIDE <= n; i += BSN_WIDE) {
+        const bsn_wide x = bsn_wide_load(words + i);
+        any |= x;
+        bsn_wide_store(symbols + i, (x >> shift) & (BSN_ONES * (255u >> shift)));
+        if (bits && mask) bsn_wide_store(bits + i, x & (BSN_ONES * mask));
+    }
+    bsn_wide_store(all, any);
+    for (k = 1; k < BSN_WIDE / 8; k++) all[0] |= all[k];
+    for (k = 32; k >= 8; k /= 2) all[0] |= all[0] >> k;
+    for (; i < n; i++) {
+        all[0] |= words[i];
+        symbols[i] = (uint8_t)(words[i] >> shift);
+        if (bits && mask) bits[i] = (uint8_t)(words[i] & mask);
+    }
+    return all[0] & 255;
+}
+
 static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
                                 size_t n)
 {
@@ -5324,6 +5348,8 @@ static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *
     uint64_t all = 0;
     size_t m;
     unsigned i, k;
+    if (t->width == 1 && t->shift < 8 && 255u >> t->shift <= t->limit)
+        return bsn_bytes_split(t->shift, symbols, bits, words, n);
     if (t->width == 1) BSN_WORDS_SPLIT(uint8_t)
     else if (t->width == 2) BSN_WORDS_SPLIT(uint16_t)
     else if (t->width == 4) BSN_WORDS_SPLIT(uint32_t)
