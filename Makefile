@@ -70,7 +70,7 @@ $(B)/train_gpt: docs/examples/train_gpt.c
 test: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
 
-$(B)/tests/%: tests/%.c tests/test.h tests/data.h $(HEADERS)
+$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
 

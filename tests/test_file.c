@@ -1,6 +1,7 @@
 /* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
  * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again. */
 #include "test.h"
+#include "vectors.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
@@ -173,26 +174,6 @@ static struct {
 } v;
 static unsigned good, rejected, several;
 
-static void hex_line(unsigned part, char *text)
-{
-    size_t *size = &v.size[part];
-    char *token, *unit;
-    for (token = strtok(text, " \n"); token && token[0] != '#'; token = strtok(NULL, " \n")) {
-        size_t width = 1, i, more = 1;
-        if (token[0] == 'x') {
-            if ((unit = strchr(token, '/')) != NULL) width = (size_t)atoi(unit + 1);
-            more = ((size_t)atoi(token + 1) - 1) * width;
-        }
-        if (more > sizeof v.data[0] - *size || width > *size + (token[0] != 'x')) {
-            CHECK(0, "%s is too long", v.name);
-            return;
-        }
-        if (token[0] == 'x')
-            for (i = 0; i < more; i++, ++*size) v.data[part][*size] = v.data[part][*size - width];
-        else v.data[part][(*size)++] = (uint8_t)strtoul(token, NULL, 16);
-    }
-}
-
 /* What is wrong with the end of a file is met from there backwards, in another order. */
 static int of_the_end(unsigned rule) { return rule == 5 || rule >= 22; }
 
@@ -245,7 +226,7 @@ static void one_vector_file(const char *path)
             CHECK(sscanf(line, "== %99s rejected %19s", v.name, rule) >= 1, "%s", line);
             v.kind = rule[0];
             v.rule = rule[0] ? (unsigned)atoi(rule + 1) : 0;
-        } else if (line[0] == ' ') hex_line(part, line);
+        } else if (line[0] == ' ') CHECK(!vector_bytes(v.data[part], &v.size[part], sizeof v.data[part], line), "%s is too long", v.name);
         else {
             if (sscanf(line, "%19s", title) < 1) continue;
             for (part = 0; part < OTHER && strcmp(title, titles[part]); part++) {}

@@ -1,6 +1,7 @@
 /* The vectors of docs/vectors, which FORMAT.md speaks of: frames decode to the elements that stand beside them, or are rejected by the
  * condition that does; values of XXH3. (Files are for tests/vectors.py and the tool.) */
 #include "test.h"
+#include "vectors.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 #include <dirent.h>
@@ -20,27 +21,6 @@ static struct {
 } v;
 
 static unsigned good, rejected, hashes;
-
-/* "00 7C x3/2": the bytes 00 7C, and the last two of all three times in all */
-static void hex_line(unsigned part, char *text)
-{
-    size_t *size = &v.size[part];
-    char *token, *unit;
-    for (token = strtok(text, " \n"); token && token[0] != '#'; token = strtok(NULL, " \n")) {
-        size_t width = 1, i, more = 1;
-        if (token[0] == 'x') {
-            if ((unit = strchr(token, '/')) != NULL) width = (size_t)atoi(unit + 1);
-            more = ((size_t)atoi(token + 1) - 1) * width;
-        }
-        if (more > sizeof v.data[0] - *size || width > *size + (token[0] != 'x')) {
-            CHECK(0, "%s is too long", v.name);
-            return;
-        }
-        if (token[0] == 'x')
-            for (i = 0; i < more; i++, ++*size) v.data[part][*size] = v.data[part][*size - width];
-        else v.data[part][(*size)++] = (uint8_t)strtoul(token, NULL, 16);
-    }
-}
 
 static void frame(void)
 {
@@ -102,7 +82,7 @@ static void one_file(const char *path)
             vector();
             CHECK(sscanf(line, "== %99s rejected %19s", v.name, rule) >= 1, "%s", line);
             v.rule = rule[0] == 'R' ? (unsigned)atoi(rule + 1) : 0;
-        } else if (line[0] == ' ') hex_line(part, line);
+        } else if (line[0] == ' ') CHECK(!vector_bytes(v.data[part], &v.size[part], sizeof v.data[part], line), "%s is too long", v.name);
         else {
             if (sscanf(line, "%19s %u", title, &v.dtype) < 1) continue;
             for (part = 0; part < OTHER && strcmp(title, titles[part]); part++) {}
