@@ -26,6 +26,33 @@ static text_slice core_of(text_slice name)
     return name;
 }
 
+/* The name by the rules; `room` is for one that they change. */
+static text_slice renamed(text_slice name, const renames *r, char *room)
+{
+    size_t i;
+    for (i = 0; i < r->count; i++) {
+        const char *to = strchr(r->rules[i], '=') + 1;
+        const size_t from_size = (size_t)(to - 1 - r->rules[i]), to_size = strlen(to);
+        if (name.size < from_size || memcmp(name.at, r->rules[i], from_size)) continue;
+        memcpy(room, to, to_size);
+        memcpy(room + to_size, name.at + from_size, name.size - from_size);
+        name.at = room;
+        name.size += to_size - from_size;
+        break;
+    }
+    return name;
+}
+
+static size_t room_for(const safetensors *model, const renames *r)
+{
+    size_t i, name = 0, rule = 0;
+    for (i = 0; i < model->count; i++)
+        if (model->tensors[i].name.size > name) name = model->tensors[i].name.size;
+    for (i = 0; i < r->count; i++)
+        if (strlen(r->rules[i]) > rule) rule = strlen(r->rules[i]);
+    return name + rule + 1;
+}
+
 /* A tensor of a base. */
 typedef struct entry {
     const tensor *at;
@@ -84,16 +111,18 @@ static pair pair_with(const tensor *t, const entry *e)
     return x;
 }
 
-/* The partner among all entries, sorted. Of several names that differ from that of `t` none is: they are not the same tensor. */
-static pair pair_of(const tensor *t, const entry *entries, size_t count)
+/* The partner among all entries, sorted. Of several names that differ from `name` none is: they are not the same tensor. */
+static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
 {
     enum { NAMES_MOST = 64 }; /* of one core: so that no file can make this slow */
     size_t low = 0, high = count, last, found = 0;
+    tensor called;
     entry wanted;
     const entry *same;
     pair x, next;
-    wanted.at = t;
-    wanted.core = core_of(t->name);
+    called.name = name;
+    wanted.at = &called;
+    wanted.core = core_of(name);
     wanted.base = 0;
     same = count ? (const entry *)bsearch(&wanted, entries, count, sizeof *entries, by_core) : NULL;
     if (same) return pair_with(t, same);
@@ -125,8 +154,9 @@ static void add_up(pairs *p)
     }
 }
 
-int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, fault *f)
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f)
 {
+    char *room = (char *)malloc(room_for(model, r));
     entry *entries;
     size_t i, n = 0;
     unsigned k;
@@ -134,8 +164,9 @@ int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bas
     memset(p, 0, sizeof *p);
     p->list = (pair *)calloc(model->count + 1, sizeof *p->list);
     entries = (entry *)malloc((n + 1) * sizeof *entries);
-    if (!p->list || !entries) {
+    if (!p->list || !entries || !room) {
         free(entries);
+        free(room);
         return fault_memory(f);
     }
     for (k = 0, n = 0; k < count; k++) {
@@ -147,8 +178,9 @@ int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bas
     }
     qsort(entries, n, sizeof *entries, by_core);
     p->count = model->count;
-    for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], entries, n);
+    for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], renamed(model->tensors[i].name, r, room), entries, n);
     free(entries);
+    free(room);
     add_up(p);
     p->found = p->used;
     p->found_bytes = p->used_bytes;

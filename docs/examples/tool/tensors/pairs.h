@@ -30,9 +30,15 @@ typedef struct pairs {
     uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
 } pairs;
 
-/* A partner in one of `count` bases has the tensor's name, or is the only one whose name differs by prefixes that wrappers of models add;
+/* Rules FROM=TO: a name that begins with FROM begins in the base with TO instead. The first that fits counts. */
+typedef struct renames {
+    const char *const *rules;
+    size_t count;
+} renames;
+
+/* A partner in one of `count` bases has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
  * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
-int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, fault *f);
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f);
 
 /* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
  * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
