@@ -118,7 +118,10 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
     if (form->cells | form->clusters) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
-    if (range) place.begin = range->begin;
+    if (range) {
+        place.base = range->base;
+        place.begin = range->begin;
+    }
     status = bitsnap_file_write_frame(&w->to, form->dtype, count, range ? &place : NULL);
     reset_form(w->codec);
     return done(w, status, f) || codec_reserve(w->codec, w->to.stream.block_log2, range || form->cells || form->clusters || form->columns, f);
@@ -185,7 +188,10 @@ static void note_packed(const file_writer *w, const uint8_t *frame, size_t size)
 int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const file_range *range, fault *f)
 {
     bitsnap_file_place place = { 0, 0 };
-    if (range) place.begin = range->begin;
+    if (range) {
+        place.base = range->base;
+        place.begin = range->begin;
+    }
     note_packed(w, frame, size);
     ready(w, f);
     return done(w, bitsnap_file_write_packed(&w->to, frame, size, source_bytes, range ? &place : NULL), f);
