@@ -93,7 +93,7 @@ static size_t joint_length(const piece *x, size_t n, uint64_t small)
     for (i = 0; i < n; i++) {
         if (x[i].bytes >= small || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
         if (x[i].paired != x[0].paired) break;
-        if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
+        if (x[i].paired && (x[i].range.base != x[0].range.base || x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
     }
     return i ? i : 1;
 }
@@ -109,7 +109,7 @@ static void join(plan *p, const piece *from, size_t count, uint64_t small)
         if (n == 1) continue;
         *to = one_of(from + i, n, dtype_of(from + i, n));
         to->paired = from[i].paired;
-        to->range.begin = from[i].range.begin;
+        to->range = from[i].range;
         to->range.dtype = to->form.dtype;
     }
 }
