@@ -269,9 +269,10 @@ static int check_moments(job *j)
 /* What the base is good for. Where that is nothing, there is none; but merge and invert make deltas in any case. */
 static int pair_tensors(job *j)
 {
-    const safetensors *model = &j->header.model;
+    const safetensors *model = &j->header.model, *of_base = j->given ? &j->given->model : NULL;
+    const renames r = { j->o->renames, j->o->rename_count };
     if (!j->given) return 0;
-    if (pairs_find(&j->pairs, model, &j->given->model, j->f)) return 1;
+    if (pairs_find(&j->pairs, model, &of_base, 1, &r, j->f)) return 1;
     if (j->o->command != COMPRESS) return 0;
     if (pairs_sample(&j->pairs, j->codec, &j->in, model, &j->given->file, j->f)) return 1;
     if (!j->pairs.used_bytes) j->base = NULL;

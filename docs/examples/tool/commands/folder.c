@@ -130,12 +130,13 @@ static void mix(uint64_t *hash, const void *bytes, size_t size)
     while (size--) *hash = (*hash ^ *p++) * UINT64_C(0x100000001B3);
 }
 
-/* What is in the folders that deltas are against, and as what: no protection against somebody who wants to deceive. */
+/* What is in the folders that deltas are against, as what, and what is renamed: no protection against somebody who wants to deceive. */
 static int base_state(const options *o, uint64_t *hash, fault *f)
 {
     static const selection all = { { NULL }, { NULL }, 0, 0, 1 };
     size_t i, k;
     *hash = UINT64_C(0xCBF29CE484222325);
+    for (i = 0; i < o->rename_count; i++) mix(hash, o->renames[i], strlen(o->renames[i]) + 1);
     for (i = 0; i < o->base_count; i++) {
         walk w;
         const int failed = walk_folder(&w, o->bases[i], &all, f);

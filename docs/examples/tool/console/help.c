@@ -135,13 +135,17 @@ static const char compress_text[] =
     "      --self-contained with -b: a delta that can be merged without its base, and\n"
     "                       inverted where no part of it is smaller without the base;\n"
     "                       larger by a tenth to a third\n"
+    "      --rename FROM=TO with -b: tensors whose names begin with FROM are called TO\n"
+    "                       and the rest in BASE; several times: the first that fits\n"
     "      --max-output SIZE\n"
     "                       with -b: the largest size that a .bsnap BASE may expand to,\n"
     "                       such as 500M (of 2^20 bytes) or 2T\n"
     "\n"
     "With -b the output is a delta: it stores the differences between FILE and BASE,\n"
     "and restoring needs BASE. Tensors are paired by name, dtype and shape, wherever\n"
-    "they stand; F16 and BF16 tensors also with F32 tensors, their master copies.\n"
+    "they stand; F16 and BF16 tensors also with F32 tensors, their master copies. A\n"
+    "name may have module., _orig_mod. or model. before it more or less, and a shape\n"
+    "more or fewer rows, such as those of a vocabulary that has grown.\n"
     "Tensors without a partner, or with one that samples say does not help, are\n"
     "compressed for themselves; -v names them. If no tensor gains, that is said, and\n"
     "the output is as without -b, and needs no BASE. (Of FILE from a pipe no samples\n"
@@ -191,6 +195,7 @@ static const char compress_examples[] =
     "  bitsnap compress --dtype bf16 weights.bin\n"
     "  bitsnap compress -b step1.safetensors -o step2.delta step2.safetensors\n"
     "  bitsnap compress -b step1.safetensors -b step2.delta -o step3.delta step3.safetensors\n"
+    "  bitsnap compress -b step1.safetensors --rename encoder.=bert. -o step2.renamed step2.safetensors\n"
     "  bitsnap compress -b master.safetensors -o model.delta model.bf16.safetensors\n";
 
 static const char max_output_text[] =

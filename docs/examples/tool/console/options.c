@@ -81,7 +81,8 @@ static const option_entry entries[] = {
     { 'w', "raw", 0, EXTRACT },
     { 'y', "npy", 0, EXTRACT },
     { 's', "safetensors", 0, EXTRACT },
-    { 'a', "as", 1, EXTRACT }
+    { 'a', "as", 1, EXTRACT },
+    { 'G', "rename", 1, COMPRESS }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -193,6 +194,11 @@ static int set(options *o, char letter, const char *argument, fault *f)
         globs[(*count)++] = argument;
         break;
     }
+    case 'G':
+        if (!strchr(argument, '=')) return fault_set(f, "--rename wants what names begin with, and with what instead in the base: FROM=TO, not '%s'", argument);
+        if (o->rename_count == RENAMES_MAX) return fault_set(f, "more than %d --rename", RENAMES_MAX);
+        o->renames[o->rename_count++] = argument;
+        break;
     case 'W': o->weights = argument; break;
     case 'n':
         o->has_step = 1;
@@ -329,8 +335,8 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
     if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge wants two deltas or more, each following the one before");
     if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s wants the name of its output: -o FILE", name);
-    if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output))
-        return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : "max-output");
+    if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output || o->rename_count))
+        return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : o->rename_count ? "rename" : "max-output");
     if (o->command == COMPRESS && o->base_count && o->dtype)
         return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
     for (i = 0; i < ENTRIES; i++) least |= entries[i].letter == 'N' && (used >> i & 1);

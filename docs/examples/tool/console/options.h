@@ -15,6 +15,7 @@ typedef enum command {
 
 #define BASES_MAX 256
 #define RANGES_MAX 32
+#define RENAMES_MAX 64
 #define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE) /* commands on stores of snapshots */
 
 /* Of a dimension, as NumPy has it: below 0 from its end on; INT64_MAX: its end. */
@@ -30,6 +31,8 @@ typedef struct options {
     const char *files_from;
     const char *bases[BASES_MAX]; /* -b, in order */
     size_t base_count;
+    const char *renames[RENAMES_MAX]; /* --rename: FROM=TO */
+    size_t rename_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
     int into;               /* -o is a folder for all outputs */
     const char *shown;      /* what the output is called in what is said, if that is not where it is written */

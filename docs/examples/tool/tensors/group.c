@@ -93,7 +93,7 @@ static size_t joint_length(const piece *x, size_t n, uint64_t small)
     for (i = 0; i < n; i++) {
         if (x[i].bytes >= small || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - begin > GROUP_MOST) break;
         if (x[i].paired != x[0].paired) break;
-        if (x[i].paired && (x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
+        if (x[i].paired && (x[i].range.base != x[0].range.base || x[i].range.dtype != x[i].form.dtype || x[i].range.begin - x[0].range.begin != x[i].begin - begin)) break;
     }
     return i ? i : 1;
 }
@@ -109,7 +109,7 @@ static void join(plan *p, const piece *from, size_t count, uint64_t small)
         if (n == 1) continue;
         *to = one_of(from + i, n, dtype_of(from + i, n));
         to->paired = from[i].paired;
-        to->range.begin = from[i].range.begin;
+        to->range = from[i].range;
         to->range.dtype = to->form.dtype;
     }
 }
@@ -252,7 +252,7 @@ int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fau
     frame = rows[best].bytes;
     for (i = 0; i < rows[best].count && !failed; frame += rows[best].sizes[i++]) {
         const piece *p = &rows[best].pieces[i];
-        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range.begin : NULL, f);
+        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range : NULL, f);
     }
     for (i = 0; i < 3; i++) row_close(&rows[i]);
     return failed;

@@ -11,88 +11,138 @@
 
 static int is_named(text_slice s, const char *name) { return s.size == strlen(name) && !memcmp(s.at, name, s.size); }
 
-/* Whether `old`, of the same shape, is what `t` was before, or the master copy of it. */
-static int fits(const tensor *t, const tensor *old)
+/* What wrappers put before the names of a model's tensors, in any order: DataParallel and its kin, torch.compile, heads around a model. */
+static const char *const prefixes[] = { "module.", "_orig_mod.", "model." };
+
+/* The name without all of that. */
+static text_slice core_of(text_slice name)
 {
-    const uint64_t bytes = t->end - t->begin;
-    if (!bitsnap_slice_compare(t->dtype, old->dtype)) return old->end - old->begin == bytes;
-    return (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32") &&
-           (old->end - old->begin) / 2 == bytes;
+    size_t i = 0;
+    while (i < sizeof prefixes / sizeof *prefixes) {
+        const size_t size = strlen(prefixes[i]);
+        if (name.size > size && !memcmp(name.at, prefixes[i], size)) name.at += size, name.size -= size, i = 0;
+        else i++;
+    }
+    return name;
 }
 
-static int is_like(const tensor *t, const tensor *old) { return bitsnap_shape_same(t->shape, old->shape) && fits(t, old); }
-
-/* The order of names read from their ends: those that end alike stand together. */
-static int compare_ends(text_slice a, text_slice b)
+/* The name by the rules; `room` is for one that they change. */
+static text_slice renamed(text_slice name, const renames *r, char *room)
 {
-    const size_t both = a.size < b.size ? a.size : b.size;
     size_t i;
-    for (i = 1; i <= both; i++) {
-        const unsigned char x = (unsigned char)a.at[a.size - i], y = (unsigned char)b.at[b.size - i];
-        if (x != y) return x < y ? -1 : 1;
+    for (i = 0; i < r->count; i++) {
+        const char *to = strchr(r->rules[i], '=') + 1;
+        const size_t from_size = (size_t)(to - 1 - r->rules[i]), to_size = strlen(to);
+        if (name.size < from_size || memcmp(name.at, r->rules[i], from_size)) continue;
+        memcpy(room, to, to_size);
+        memcpy(room + to_size, name.at + from_size, name.size - from_size);
+        name.at = room;
+        name.size += to_size - from_size;
+        break;
     }
-    return (a.size > b.size) - (a.size < b.size);
+    return name;
 }
 
-static int order_of_ends(const void *a, const void *b)
+static size_t room_for(const safetensors *model, const renames *r)
 {
-    return compare_ends((*(const tensor *const *)a)->name, (*(const tensor *const *)b)->name);
+    size_t i, name = 0, rule = 0;
+    for (i = 0; i < model->count; i++)
+        if (model->tensors[i].name.size > name) name = model->tensors[i].name.size;
+    for (i = 0; i < r->count; i++)
+        if (strlen(r->rules[i]) > rule) rule = strlen(r->rules[i]);
+    return name + rule + 1;
 }
 
-static int is_mark(char c) { return c == '.' || c == '/'; }
+/* A tensor of a base. */
+typedef struct entry {
+    const tensor *at;
+    text_slice core;
+    unsigned base;
+} entry;
 
-/* A tensor of the base whose name is that of `t` behind a prefix. Of several none: they are not the same tensor. */
-static const tensor *with_prefix(const tensor *t, const tensor **ends, size_t count)
+static int by_core(const void *a, const void *b)
 {
-    const tensor *found = NULL;
-    size_t low = 0, high = count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (compare_ends(ends[middle]->name, t->name) <= 0) low = middle + 1;
-        else high = middle;
-    }
-    for (; low < count; low++) {
-        const text_slice name = ends[low]->name;
-        const size_t more = name.size - t->name.size;
-        if (name.size <= t->name.size || memcmp(name.at + more, t->name.at, t->name.size)) break;
-        if (!is_mark(name.at[more - 1]) || !is_like(t, ends[low])) continue;
-        if (found) return NULL;
-        found = ends[low];
-    }
-    return found;
+    const entry *x = (const entry *)a, *y = (const entry *)b;
+    const int order = bitsnap_slice_compare(x->core, y->core);
+    return order ? order : bitsnap_slice_compare(x->at->name, y->at->name);
 }
 
-/* One whose name is that of `t` without a prefix. */
-static const tensor *without_prefix(const tensor *t, const tensor **names, size_t count)
+/* ================================================================================= PARTNERS */
+
+/* How many rows both have, where that is all they may differ in; else 0. */
+static uint64_t common_rows(const tensor *t, const tensor *old, uint64_t *rows, uint64_t *old_rows)
 {
-    text_slice name = t->name;
-    unsigned segments;
-    for (segments = 0; segments < 16; segments++) {
-        const tensor *old;
-        while (name.size && !is_mark(*name.at)) name.at++, name.size--;
-        if (!name.size) break;
-        name.at++, name.size--;
-        old = bitsnap_tensor_find(names, count, name);
-        if (old && is_like(t, old)) return old;
-    }
-    return NULL;
+    size_t i = 0, k = 0;
+    uint64_t x, y;
+    int more, old_more;
+    if (!bitsnap_shape_next(t->shape, &i, rows) || !bitsnap_shape_next(old->shape, &k, old_rows)) return 0;
+    do {
+        more = bitsnap_shape_next(t->shape, &i, &x);
+        old_more = bitsnap_shape_next(old->shape, &k, &y);
+        if (more != old_more || (more && x != y)) return 0;
+    } while (more);
+    return *rows < *old_rows ? *rows : *old_rows;
 }
 
-static pair pair_of(const tensor *t, const tensor **names, const tensor **ends, size_t count)
+/* What `old` is to `t`: of the same dtype it is what `t` was before; F32 the master copy of F16 or BF16. */
+static pair relate(const tensor *t, const tensor *old)
 {
+    const uint64_t bytes = t->end - t->begin, old_bytes = old->end - old->begin;
+    const int same = !bitsnap_slice_compare(t->dtype, old->dtype);
+    const int master = (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32");
+    uint64_t rows = 1, old_rows = 1, both = 1;
     pair x;
-    x.other = bitsnap_tensor_find(names, count, t->name);
-    if (x.other) {
-        x.kind = !bitsnap_shape_same(t->shape, x.other->shape) ? PAIR_SHAPE : fits(t, x.other) ? PAIR_FOUND : PAIR_DTYPE;
-    } else {
-        x.other = t->name.size ? with_prefix(t, ends, count) : NULL;
-        if (!x.other) x.other = without_prefix(t, names, count);
-        x.kind = x.other ? PAIR_RENAMED : PAIR_ABSENT;
-    }
+    memset(&x, 0, sizeof x);
+    x.other = old;
+    x.kind = PAIR_SHAPE;
+    if (!bitsnap_shape_same(t->shape, old->shape) && !(both = common_rows(t, old, &rows, &old_rows))) return x;
+    x.kind = PAIR_DTYPE;
+    if ((!same && !master) || bytes % rows || bytes / rows % bitsnap_width(bitsnap_tensor_codec(t)) ||
+        old_bytes / old_rows != bytes / rows * (same ? 1 : 2) || old_bytes % old_rows) return x;
+    x.kind = PAIR_FOUND;
+    x.bytes = bytes / rows * both;
     return x;
 }
 
-static void add_up(pairs *p, const safetensors *model)
+static pair pair_with(const tensor *t, const entry *e)
+{
+    pair x = relate(t, e->at);
+    x.base = e->base;
+    return x;
+}
+
+/* The partner among all entries, sorted. Of several names that differ from `name` none is: they are not the same tensor. */
+static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
+{
+    enum { NAMES_MOST = 64 }; /* of one core: so that no file can make this slow */
+    size_t low = 0, high = count, last, found = 0;
+    tensor called;
+    entry wanted;
+    const entry *same;
+    pair x, next;
+    called.name = name;
+    wanted.at = &called;
+    wanted.core = core_of(name);
+    wanted.base = 0;
+    same = count ? (const entry *)bsearch(&wanted, entries, count, sizeof *entries, by_core) : NULL;
+    if (same) return pair_with(t, same);
+    memset(&x, 0, sizeof x);
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (bitsnap_slice_compare(entries[middle].core, wanted.core) < 0) low = middle + 1;
+        else high = middle;
+    }
+    for (last = low; last < count && last - low < NAMES_MOST && !bitsnap_slice_compare(entries[last].core, wanted.core); last++) {
+        next = pair_with(t, &entries[last]);
+        if (next.kind != PAIR_FOUND) continue;
+        found++;
+        x = next;
+    }
+    if (found != 1 || last - low == NAMES_MOST) memset(&x, 0, sizeof x);
+    return x;
+}
+
+static void add_up(pairs *p)
 {
     size_t i;
     p->used = 0;
@@ -100,27 +150,41 @@ static void add_up(pairs *p, const safetensors *model)
     for (i = 0; i < p->count; i++) {
         if (p->list[i].kind != PAIR_FOUND) continue;
         p->used++;
-        p->used_bytes += model->tensors[i].end - model->tensors[i].begin;
+        p->used_bytes += p->list[i].bytes;
     }
 }
 
-int pairs_find(pairs *p, const safetensors *model, const safetensors *base, fault *f)
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f)
 {
-    const tensor **names = bitsnap_tensors_by_name(base), **ends = bitsnap_tensors_by_name(base);
-    size_t i;
+    char *room = (char *)malloc(room_for(model, r));
+    entry *entries;
+    size_t i, n = 0;
+    unsigned k;
+    for (k = 0; k < count; k++) n += bases[k]->count;
     memset(p, 0, sizeof *p);
     p->list = (pair *)calloc(model->count + 1, sizeof *p->list);
-    if (p->list && names && ends) {
-        p->count = model->count;
-        if (base->count) qsort((void *)ends, base->count, sizeof *ends, order_of_ends);
-        for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], names, ends, base->count);
-        add_up(p, model);
-        p->found = p->used;
-        p->found_bytes = p->used_bytes;
+    entries = (entry *)malloc((n + 1) * sizeof *entries);
+    if (!p->list || !entries || !room) {
+        free(entries);
+        free(room);
+        return fault_memory(f);
     }
-    free((void *)names);
-    free((void *)ends);
-    return p->count == model->count && p->list ? 0 : fault_memory(f);
+    for (k = 0, n = 0; k < count; k++) {
+        for (i = 0; i < bases[k]->count; i++, n++) {
+            entries[n].at = &bases[k]->tensors[i];
+            entries[n].core = core_of(entries[n].at->name);
+            entries[n].base = k;
+        }
+    }
+    qsort(entries, n, sizeof *entries, by_core);
+    p->count = model->count;
+    for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], renamed(model->tensors[i].name, r, room), entries, n);
+    free(entries);
+    free(room);
+    add_up(p);
+    p->found = p->used;
+    p->found_bytes = p->used_bytes;
+    return 0;
 }
 
 void pairs_free(pairs *p)
@@ -238,7 +302,7 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
         const tensor *t = &model->tensors[i], *old = p->list[i].other;
         const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
         const unsigned width = bitsnap_width(dtype);
-        const uint64_t bytes = t->end - t->begin, window = (uint64_t)SAMPLE * width;
+        const uint64_t bytes = p->list[i].bytes, window = (uint64_t)SAMPLE * width;
         uint64_t k, step = p->used_bytes / SAMPLES_LEAST;
         if (p->list[i].kind != PAIR_FOUND || !bytes) continue;
         if (step > 256 * window) step = 256 * window;
@@ -267,7 +331,7 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
     return input_seek(in, data_begin, f);
 }
 
-static void judge(pairs *p, const safetensors *model, const verdict *verdicts)
+static void judge(pairs *p, const verdict *verdicts)
 {
     uint64_t saved = 0;
     size_t i;
@@ -278,14 +342,14 @@ static void judge(pairs *p, const safetensors *model, const verdict *verdicts)
         if (v->against < v->alone) saved += v->alone - v->against;
     }
     for (i = 0; i < p->count && p->sampled; i++) {
-        const uint64_t bytes = model->tensors[i].end - model->tensors[i].begin;
+        const uint64_t bytes = p->list[i].bytes;
         const verdict *v = &verdicts[i];
         const int enough = v->samples >= ENOUGH || v->sampled == bytes;
         if (p->list[i].kind != PAIR_FOUND) continue;
         if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone))
             p->list[i].kind = PAIR_NO_GAIN;
     }
-    add_up(p, model);
+    add_up(p);
 }
 
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f)
@@ -312,7 +376,7 @@ int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const 
     failed = !b.list || !b.elements || !b.frames || !verdicts ? fault_memory(f)
              : sample_all(p, &b, most, in, model, base, verdicts, 0, f) ||
                sample_all(p, &b, most, in, model, base, verdicts, 1, f);
-    if (!failed) judge(p, model, verdicts);
+    if (!failed) judge(p, verdicts);
     free(b.list);
     free(b.elements);
     free(b.frames);
@@ -327,7 +391,7 @@ uint64_t pairs_alone(const pairs *p)
 
 /* ================================================================================= OUTPUT */
 
-static const char *const reasons[] = { "not_in_base", "renamed", "other_shape", "other_dtype", "no_gain" };
+static const char *const reasons[] = { "not_in_base", "other_shape", "other_dtype", "no_gain" };
 
 static void print_slice(FILE *to, text_slice s) { (void)print_text(to, s.at, s.size); }
 
@@ -343,36 +407,79 @@ static void print_kind(FILE *to, const tensor *t)
     (void)fputs(mark == '[' ? "[]" : "]", to);
 }
 
+static void print_kinds(FILE *to, const tensor *t, const tensor *old)
+{
+    (void)fputs(" is ", to);
+    print_kind(to, t);
+    (void)fputs(", in the base ", to);
+    print_kind(to, old);
+}
+
+static int is_renamed(const tensor *t, const tensor *old) { return bitsnap_slice_compare(t->name, old->name) != 0; }
+static int is_resized(const tensor *t, const tensor *old) { return !bitsnap_shape_same(t->shape, old->shape); }
+
+/* Of a tensor whose partner is not the same tensor in all but its elements. */
+static void print_unlike(FILE *to, const pair *x, const tensor *t)
+{
+    print_slice(to, t->name);
+    if (is_renamed(t, x->other)) {
+        (void)fputs(" is ", to);
+        print_slice(to, x->other->name);
+        (void)fputs(" in the base", to);
+    }
+    if (is_resized(t, x->other)) {
+        uint64_t rows, old_rows;
+        const uint64_t both = common_rows(t, x->other, &rows, &old_rows);
+        if (is_renamed(t, x->other)) (void)putc(',', to);
+        print_kinds(to, t, x->other);
+        (void)fprintf(to, ": the first %llu rows have a partner", (unsigned long long)both);
+    }
+}
+
 void pairs_print(const pairs *p, FILE *to, const char *path, const safetensors *model)
 {
     size_t i;
     for (i = 0; i < p->count; i++) {
         const tensor *t = &model->tensors[i], *old = p->list[i].other;
-        if (p->list[i].kind == PAIR_FOUND) continue;
+        const pair_kind kind = p->list[i].kind;
+        if (kind == PAIR_FOUND && !is_renamed(t, old) && !is_resized(t, old)) continue;
         (void)print_text(to, path, strlen(path));
-        (void)fputs(": without the base: ", to);
-        print_slice(to, t->name);
-        switch (p->list[i].kind) {
-        case PAIR_ABSENT: (void)fputs(": the base has no such tensor", to); break;
-        case PAIR_RENAMED:
-            (void)fputs(": the base has no such tensor, but ", to);
-            print_slice(to, old->name);
-            (void)fputs(", which is like it", to);
-            break;
-        case PAIR_NO_GAIN: (void)fputs(": samples are no smaller with that of the base", to); break;
-        default:
-            (void)fputs(" is ", to);
-            print_kind(to, t);
-            (void)fputs(", in the base ", to);
-            print_kind(to, old);
-        }
+        (void)fputs(kind == PAIR_FOUND ? ": " : ": without the base: ", to);
+        if (kind == PAIR_FOUND) print_unlike(to, &p->list[i], t);
+        else print_slice(to, t->name);
+        if (kind == PAIR_ABSENT) (void)fputs(": the base has no such tensor", to);
+        if (kind == PAIR_NO_GAIN) (void)fputs(": samples are no smaller with that of the base", to);
+        if (kind == PAIR_SHAPE || kind == PAIR_DTYPE) print_kinds(to, t, old);
         (void)putc('\n', to);
     }
 }
 
-void pairs_json(const pairs *p, json *j, const safetensors *model, uint64_t against)
+/* The tensors whose partners are unlike them, or those without one. */
+static void json_tensors(const pairs *p, json *j, const safetensors *model, int found)
 {
     size_t i;
+    json_begin(j, '[');
+    for (i = 0; i < p->count; i++) {
+        const tensor *t = &model->tensors[i], *old = p->list[i].other;
+        if ((p->list[i].kind == PAIR_FOUND) != found || (found && !is_renamed(t, old) && !is_resized(t, old))) continue;
+        json_begin(j, '{');
+        json_name(j, "name");
+        json_text(j, t->name.at, t->name.size);
+        if (!found) json_member_string(j, "why", reasons[p->list[i].kind]);
+        if (old) {
+            json_name(j, "base_name");
+            json_text(j, old->name.at, old->name.size);
+            json_name(j, "base_dtype");
+            json_text(j, old->dtype.at, old->dtype.size);
+        }
+        if (found) json_member_whole(j, "bytes", p->list[i].bytes);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+}
+
+void pairs_json(const pairs *p, json *j, const safetensors *model, uint64_t against)
+{
     json_name(j, "partners");
     json_begin(j, '{');
     json_member_whole(j, "tensors", p->found);
@@ -381,22 +488,8 @@ void pairs_json(const pairs *p, json *j, const safetensors *model, uint64_t agai
     json_member_whole(j, "used_bytes", p->used_bytes);
     json_member_whole(j, "against_base_bytes", against);
     json_end(j, '}');
+    json_name(j, "unlike_partner");
+    json_tensors(p, j, model, 1);
     json_name(j, "without_partner");
-    json_begin(j, '[');
-    for (i = 0; i < p->count; i++) {
-        const tensor *t = &model->tensors[i], *old = p->list[i].other;
-        if (p->list[i].kind == PAIR_FOUND) continue;
-        json_begin(j, '{');
-        json_name(j, "name");
-        json_text(j, t->name.at, t->name.size);
-        json_member_string(j, "why", reasons[p->list[i].kind]);
-        if (old) {
-            json_name(j, "base_name");
-            json_text(j, old->name.at, old->name.size);
-            json_name(j, "base_dtype");
-            json_text(j, old->dtype.at, old->dtype.size);
-        }
-        json_end(j, '}');
-    }
-    json_end(j, ']');
+    json_tensors(p, j, model, 0);
 }

@@ -9,7 +9,6 @@
 
 typedef enum pair_kind {
     PAIR_ABSENT,   /* the base has no such tensor */
-    PAIR_RENAMED,  /* but one of the same shape and dtype, whose name has a prefix more or less */
     PAIR_SHAPE,    /* one of the name, but of another shape */
     PAIR_DTYPE,    /* of the shape, too, but of another dtype */
     PAIR_NO_GAIN,  /* a partner that samples say is of no use */
@@ -19,6 +18,8 @@ typedef enum pair_kind {
 typedef struct pair {
     pair_kind kind;
     const tensor *other;   /* in the base; null: none */
+    unsigned base;         /* the number of that */
+    uint64_t bytes;        /* so many of the tensor, from the first on, have elements there: all, or the rows that both have */
 } pair;
 
 typedef struct pairs {
@@ -29,8 +30,15 @@ typedef struct pairs {
     uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
 } pairs;
 
-/* A partner has the tensor's name, its shape and its dtype, or is F32 where the tensor is F16 or BF16. */
-int pairs_find(pairs *p, const safetensors *model, const safetensors *base, fault *f);
+/* Rules FROM=TO: a name that begins with FROM begins in the base with TO instead. The first that fits counts. */
+typedef struct renames {
+    const char *const *rules;
+    size_t count;
+} renames;
+
+/* A partner in one of `count` bases has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
+ * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f);
 
 /* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
  * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
@@ -40,8 +48,8 @@ int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const 
 /* What the tensors with partners would take without them, by the samples; 0: not known. */
 uint64_t pairs_alone(const pairs *p);
 
-/* A line for each tensor that is not coded against the base, and why; "partners": {...}, "without_partner": [...]. Of the
- * elements `against` bytes were coded as the base's, or as differences to them. */
+/* A line for each tensor that is not coded against the base, and why, or against one of another name or shape; "partners": {...},
+ * "unlike_partner": [...], "without_partner": [...]. Of the elements `against` bytes were coded as the base's, or as differences to them. */
 void pairs_print(const pairs *p, FILE *to, const char *path, const safetensors *model);
 void pairs_json(const pairs *p, json *j, const safetensors *model, uint64_t against);
 

@@ -27,22 +27,24 @@ static int continues(const piece *a, const piece *b)
     if (dtype != b->form.dtype || a->paired != b->paired || piece_stands_alone(a) || piece_stands_alone(b) || a->form.columns || b->form.columns)
         return 0;
     if (!b->paired) return 1;
-    return a->range.dtype == b->range.dtype &&
+    return a->range.base == b->range.base && a->range.dtype == b->range.dtype &&
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
 }
 
-/* The piece of one tensor. */
-static piece piece_of(const tensor *t, const tensor *old, int is_delta, const adam_choice *choice, int level)
+/* The piece of one tensor; of a partner's elements there may be fewer. */
+static piece piece_of(const tensor *t, const pair *with, int is_delta, const adam_choice *choice, int level)
 {
     piece x;
     memset(&x, 0, sizeof x);
     x.form.dtype = bitsnap_tensor_codec(t);
     x.begin = t->begin;
     x.bytes = t->end - t->begin;
-    x.paired = old != NULL;
-    if (old) {
-        x.range.dtype = bitsnap_tensor_codec(old);
-        x.range.begin = old->begin;
+    x.paired = with && with->kind == PAIR_FOUND;
+    if (x.paired) {
+        x.bytes = with->bytes;
+        x.range.base = with->base;
+        x.range.dtype = bitsnap_tensor_codec(with->other);
+        x.range.begin = with->other->begin;
     }
     if (choice) {
         x.form.cells = choice->cells;
@@ -56,21 +58,30 @@ static piece piece_of(const tensor *t, const tensor *old, int is_delta, const ad
     return x;
 }
 
+static void add(plan *p, const piece *x)
+{
+    if (p->count && continues(&p->pieces[p->count - 1], x)) p->pieces[p->count - 1].bytes += x->bytes;
+    else p->pieces[p->count++] = *x;
+}
+
 int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f)
 {
     size_t i;
     memset(p, 0, sizeof *p);
-    p->pieces = (piece *)calloc(model->count + 1, sizeof *p->pieces);
+    p->pieces = (piece *)calloc(2 * model->count + 1, sizeof *p->pieces);
     if (!p->pieces) return fault_memory(f);
     for (i = 0; i < model->count; i++) {
         const tensor *t = &model->tensors[i];
         piece x;
         if (t->begin == t->end) continue; /* ends no run */
-        x = piece_of(t, with && with->list[i].kind == PAIR_FOUND ? with->list[i].other : NULL, with != NULL,
-                     choices ? &choices[i] : NULL, level);
+        x = piece_of(t, with ? &with->list[i] : NULL, with != NULL, choices ? &choices[i] : NULL, level);
         if (piece_stands_alone(&x)) p->quantizes = 1;
-        if (p->count && continues(&p->pieces[p->count - 1], &x)) p->pieces[p->count - 1].bytes += x.bytes;
-        else p->pieces[p->count++] = x;
+        add(p, &x);
+        if (x.begin + x.bytes == t->end) continue;
+        x.begin += x.bytes; /* rows that are new */
+        x.bytes = t->end - x.begin;
+        x.paired = 0;
+        add(p, &x);
     }
     return 0;
 }
