@@ -4557,17 +4557,57 @@ BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
     return (uint16_t)(sign | r);
 }
 
+#if BSN_SSE2
+BSN_INLINE __m128i bsn_round_four(__m128i x, unsigned bits) /* to nearest, ties to even: all but so many bits */
+{
+    const __m128i last = _mm_and_si128(_mm_srli_epi32(x, (int)bits), _mm_set1_epi32(1));
+    return _mm_add_epi32(_mm_add_epi32(x, last), _mm_set1_epi32((1 << (bits - 1)) - 1));
+}
+
+/* Four casts, each in 32 bits that have its sign above it. */
+BSN_INLINE __m128i bsn_cast_four_bf16(__m128i x)
+{
+    const __m128i nan = _mm_cmpgt_epi32(_mm_and_si128(x, _mm_set1_epi32(0x7FFFFFFF)), _mm_set1_epi32(0x7F800000));
+    const __m128i quiet = _mm_and_si128(nan, _mm_or_si128(x, _mm_set1_epi32(0x400000)));
+    return _mm_srai_epi32(_mm_or_si128(quiet, _mm_andnot_si128(nan, bsn_round_four(x, 16))), 16);
+}
+
+/* Bits of *odd are set where the result is wrong: below 2^-14 and from 2^16 on. */
+BSN_INLINE __m128i bsn_cast_four_f16(__m128i x, __m128i *odd)
+{
+    const __m128i a = _mm_and_si128(x, _mm_set1_epi32(0x7FFFFFFF)), sign = _mm_srai_epi32(x, 31);
+    const __m128i y = _mm_srli_epi32(_mm_sub_epi32(bsn_round_four(a, 13), _mm_set1_epi32(0x38000000)), 13);
+    const __m128i below = _mm_cmplt_epi32(a, _mm_set1_epi32(0x38800000)), above = _mm_cmpgt_epi32(a, _mm_set1_epi32(0x477FFFFF));
+    *odd = _mm_or_si128(*odd, _mm_or_si128(below, above));
+    return _mm_or_si128(y, _mm_slli_epi32(sign, 15));
+}
+#endif
+
 /* Elements i .. i + m - 1 of the prediction: the base's own, or cast into `out`. */
 static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *base, size_t i, size_t m, uint8_t *out)
 {
-    uint32_t x;
-    uint16_t y;
-    size_t j;
+    size_t j = 0, end;
     if (role != BSN_ROLE_CAST) return base + i * bsn_dtypes[dtype].width;
-    for (j = 0; j < m; j++) {
-        memcpy(&x, base + 4 * (i + j), 4);
-        y = dtype == BITSNAP_F16 ? bsn_cast_f16(x) : bsn_cast_bf16(x);
-        memcpy(out + 2 * j, &y, 2);
+    base += 4 * i;
+    while (j < m) {
+#if BSN_SSE2
+        for (; j + 8 <= m; j += 8) {
+            const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(base + 4 * j));
+            const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(base + 4 * j + 16));
+            __m128i odd = _mm_setzero_si128();
+            const __m128i y = dtype == BITSNAP_F16 ? _mm_packs_epi32(bsn_cast_four_f16(a, &odd), bsn_cast_four_f16(b, &odd))
+                                                   : _mm_packs_epi32(bsn_cast_four_bf16(a), bsn_cast_four_bf16(b));
+            if (_mm_movemask_epi8(odd)) break;
+            _mm_storeu_si128((__m128i *)(void *)(out + 2 * j), y);
+        }
+#endif
+        for (end = bsn_min(m, j + 8); j < end; j++) {
+            uint32_t x;
+            uint16_t y;
+            memcpy(&x, base + 4 * j, 4);
+            y = dtype == BITSNAP_F16 ? bsn_cast_f16(x) : bsn_cast_bf16(x);
+            memcpy(out + 2 * j, &y, 2);
+        }
     }
     return out;
 }

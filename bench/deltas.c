@@ -13,7 +13,7 @@
 typedef struct change {
     char name[64];
     const char *where; /* "cache": as large as it is; "dram": repeated until it is as large as asked for */
-    bitsnap_dtype dtype;
+    bitsnap_dtype dtype, base_dtype; /* another one: a master copy in F32 */
     unsigned width;
     size_t n, changed;
     const uint8_t *base, *elements;
@@ -48,7 +48,7 @@ static bitsnap bitsnap_of(const job *j)
     b.kernels = j->coder->kernels;
     b.base.data = j->change->base;
     b.base.count = j->change->n;
-    b.base.dtype = j->change->dtype;
+    b.base.dtype = j->change->base_dtype;
     b.base.id = j->change->base_id;
     return b;
 }
@@ -154,28 +154,31 @@ static void repeat(uint8_t *to, const uint8_t *from, size_t n, size_t size)
 
 /* Every codec on a change from `base` to `to`, repeated to `size` bytes. */
 static void measure_codecs(const options *o, peers *contexts, const char *name, const char *where, const tensor *base,
-                           const uint8_t *to, size_t size)
+                           const tensor *to, size_t size)
 {
     static const struct {
         const char *name;
         int level;
     } levels[] = {{"fast", BITSNAP_FAST}, {"default", BITSNAP_DEFAULT}, {"best", BITSNAP_BEST}};
     const bitsnap largest = {.level = BITSNAP_BEST, .base = {.data = base->data, .dtype = base->dtype}};
-    const size_t n = size / bitsnap_width(base->dtype), bound = bitsnap_bound(&largest, n, base->dtype) + peers_bound(size);
+    const size_t n = size / bitsnap_width(to->dtype), bound = bitsnap_bound(&largest, n, to->dtype) + peers_bound(size);
+    const size_t base_size = n * bitsnap_width(base->dtype);
+    const int cast = base->dtype != to->dtype; /* others have no such thing */
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
-    buffers old = buffers_open(size, 1, NULL), new = buffers_open(size, 1, NULL), frame = buffers_open(bound, 1, NULL),
+    buffers old = buffers_open(base_size, 1, NULL), new = buffers_open(size, 1, NULL), frame = buffers_open(bound, 1, NULL),
             output = buffers_open(size, 1, NULL), scratch = buffers_open(size, 1, NULL);
-    repeat(old.at[0], base->data, base->size, size);
-    repeat(new.at[0], to, base->size, size);
-    workspace_size = bitsnap_workspace_size(&largest, n, base->dtype);
+    repeat(old.at[0], base->data, base->size, base_size);
+    repeat(new.at[0], to->data, to->size, size);
+    workspace_size = bitsnap_workspace_size(&largest, n, to->dtype);
     workspace = malloc(workspace_size);
     if (!workspace) fail("out of memory", "");
     memset(&c, 0, sizeof c);
     snprintf(c.name, sizeof c.name, "%s", name);
     c.where = where;
-    c.dtype = base->dtype;
+    c.dtype = to->dtype;
+    c.base_dtype = base->dtype;
     c.width = bitsnap_width(c.dtype);
     c.n = size / c.width;
     c.base = old.at[0];
@@ -183,8 +186,8 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     c.frame = frame.at[0];
     c.output = output.at[0];
     c.scratch = scratch.at[0];
-    c.base_id = bitsnap_content_id(c.base, c.n, c.dtype); /* its frame's footer has it */
-    for (size_t i = 0; i < c.n; i++) c.changed += memcmp(c.base + i * c.width, c.elements + i * c.width, c.width) != 0;
+    c.base_id = bitsnap_content_id(c.base, c.n, c.base_dtype); /* its frame's footer has it */
+    for (size_t i = 0; i < c.n && !cast; i++) c.changed += memcmp(c.base + i * c.width, c.elements + i * c.width, c.width) != 0;
     for (unsigned k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         const coder mask = {"mask", bitsnap_kernels_name(kernels), NULL, kernels, 0, NULL, NULL};
         if (!passes(o->isa, mask.isa)) continue;
@@ -193,11 +196,11 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
             if (levels[l].level == BITSNAP_BEST && !(o->level && passes(o->level, "best"))) continue;
             if (passes(o->codec, coder.name) && passes(o->level, coder.level)) measure_coder(o, &coder, &c);
         }
-        if (passes(o->codec, mask.name)) measure_coder(o, &mask, &c);
+        if (!cast && passes(o->codec, mask.name)) measure_coder(o, &mask, &c);
     }
     for (size_t k = 0; (peer = peers_get(k)) != NULL; k++) {
         const coder coder = {"xor-zstd-1", "native", NULL, NULL, 0, peer, contexts};
-        if (!strcmp(peer->name, "zstd-1-grouped") && passes(o->codec, coder.name) && passes(o->isa, coder.isa))
+        if (!cast && !strcmp(peer->name, "zstd-1-grouped") && passes(o->codec, coder.name) && passes(o->isa, coder.isa))
             measure_coder(o, &coder, &c);
     }
     buffers_close(&old);
@@ -207,10 +210,10 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     buffers_close(&scratch);
 }
 
-static void measure_change(const options *o, peers *contexts, const char *name, const tensor *base, const uint8_t *to)
+static void measure_change(const options *o, peers *contexts, const char *name, const tensor *base, const tensor *to)
 {
     if (!passes(o->file, name)) return;
-    if (passes(o->where, "cache")) measure_codecs(o, contexts, name, "cache", base, to, base->size);
+    if (passes(o->where, "cache")) measure_codecs(o, contexts, name, "cache", base, to, to->size);
     if (passes(o->where, "dram")) measure_codecs(o, contexts, name, "dram", base, to, o->dram_size);
 }
 
@@ -234,17 +237,18 @@ static void perturb(uint8_t *to, const tensor *t, double rate)
 static void measure_rates(const options *o, peers *contexts, tensor *t)
 {
     static const double rates[] = {0, 0.001, 0.01, 0.07, 0.25, 0.67};
-    uint8_t *to;
+    tensor to;
     if (t->size > ((size_t)7 << 20)) t->size = (size_t)7 << 20; /* what the caches hold, as the files of a small model */
-    to = malloc(t->size);
-    if (!to) fail("out of memory", "");
+    to = *t;
+    to.data = malloc(t->size);
+    if (!to.data) fail("out of memory", "");
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         char name[64];
         snprintf(name, sizeof name, "rate-%g", rates[i]);
-        perturb(to, t, rates[i]);
-        measure_change(o, contexts, name, t, to);
+        perturb(to.data, t, rates[i]);
+        measure_change(o, contexts, name, t, &to);
     }
-    free(to);
+    free(to.data);
 }
 
 void bench_deltas(const options *o, const tensor *list, size_t count)
@@ -252,7 +256,8 @@ void bench_deltas(const options *o, const tensor *list, size_t count)
     static const struct {
         const char *base, *to;
     } pairs[] = {{"bf16-1000", "bf16-1001"}, {"bf16-1000", "bf16-1010"},  {"bf16-2400", "bf16-2401"},  {"bf16-2400", "bf16-2410"},
-                 {"bf16-2410", "bf16-tune1"}, {"bf16-2410", "bf16-tune10"}, {"fp16-1000", "fp16-1010"}, {"master-1000", "master-1010"}};
+                 {"bf16-2410", "bf16-tune1"}, {"bf16-2410", "bf16-tune10"}, {"fp16-1000", "fp16-1010"}, {"master-1000", "master-1010"},
+                 {"master-1000", "bf16-1000"}, {"master-1000", "fp16-1000"}};
     peers *contexts = peers_open();
     const int processor = machine_pin();
     if (!contexts) fail("out of memory", "");
@@ -276,8 +281,9 @@ void bench_deltas(const options *o, const tensor *list, size_t count)
         char name[64];
         if (!tensor_load(&base, o->data, pairs[i].base)) continue;
         if (tensor_load(&to, o->data, pairs[i].to)) {
-            snprintf(name, sizeof name, "%s..%s", pairs[i].base, strchr(pairs[i].to, '-') + 1);
-            if (base.size == to.size && base.dtype == to.dtype) measure_change(o, contexts, name, &base, to.data);
+            const int cast = base.dtype != to.dtype;
+            snprintf(name, sizeof name, "%s..%s", pairs[i].base, cast ? pairs[i].to : strchr(pairs[i].to, '-') + 1);
+            if (base.size / bitsnap_width(base.dtype) == to.size / bitsnap_width(to.dtype)) measure_change(o, contexts, name, &base, &to);
             free(to.data);
         }
         free(base.data);

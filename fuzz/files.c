@@ -249,7 +249,7 @@ static void at_random(const uint8_t *file, size_t size, const uint8_t *data, siz
 {
     uint8_t *plain = fuzz_room(8 + BASE_TEXT + BASE_DATA), *out;
     bitsnap_source of_base = { NULL, NULL, NULL, 8 + BASE_TEXT + BASE_DATA }, of_file = { NULL, NULL, NULL, size };
-    bitsnap_file base, f;
+    bitsnap_file base, *bases[1] = { &base }, f;
     bitsnap_tensor t;
     bitsnap_file_frame frame;
     uint64_t frames, i;
@@ -258,8 +258,8 @@ static void at_random(const uint8_t *file, size_t size, const uint8_t *data, siz
     memcpy(plain + 8 + BASE_TEXT, base_data(), BASE_DATA);
     of_base.data = plain;
     of_file.data = fuzz_copy(file, size);
-    REQUIRE(!bitsnap_file_open(&base, &of_base, NULL, NULL));
-    if (bitsnap_file_open(&f, &of_file, &base, NULL)) {
+    REQUIRE(!bitsnap_file_open(&base, &of_base, NULL, 0, NULL));
+    if (bitsnap_file_open(&f, &of_file, bases, 1, NULL)) {
         REQUIRE(failed && f.error.message);
     } else {
         if (!bitsnap_file_find(&f, "b", 1, &t)) REQUIRE(t.name.size == 1 && *t.name.at == 'b' && t.begin <= t.end && t.end <= f.data_size);

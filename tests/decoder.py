@@ -5,7 +5,7 @@ It is slow and plain on purpose: it follows the document section by section (the
 its sections and of its conditions R1 to R52 and S1 to S27), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
-    decoder.py file FILE [--base BASE]     write the source of a .bsnap file to standard output
+    decoder.py file FILE [--base BASE ...] write the source of a .bsnap file to standard output
     decoder.py check DIR                   decode all that generate.py wrote to DIR, and compare
 
 The base of a frame is given as its dtype, a byte, and then its elements; that of a file is a .safetensors file.
@@ -2276,8 +2276,8 @@ def main():
         command.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="bytes of output allowed")
         if name == "frame":
             command.add_argument("--ignore-checks", action="store_true", help="ignore R8 to R12, R44 and R45")
-        command.add_argument("--base", metavar="BASE", help="the base of a delta: of a frame a byte, its dtype, and its "
-                             "elements; of a file a .safetensors file")
+        command.add_argument("--base", metavar="BASE", action="append", default=[], help="the base of a delta: of a frame a "
+                             "byte, its dtype, and its elements; of a file a .safetensors file, or several of them")
     command = commands.add_parser("check", help="decode all that generate.py or exchange.c wrote to a directory, and compare")
     command.add_argument("path", metavar="DIR")
     arguments = parser.parse_args()
@@ -2286,16 +2286,16 @@ def main():
         return 1 if check_directory(arguments.path) else 0
     with open(arguments.path, "rb") as stream:
         data = stream.read()
-    base = None
-    if arguments.base:
-        with open(arguments.base, "rb") as stream:
-            base = stream.read()
+    bases = []
+    for path in arguments.base:
+        with open(path, "rb") as stream:
+            bases.append(stream.read())
     try:
         if arguments.command == "frame":
-            base = parse_base(base) if base else None
+            base = parse_base(bases[0]) if bases else None
             output = decode_frame(data, ignore_checks=arguments.ignore_checks, limit=arguments.limit, base=base).elements
         else:
-            output = decode_file(data, limit=arguments.limit, base=base)
+            output = decode_file(data, limit=arguments.limit, base=bases or None)
     except (Reject, TooLarge) as error:
         print(error if isinstance(error, Reject) else "too large: %s" % error, file=sys.stderr)
         return 1

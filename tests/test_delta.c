@@ -212,6 +212,22 @@ static void casts(void)
           bsn_cast_f16(0x387FFFFF) == 0x0400 && bsn_cast_f16(0xB8000000) == 0x8200 && bsn_cast_f16(0xFF800000) == 0xFC00);
 }
 
+/* lists, whose numbers are cast several at a time, have what each of them has */
+static void cast_lists(void)
+{
+    static const uint16_t low[] = { 0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF };
+    uint32_t high, i, x[25];
+    uint8_t y[2 * 25];
+    for (high = 0; high < 65536; high++) {
+        const uint32_t alike = test_below(2); /* of one magnitude, or of all */
+        for (i = 0; i < 25; i++) x[i] = (alike ? high ^ (i & 1) << 15 : test_below(65536)) << 16 | low[(high + i) % 11];
+        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_BF16, (const uint8_t *)x, 0, 25, y) == y);
+        for (i = 0; i < 25; i++) CHECK(bsn_element_load(y + 2 * i, 2) == bsn_cast_bf16(x[i]), "%08x", (unsigned)x[i]);
+        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_F16, (const uint8_t *)x, 1, 24, y) == y);
+        for (i = 1; i < 25; i++) CHECK(bsn_element_load(y + 2 * i - 2, 2) == bsn_cast_f16(x[i]), "%08x", (unsigned)x[i]);
+    }
+}
+
 static void cast_frames(void)
 {
     unsigned d, i;
@@ -718,6 +734,7 @@ int main(void)
     test_program = "delta";
     workspace = malloc(test_workspace_delta(20, 2));
     RUN(casts);
+    RUN(cast_lists);
     RUN(round_trips);
     RUN(cast_frames);
     RUN(wrong_bases);

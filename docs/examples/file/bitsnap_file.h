@@ -47,6 +47,7 @@ typedef struct bitsnap_file_error {
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
+    unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
 
 /* ================================================================================= SAFETENSORS
@@ -118,11 +119,11 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
 /* ================================================================================= READING
  * One tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is, so that of a
  * file of any size less than 64 KiB are read besides the blocks with the elements. A .safetensors file is read the same way; so is
- * a delta, given what it was made against: a file opened before it, which may be a delta with a base of its own, and so on.
+ * a delta, given what it was made against: files opened before it, which may be deltas with bases of their own, and so on.
  *
  *     bitsnap_file file;
  *     bitsnap_tensor t;
- *     if (bitsnap_file_open(&file, &source, NULL, NULL) ||
+ *     if (bitsnap_file_open(&file, &source, NULL, 0, NULL) ||
  *         bitsnap_file_find(&file, "lm_head.weight", 14, &t) ||
  *         bitsnap_file_read(&file, &t, elements, 0, t.elements))
  *         fprintf(stderr, "%s at byte %llu\n", file.error.message, (unsigned long long)file.error.offset);
@@ -132,7 +133,8 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
  * checked. What has not been looked at may be damaged; bitsnap_file_verify looks at everything.
  *
  * Memory, of bitsnap_memory: 48 KiB when it is opened; 1.4 MiB when a text is decoded, and the text where it is needed as a whole;
- * the workspace and one block of the frame that is read, each at most some MiB; the same for each base.
+ * the workspace and one block of the frame that is read, each at most some MiB, and for each worker one of its base; the same for
+ * each base.
  * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
 
 /* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
@@ -142,30 +144,36 @@ enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DE
 
 struct bsf_reader;
 
+/* What a delta is against: one of its bases, which are the files of a model. */
+typedef struct bitsnap_file_base {
+    const char *name;        /* a hint what it may be called, without directories; empty, or for writing null: none */
+    uint64_t text_size, data_size;
+    uint64_t text_id;        /* XXH3 of its header text */
+    struct bitsnap_file *file; /* what was given as it, or null; not for writing */
+} bitsnap_file_base;
+
 /* A file, and what is known of it once it is open: only `b.kernels`, `b.flags`, `b.run`, `b.run_context` and `b.workers`, for decoding,
- * may be set by the caller, before or between reads. Frames with a base are decoded by one worker. */
+ * may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
     int quantized;           /* 1: some of its elements are not those that it was made from */
     uint64_t size;           /* of the file */
     uint64_t text_size, data_size; /* bytes of the header text, and of the data behind it; of raw elements only data */
-    char base_name[256];     /* of a delta: a hint what its base may be called, or empty */
-    uint64_t base_text_size, base_data_size;
-    uint64_t base_text_id;   /* XXH3 of its header text */
+    const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
+    size_t base_count;
     bitsnap b;
-    bitsnap_file_error error; /* of the last call; its members in `base` say more where `error.depth` is not 0 */
-    struct bitsnap_file *base;
+    bitsnap_file_error error; /* of the last call; where `error.depth` is not 0 that of the base `error.base` says more */
     struct bsf_reader *reader; /* private */
 } bitsnap_file;
 
-/* Opens a file. Memory, base and what the source refers to must outlive it; they and *f itself must not be moved. bitsnap_file_close
- * is to be called after failures, too.
- * base: of a delta, else null. A delta can be opened without its base, and its frames listed; what takes the base is then
- *       BITSNAP_E_BASE. Of a base that is given the header text is read, whole, and compared (BITSNAP_E_BASE, S17 or S18). That its
- *       elements are the right ones each block says when it is decoded (R44).
+/* Opens a file. Memory, bases and what the source refers to must outlive it; they and *f itself must not be moved, but the array of
+ * pointers may go. bitsnap_file_close is to be called after failures, too.
+ * bases: of a delta, all of them, in its order; others do not use them. With base_count 0 a delta can be opened and its frames listed;
+ *        what takes a base is then BITSNAP_E_BASE. Of bases that are given the header texts are read, whole, and compared
+ *        (BITSNAP_E_BASE, S17 or S18). That their elements are the right ones each block says when it is decoded (R44).
  * memory: null: realloc and free.
  * BITSNAP_E_MAGIC: neither a .bsnap file nor a .safetensors file. */
-BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base,
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *const *bases, size_t base_count,
                                              const bitsnap_memory *memory);
 BITSNAP_API void bitsnap_file_close(bitsnap_file *f);
 
@@ -178,7 +186,7 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
  * BITSNAP_E_MISMATCH: raw elements, or a text that is no header (which is then restored all the same by bitsnap_file_read_data). */
 BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_safetensors **tensors);
 
-/* The header text, text_size bytes, good until bitsnap_file_close (of it or, of a delta with the text of its base, of that). */
+/* The header text, text_size bytes, good until bitsnap_file_close (of it or, of a delta with the text of its first base, of that). */
 BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text);
 
 /* Elements first .. first + count - 1 of a tensor, in native byte order: only the blocks that they need are read, each whole. Elements
@@ -192,7 +200,8 @@ BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offs
 typedef struct bitsnap_file_frame {
     uint64_t at, size;       /* bytes of the file */
     uint64_t begin;          /* byte of the data with which its elements begin: info.elements_size bytes */
-    uint64_t base_begin;     /* with info.has_base: the same of the base's data */
+    unsigned base;           /* with info.has_base: the number of its base, */
+    uint64_t base_begin;     /* and the same of that base's data */
     bitsnap_info info;       /* without the counts of blocks */
 } bitsnap_file_frame;
 
@@ -212,7 +221,7 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
  *     bitsnap b = {0};                                   // level, flags, workers as you like
  *     bitsnap_file_writer w;
  *     if (bitsnap_safetensors_write(&text, &size, tensors, count, NULL, NULL, &error) ||
- *         bitsnap_file_write_begin(&w, &b, &sink, text, size, NULL, NULL) ||
+ *         bitsnap_file_write_begin(&w, &b, &sink, text, size, NULL, 0, NULL) ||
  *         bitsnap_file_write_data(&w, elements, bytes) ||      // of the first tensor, of the next, ...
  *         bitsnap_file_write_end(&w))
  *         fprintf(stderr, "%s\n", w.error.message);
@@ -251,11 +260,12 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
  * is to be called after failures, too.
  * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
  *       are set for each frame; with a base one worker encodes.
- * base: null, or an open file: the result is a delta against it. Tensors of its names, with the same shape and the same dtype (or F32,
- *       for F16 and BF16), become differences.
- * Text, b, base and memory must stay until bitsnap_file_write_close. */
+ * bases: open files, at most 255: the result is a delta against them, in this order. Tensors become differences to the first one of
+ *       the same name that has the same shape and the same dtype (or F32, for F16 and BF16). base_count 0: no delta.
+ * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, bitsnap_file *base, const bitsnap_memory *memory);
+                                                    size_t text_size, bitsnap_file *const *bases, size_t base_count,
+                                                    const bitsnap_memory *memory);
 
 /* The next bytes of the data, as they stand in a .safetensors file. Not of raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
@@ -273,12 +283,12 @@ typedef struct bitsnap_file_head {
     uint64_t source_size;     /* UINT64_MAX: not known yet; of deltas it must be */
     const char *text;         /* null in raw files, and where it is not known */
     size_t text_size;
-    const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the base. Null: of `text`, alone */
+    const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the first base. Null: of `text`, alone */
     size_t coded_size;
     uint64_t text_id;         /* of deltas: XXH3 of the text, and what they are against */
-    const char *base_name;    /* or null */
-    uint64_t base_text_size, base_data_size, base_text_id;
-    const uint8_t *base_coded; /* the text of the base as text records; no bytes: it is not to be in the file */
+    const bitsnap_file_base *bases;
+    size_t base_count;
+    const uint8_t *base_coded; /* the text of the first base as text records; no bytes: it is not to be in the file */
     size_t base_coded_size;
 } bitsnap_file_head;
 
@@ -286,15 +296,22 @@ typedef struct bitsnap_file_head {
 BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
                                                    const bitsnap_memory *memory);
 
+/* Where b->base begins: the number of the base, and the byte of its data. */
+typedef struct bitsnap_file_place {
+    unsigned base;
+    uint64_t begin;
+} bitsnap_file_place;
+
 /* A frame as b has it (b->base, b->columns, b->quantizer): its header; elements, in native byte order, whole blocks but for the last call;
- * the end. `place`: the byte of the base's data with which b->base begins, or null where it has none. */
-BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count, const uint64_t *place);
+ * the end. `place`: null where it has no base. */
+BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
+                                                    const bitsnap_file_place *place);
 BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count);
 BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w);
 
 /* A frame that is there already, for so many bytes of the source. */
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
-                                                     const uint64_t *place);
+                                                     const bitsnap_file_place *place);
 #endif
 
 /* ================================================================================= PARTS
@@ -1762,7 +1779,8 @@ typedef struct bsf_reader {
     uint64_t begin;                  /* byte of the file where the records behind header and bases begin */
     unsigned bases;                  /* byte 5 of the bases record */
     uint64_t text_id;
-    const char *base_text;           /* of the base; null: none is given */
+    bitsnap_file_base *base;         /* those of the record, their names behind them */
+    const char *base_text;           /* of the first; null: none is given */
     bsf_tree records, names;
     uint8_t node[8 + BSF_FAN * BSF_NODE_ENTRY];
 
@@ -1783,6 +1801,8 @@ typedef struct bsf_reader {
     uint8_t *block;                  /* elements of one block of it, from this one on */
     size_t block_room, block_count;
     uint64_t block_first;
+    uint8_t *before;                 /* elements of the base: b.base, while it is decoded */
+    size_t before_room;
 } bsf_reader;
 
 /* ---- bytes ---- */
@@ -1975,12 +1995,48 @@ static bitsnap_status bsf_open_header(bitsnap_file *f, const uint8_t *p, uint64_
     return BITSNAP_OK;
 }
 
-/* The bases: one, for this reader. */
+/* What the record of `count` bases says of each, in the m bytes at p, which are byte `at` of the file. */
+static bitsnap_status bsf_open_entries(bitsnap_file *f, const uint8_t *p, size_t m, size_t count, uint64_t at)
+{
+    bsf_reader *r = f->reader;
+    const uint8_t *const begin = p, *const end = p + m;
+    char *name;
+    size_t i, k, size;
+    r->base = (bitsnap_file_base *)bsf_resize(r->memory, NULL, count * sizeof *r->base + m);
+    if (!r->base) return bsf_no_memory(&f->error);
+    name = (char *)(r->base + count); /* an entry is longer than its name with a 0 behind it */
+    for (i = 0; i < count; i++, p += BITSNAP_BASE_ENTRY + size) {
+        bitsnap_file_base *base = &r->base[i];
+        const uint64_t place = at + (size_t)(p - begin);
+        if (end - p < BITSNAP_BASE_ENTRY || end - p - BITSNAP_BASE_ENTRY < p[20])
+            return bsf_corrupt(f, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
+        size = p[20];
+        for (k = 0; k < size; k++) {
+            name[k] = (char)p[BITSNAP_BASE_ENTRY + k];
+            if (!name[k] || name[k] == '/' || name[k] == '\\')
+                return bsf_corrupt(f, 14, place + BITSNAP_BASE_ENTRY + k, "the name of a base with a directory");
+        }
+        name[size] = 0;
+        base->name = name;
+        name += size + 1;
+        base->text_size = bsf_load(p, 4);
+        base->data_size = bsf_load(p + 4, 8);
+        base->text_id = bsf_load(p + 12, 8);
+        base->file = NULL;
+        if (!base->text_size || base->text_size > BITSNAP_TEXT_MAX || base->data_size > BITSNAP_FILE_MOST - 8 - base->text_size)
+            return bsf_corrupt(f, 14, place, "impossible size of a base");
+    }
+    if (p != end) return bsf_corrupt(f, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
+    f->bases = r->base;
+    f->base_count = count;
+    return BITSNAP_OK;
+}
+
 static bitsnap_status bsf_open_bases(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
     const uint64_t at = r->begin;
-    size_t size, name_size, i;
+    size_t size;
     uint8_t *p = r->node;
     bitsnap_status status = bsf_get(f, at, p, BITSNAP_BASES_PREFIX);
     if (status) return status;
@@ -1994,27 +2050,13 @@ static bitsnap_status bsf_open_bases(bitsnap_file *f)
         return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of the bases does not match");
     if (!p[4] || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
         return bsf_corrupt(f, 14, at + 4, "no base, or reserved bits that are not 0");
-    if (p[4] > 1) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 0, at + 4, "a delta against several files");
     r->begin = at + size + 8;
     r->bases = p[5];
     r->text_id = bsf_load(p + 8, 8);
-    p += BITSNAP_BASES_PREFIX;
-    size -= BITSNAP_BASES_PREFIX;
-    name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
-    if (size != BITSNAP_BASE_ENTRY + name_size) return bsf_corrupt(f, 14, at + 6, "a wrong size of the record of bases");
-    for (i = 0; i < name_size; i++) {
-        f->base_name[i] = (char)p[BITSNAP_BASE_ENTRY + i];
-        if (!p[BITSNAP_BASE_ENTRY + i] || f->base_name[i] == '/' || f->base_name[i] == '\\')
-            return bsf_corrupt(f, 14, at + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
-    }
-    f->base_text_size = bsf_load(p, 4);
-    f->base_data_size = bsf_load(p + 4, 8);
-    f->base_text_id = bsf_load(p + 12, 8);
-    if (!f->base_text_size || f->base_text_size > BITSNAP_TEXT_MAX || f->base_data_size > BITSNAP_FILE_MOST - 8 - f->base_text_size)
-        return bsf_corrupt(f, 14, at + BITSNAP_BASES_PREFIX, "impossible size of a base");
-    if (r->bases & BITSNAP_BASES_SAME_TEXT && (f->base_text_size != f->text_size || f->base_text_id != r->text_id))
+    status = bsf_open_entries(f, p + BITSNAP_BASES_PREFIX, size - BITSNAP_BASES_PREFIX, p[4], at + BITSNAP_BASES_PREFIX);
+    if (!status && r->bases & BITSNAP_BASES_SAME_TEXT && (r->base->text_size != f->text_size || r->base->text_id != r->text_id))
         return bsf_corrupt(f, 15, at + 5, "the text of the base, which is another");
-    return BITSNAP_OK;
+    return status;
 }
 
 /* What stands at the end of the file, but for the trees. */
@@ -2055,40 +2097,51 @@ static bitsnap_status bsf_open_end(bitsnap_file *f, uint64_t claimed)
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsf_base_failed(bitsnap_file *f)
+/* What the last call on the base of this number has found. */
+static bitsnap_status bsf_base_failed(bitsnap_file *f, unsigned number)
 {
-    f->error = f->base->error;
+    f->error = f->bases[number].file->error;
     f->error.depth++;
+    f->error.base = number;
     return f->error.status;
 }
 
-/* Whether the base is that of the delta, as far as its header text tells. */
-static bitsnap_status bsf_open_base(bitsnap_file *f, bitsnap_file *base)
+static bitsnap_status bsf_wrong_base(bitsnap_file *f, unsigned rule, unsigned number, const char *message)
 {
-    const char *text;
-    if (base->text_size != f->base_text_size || base->kind == BITSNAP_SOURCE_RAW)
-        return bsf_fail_file(f, BITSNAP_E_BASE, 17, f->reader->begin, "not the base that this delta was made against: its header is another");
-    if (base->data_size != f->base_data_size)
-        return bsf_fail_file(f, BITSNAP_E_BASE, 18, f->reader->begin, "not the base that this delta was made against: its data has another size");
-    f->reader->depth = base->reader->depth + 1;
-    if (f->reader->depth > BITSNAP_FILE_CHAIN)
-        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
-    f->base = base;
-    if (bitsnap_file_text(base, &text)) return bsf_base_failed(f);
-    f->reader->base_text = text;
-    if (bitsnap_hash(text, (size_t)base->text_size) == f->base_text_id) return BITSNAP_OK;
-    return bsf_fail_file(f, BITSNAP_E_BASE, 17, f->reader->begin, "not the base that this delta was made against: its header is another");
+    (void)bsf_fail_file(f, BITSNAP_E_BASE, rule, f->reader->begin, message);
+    f->error.base = number;
+    return BITSNAP_E_BASE;
 }
 
-BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *base,
+/* Whether a base is that of the delta, as far as its header text tells. */
+static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_file *file)
+{
+    static const char another[] = "not the base that this delta was made against: its header is another";
+    bitsnap_file_base *base = &f->reader->base[number];
+    const char *text;
+    if (file->text_size != base->text_size || file->kind == BITSNAP_SOURCE_RAW) return bsf_wrong_base(f, 17, number, another);
+    if (file->data_size != base->data_size)
+        return bsf_wrong_base(f, 18, number, "not the base that this delta was made against: its data has another size");
+    if (f->reader->depth <= file->reader->depth) f->reader->depth = file->reader->depth + 1;
+    if (f->reader->depth > BITSNAP_FILE_CHAIN)
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
+    base->file = file;
+    if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
+    if (!number) f->reader->base_text = text;
+    return bitsnap_hash(text, (size_t)file->text_size) == base->text_id ? BITSNAP_OK : bsf_wrong_base(f, 17, number, another);
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *const *bases, size_t base_count,
                                              const bitsnap_memory *memory)
 {
     uint8_t header[BITSNAP_FILE_HEADER];
     uint64_t claimed = UINT64_MAX;
-    size_t n;
+    size_t n, open;
+    unsigned i;
     bitsnap_status status;
     memset(f, 0, sizeof *f);
-    if (!source || (!source->data && !source->read) || (source->data && source->size > SIZE_MAX) || (base && !base->reader))
+    for (open = 0; open < base_count && bases[open] && bases[open]->reader; open++) continue;
+    if (!source || (!source->data && !source->read) || (source->data && source->size > SIZE_MAX) || open < base_count)
         return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "no source, or a base that is not open");
     f->reader = (bsf_reader *)bsf_resize(memory, NULL, sizeof *f->reader);
     if (!f->reader) return bsf_no_memory(&f->error);
@@ -2106,7 +2159,9 @@ BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_sour
     status = bsf_open_header(f, header, &claimed);
     if (!status && f->kind == BITSNAP_SOURCE_DELTA) status = bsf_open_bases(f);
     if (!status) status = bsf_open_end(f, claimed);
-    if (!status && f->kind == BITSNAP_SOURCE_DELTA && base) status = bsf_open_base(f, base);
+    if (!status && f->kind == BITSNAP_SOURCE_DELTA && base_count && base_count != f->base_count)
+        status = bsf_wrong_base(f, 17, 0, "fewer or more bases than this delta has");
+    for (i = 0; !status && i < f->base_count && base_count; i++) status = bsf_open_base(f, i, bases[i]);
     return status;
 }
 
@@ -2122,6 +2177,8 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
         bsf_release(r->memory, r->text);
         bsf_release(r->memory, r->part);
         bsf_release(r->memory, r->block);
+        bsf_release(r->memory, r->before);
+        bsf_release(r->memory, r->base);
         bsf_release(r->memory, f->b.workspace);
         bsf_release(r->memory, r);
     }
@@ -2129,6 +2186,9 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
 }
 
 /* ---- texts ---- */
+
+/* What is of no use without its bases: all of them are open, or none. */
+static int bsf_lacks_base(const bitsnap_file *f) { return f->kind == BITSNAP_SOURCE_DELTA && (!f->base_count || !f->bases->file); }
 
 static bitsnap_status bsf_no_base(bitsnap_file *f)
 {
@@ -2151,7 +2211,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
     if (!status) status = bsf_get(f, at, r->record, (size_t)size);
     if (status) return status;
-    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)f->base_text_size : 0,
+    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)r->base->text_size : 0,
                          r->record, (size_t)size, at, n, &used, &f->error))
         return f->error.status;
     return *n == bytes && used == size ? BITSNAP_OK : bsf_wrong_tree(f, &r->records);
@@ -2174,9 +2234,9 @@ BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text)
     *text = NULL;
     memset(&f->error, 0, sizeof f->error);
     if (f->kind == BITSNAP_SOURCE_RAW) return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, 9, "raw elements have no header text");
-    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (bsf_lacks_base(f)) return bsf_no_base(f);
     if (!r->text && f->kind == BITSNAP_SOURCE_DELTA && !bsf_has_text(f)) {
-        if (bitsnap_file_text(f->base, text)) return bsf_base_failed(f);
+        if (bitsnap_file_text(f->bases->file, text)) return bsf_base_failed(f, 0);
         return BITSNAP_OK;
     }
     if (!r->text) {
@@ -2301,9 +2361,9 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
     wanted.size = size;
     memset(t, 0, sizeof *t);
     memset(&f->error, 0, sizeof f->error);
-    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (bsf_lacks_base(f)) return bsf_no_base(f);
     if (f->kind == BITSNAP_SOURCE_DELTA && !bsf_has_text(f)) {
-        if (bitsnap_file_find(f->base, name, size, t)) return bsf_base_failed(f);
+        if (bitsnap_file_find(f->bases->file, name, size, t)) return bsf_base_failed(f, 0);
         return t->end <= f->data_size ? BITSNAP_OK : bsf_wrong_data(f);
     }
     if (r->by_name || !r->names.count) {
@@ -2337,15 +2397,6 @@ static int bsf_read_frame(void *context, uint64_t offset, void *to, size_t size)
     return r->source.read(r->source.context, r->open.at + offset, to, size);
 }
 
-/* Elements of the base of the open frame. */
-static int bsf_read_base(void *context, uint64_t offset, void *to, size_t size)
-{
-    bitsnap_file *f = (bitsnap_file *)context;
-    if (bitsnap_file_read_data(f->base, f->reader->open.base_begin + offset, to, size)) return 1;
-    bsf_swap_elements(to, size, bitsnap_width(f->reader->open.info.base_dtype));
-    return 0;
-}
-
 /* What the codec has found in the open frame. A workspace that is too small is made larger: 0, for another try. */
 static bitsnap_status bsf_frame_failed(bitsnap_file *f)
 {
@@ -2358,8 +2409,9 @@ static bitsnap_status bsf_frame_failed(bitsnap_file *f)
         f->b.workspace_size = f->b.workspace ? size : 0;
         return f->b.workspace ? BITSNAP_OK : bsf_no_memory(&f->error);
     }
-    if (e->rule == BITSNAP_R_BASE_SOURCE && f->base && f->base->error.status) return bsf_base_failed(f);
-    return bsf_fail_codec(&f->error, &f->b, 0, r->open.at);
+    (void)bsf_fail_codec(&f->error, &f->b, 0, r->open.at);
+    if (e->status == BITSNAP_E_BASE) f->error.base = r->open.base;
+    return f->error.status;
 }
 
 /* Opens the frame of the record of this number. */
@@ -2385,7 +2437,8 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     if (placed) {
         if ((uint32_t)bitsnap_hash(place, 12) != bsf_load(place + 12, 4))
             return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of a place record does not match");
-        if (bsf_load(place + 4, 2)) return bsf_corrupt(f, 19, at + 4, "a base that is not there");
+        r->open.base = (unsigned)bsf_load(place + 4, 2);
+        if (r->open.base >= f->base_count) return bsf_corrupt(f, 19, at + 4, "a base that is not there");
         r->open.base_begin = bsf_load(place + 6, 6);
         at += sizeof place;
         size -= sizeof place;
@@ -2408,37 +2461,57 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     if (info->elements_size != bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
     if ((info->cells | info->clusters) && !f->quantized)
         return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
-    if (placed && (r->open.base_begin > f->base_data_size ||
-                   info->count > (f->base_data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
+    if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
+                   info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
         return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
     r->frame = number;
     return BITSNAP_OK;
 }
 
-/* What the open frame needs of its base, while it is decoded. */
-static bitsnap_status bsf_use_base(bitsnap_file *f)
+/* What the open frame needs of its base to be decoded from this element on, which a block begins with: so many that each worker has
+ * a block. */
+static bitsnap_status bsf_hold_base(bitsnap_file *f, uint64_t first)
 {
-    const bsf_reader *r = f->reader;
-    if (!r->open.info.has_base) return BITSNAP_OK;
-    if (!f->base) return bsf_no_base(f);
-    f->b.base.source.read = bsf_read_base;
-    f->b.base.source.context = f;
-    f->b.base.count = r->open.info.count;
-    f->b.base.dtype = r->open.info.base_dtype;
+    bsf_reader *r = f->reader;
+    const bitsnap_info *info = &r->open.info;
+    bitsnap_base *b = &f->b.base;
+    const unsigned width = bitsnap_width(info->base_dtype);
+    const uint64_t most = (uint64_t)(f->b.workers ? f->b.workers : 1) << info->block_log2;
+    const uint64_t n = info->count - first < most ? info->count - first : most;
+    bitsnap_status status;
+    if (!info->has_base || (b->held && b->first == first)) return BITSNAP_OK;
+    if (!f->bases[r->open.base].file) return bsf_no_base(f);
+    status = bsf_room(f, &r->before, &r->before_room, (size_t)n * width);
+    if (status) return status;
+    if (bitsnap_file_read_data(f->bases[r->open.base].file, r->open.base_begin + first * width, r->before, (size_t)n * width))
+        return bsf_base_failed(f, r->open.base);
+    bsf_swap_elements(r->before, (size_t)n * width, width);
+    b->data = r->before;
+    b->count = info->count;
+    b->dtype = info->base_dtype;
+    b->first = first;
+    b->held = n;
     return BITSNAP_OK;
 }
 
-/* Elements of the open frame. */
+/* Elements of the open frame, the first of which begins a block. */
 static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count, void *to)
 {
     bsf_reader *r = f->reader;
-    const unsigned workers = f->b.workers;
-    bitsnap_status status = bsf_use_base(f);
-    if (r->open.info.has_base) f->b.workers = 1; /* a base is read by one thread */
-    while (!status && bitsnap_index_decode(&f->b, &r->index, to, first, count)) status = bsf_frame_failed(f);
-    f->b.workers = workers;
+    const unsigned width = r->open.info.width;
+    uint8_t *p = (uint8_t *)to;
+    bitsnap_status status = BITSNAP_OK;
+    while (count && !status) {
+        uint64_t n = count;
+        status = bsf_hold_base(f, first);
+        if (r->open.info.has_base && n > f->b.base.held) n = f->b.base.held;
+        while (!status && bitsnap_index_decode(&f->b, &r->index, p, first, n)) status = bsf_frame_failed(f);
+        if (!status) bsf_swap_elements(p, (size_t)n * width, width);
+        p += (size_t)n * width;
+        first += n;
+        count -= n;
+    }
     memset(&f->b.base, 0, sizeof f->b.base);
-    if (!status) bsf_swap_elements(to, (size_t)count * r->open.info.width, r->open.info.width);
     return status;
 }
 
@@ -2566,9 +2639,7 @@ static bitsnap_status bsf_verify_frame(bitsnap_file *f)
     uint64_t read = 0;
     int stage = 0; /* the header, the blocks, the footer */
     bitsnap_decoder s;
-    bitsnap_status status = bsf_use_base(f);
-    const unsigned workers = f->b.workers;
-    if (info->has_base) f->b.workers = 1;
+    bitsnap_status status = bsf_hold_base(f, 0);
     r->block_count = 0;
     if (!status && !blind) status = bsf_room(f, &r->block, &r->block_room, room * info->width);
     bytes = (uint8_t *)bsf_resize(r->memory, NULL, capacity);
@@ -2576,6 +2647,8 @@ static bitsnap_status bsf_verify_frame(bitsnap_file *f)
     while (!status && stage < 3) {
         bitsnap_status found;
         used = 0;
+        status = stage == 1 && s.position < s.count ? bsf_hold_base(f, s.position) : BITSNAP_OK;
+        if (status) break;
         if (stage == 0) found = bitsnap_decoder_begin(&f->b, &s, bytes + begin, end - begin, &used);
         else if (stage == 1) found = bitsnap_decoder_pull(&f->b, &s, blind ? NULL : r->block, room, &n, bytes + begin, end - begin, &used);
         else found = bitsnap_decoder_end(&f->b, &s, bytes + begin, end - begin, &used);
@@ -2605,7 +2678,6 @@ static bitsnap_status bsf_verify_frame(bitsnap_file *f)
             stage++;
         }
     }
-    f->b.workers = workers;
     memset(&f->b.base, 0, sizeof f->b.base);
     bsf_release(r->memory, bytes);
     if (!status && (begin != end || read != r->open.size))
@@ -2619,13 +2691,13 @@ static bitsnap_status bsf_verify_base_text(bitsnap_file *f, uint64_t end)
     bsf_reader *r = f->reader;
     uint64_t at = r->begin, done = 0, size, n;
     bitsnap_status status = BITSNAP_OK;
-    while (r->bases & BITSNAP_BASES_WITH_TEXT && done < f->base_text_size) {
+    while (r->bases & BITSNAP_BASES_WITH_TEXT && done < r->base->text_size) {
         status = bsf_get(f, at, r->node, BITSNAP_TEXT_PREFIX);
         if (status) return status;
         n = bsf_load(r->node + 4, 4);
         size = BITSNAP_TEXT_PREFIX + bsf_load(r->node + 8, 4) + 8;
         if (memcmp(r->node, BITSNAP_TEXT_MAGIC, 4)) return bsf_corrupt(f, 10, at, "a piece of a text is missing");
-        if (!n || n > BITSNAP_TEXT_PIECE || n > f->base_text_size - done ||
+        if (!n || n > BITSNAP_TEXT_PIECE || n > r->base->text_size - done ||
             size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
             return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
         status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
@@ -2670,7 +2742,7 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
     bitsnap_status status = BITSNAP_OK;
     memset(&f->error, 0, sizeof f->error);
     if (f->kind == BITSNAP_SOURCE_PLAIN) return bitsnap_file_tensors(f, &model);
-    if (f->kind == BITSNAP_SOURCE_DELTA && !f->base) return bsf_no_base(f);
+    if (bsf_lacks_base(f)) return bsf_no_base(f);
     if (f->kind != BITSNAP_SOURCE_RAW) status = bitsnap_file_text(f, &text);
     if (!status) status = bsf_record(f, 0, &key, &at);
     if (!status) status = bsf_verify_base_text(f, at);
@@ -2711,10 +2783,11 @@ typedef struct bsf_writer {
     /* of data that is cut here */
     bitsnap_safetensors model;
     uint64_t expected;          /* bytes of the source; 0: not known */
-    bitsnap_file *base;
+    bitsnap_file **bases;
+    size_t base_count;
     size_t next;                /* tensor with which the next run begins */
     uint64_t left;              /* bytes that the frame has still to get */
-    uint64_t base_begin;
+    bitsnap_file_place place;   /* of its base */
     uint8_t *elements;          /* those that have come since the last whole blocks */
     size_t elements_room, held;
 } bsf_writer;
@@ -2776,20 +2849,34 @@ static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_he
 
 static bitsnap_status bsf_put_bases(bitsnap_file_writer *w, const bitsnap_file_head *h)
 {
-    const size_t length = h->base_name ? strlen(h->base_name) : 0, name_size = length < 256 ? length : 0;
-    uint8_t record[BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 255 + 8], *entry = record + BITSNAP_BASES_PREFIX;
+    const bitsnap_memory *memory = w->writer->memory;
+    uint8_t *record, *p;
+    size_t i, size = 0;
     bitsnap_status status;
+    for (i = 0; i < h->base_count; i++) size += BITSNAP_BASE_ENTRY + 255;
+    record = (uint8_t *)bsf_resize(memory, NULL, BITSNAP_BASES_PREFIX + size + 8);
+    if (!record) return bsf_no_memory(&w->error);
+    p = record + BITSNAP_BASES_PREFIX;
+    for (i = 0; i < h->base_count; i++) {
+        const bitsnap_file_base *base = &h->bases[i];
+        const size_t length = base->name ? strlen(base->name) : 0, name_size = length < 256 ? length : 0;
+        bsf_store(p, base->text_size, 4);
+        bsf_store(p + 4, base->data_size, 8);
+        bsf_store(p + 12, base->text_id, 8);
+        p[20] = (uint8_t)name_size;
+        if (name_size) memcpy(p + BITSNAP_BASE_ENTRY, base->name, name_size);
+        p += BITSNAP_BASE_ENTRY + name_size;
+    }
+    size = (size_t)(p - record) - BITSNAP_BASES_PREFIX;
     memcpy(record, BITSNAP_BASES_MAGIC, 4);
-    record[4] = 1;
+    record[4] = (uint8_t)h->base_count;
     record[5] = (uint8_t)((h->coded_size ? 0 : BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0));
-    bsf_store(record + 6, BITSNAP_BASE_ENTRY + name_size, 2);
+    bsf_store(record + 6, size, 2);
     bsf_store(record + 8, h->text_id, 8);
-    bsf_store(entry, h->base_text_size, 4);
-    bsf_store(entry + 4, h->base_data_size, 8);
-    bsf_store(entry + 12, h->base_text_id, 8);
-    entry[20] = (uint8_t)name_size;
-    if (name_size) memcpy(entry + BITSNAP_BASE_ENTRY, h->base_name, name_size);
-    status = bsf_put_record(w, record, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + name_size);
+    status = !h->base_count || h->base_count > 255 || size > 65535
+                 ? bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 14, w->size, "no base, or more than 255, or names too long for so many")
+                 : bsf_put_record(w, record, BITSNAP_BASES_PREFIX + size);
+    bsf_release(memory, record);
     return status ? status : bsf_put_out(w, h->base_coded, h->base_coded_size);
 }
 
@@ -2828,15 +2915,15 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
 }
 
 /* What stands before a frame: the place of its base, where it has one. */
-static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const uint64_t *place)
+static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
     bitsnap_status status = bsf_add_record(w, w->source_size, w->size);
     w->writer->frame_begin = w->size;
     if (status || !place) return status;
     memcpy(record, BITSNAP_PLACE_MAGIC, 4);
-    bsf_store(record + 4, 0, 2); /* the first of the bases */
-    bsf_store(record + 6, *place, 6);
+    bsf_store(record + 4, place->base, 2);
+    bsf_store(record + 6, place->begin, 6);
     bsf_store(record + 12, bitsnap_hash(record, 12), 4);
     w->writer->frame_begin += BITSNAP_PLACE_SIZE;
     return bsf_put_out(w, record, BITSNAP_PLACE_SIZE);
@@ -2858,7 +2945,8 @@ static bitsnap_status bsf_put_packed(bitsnap_file_writer *w, bitsnap_status stat
     return bsf_put_out(w, w->writer->packed, size);
 }
 
-BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count, const uint64_t *place)
+BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
+                                                    const bitsnap_file_place *place)
 {
     bsf_writer *x = w->writer;
     size_t size;
@@ -2905,7 +2993,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
-                                                     const uint64_t *place)
+                                                     const bitsnap_file_place *place)
 {
     bitsnap_status status = bsf_begin_frame(w, place);
     if (!status) status = bsf_put_out(w, frame, size);
@@ -2945,6 +3033,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w)
         bsf_release(x->memory, x->records);
         bsf_release(x->memory, x->names);
         bsf_release(x->memory, x->elements);
+        bsf_release(x->memory, (void *)x->bases);
         bitsnap_safetensors_free(&x->model);
         bsf_release(x->memory, x);
     }
@@ -3049,12 +3138,37 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
     return error->status;
 }
 
+/* The bases as the record has them; *text: the text of the first. */
+static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *const *bases, size_t count, const char **text,
+                                         bitsnap_file_error *error)
+{
+    size_t i;
+    for (i = 0; i < count; i++) {
+        const char *its = NULL;
+        if (bitsnap_file_text(bases[i], &its)) {
+            *error = bases[i]->error;
+            error->base = (unsigned)i;
+            return error->status;
+        }
+        list[i].name = NULL;
+        list[i].text_size = bases[i]->text_size;
+        list[i].data_size = bases[i]->data_size;
+        list[i].text_id = bitsnap_hash(its, (size_t)bases[i]->text_size);
+        list[i].file = NULL;
+        if (!i) *text = its;
+    }
+    return BITSNAP_OK;
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, bitsnap_file *base, const bitsnap_memory *memory)
+                                                    size_t text_size, bitsnap_file *const *bases, size_t base_count,
+                                                    const bitsnap_memory *memory)
 {
     bitsnap_file_head h;
     bitsnap_safetensors model;
     bitsnap_file_error error;
+    bitsnap_file_base *list = NULL;
+    bitsnap_file **files = NULL;
     const char *base_text = NULL;
     uint8_t *coded = NULL;
     bitsnap_status status;
@@ -3069,49 +3183,70 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
         h.text_size = text_size;
         if (!bitsnap_safetensors_parse(&model, text, text_size, memory, &error)) h.source_size = 8 + text_size + model.data_size;
     }
-    if (!error.status && base && bitsnap_file_text(base, &base_text)) error = base->error;
-    if (!error.status && base_text) {
+    if (!error.status && base_count) {
+        list = (bitsnap_file_base *)bsf_resize(memory, NULL, base_count * sizeof *list);
+        files = (bitsnap_file **)bsf_resize(memory, NULL, base_count * sizeof *files);
+        if (!list || !files) (void)bsf_no_memory(&error);
+    }
+    if (!error.status && base_count && !bsf_describe_bases(list, bases, base_count, &base_text, &error)) {
+        memcpy((void *)files, (const void *)bases, base_count * sizeof *files);
         h.kind = BITSNAP_SOURCE_DELTA;
         h.text_id = bitsnap_hash(text, text_size);
-        h.base_text_size = base->text_size;
-        h.base_data_size = base->data_size;
-        h.base_text_id = bitsnap_hash(base_text, (size_t)base->text_size);
-        if (h.text_id != h.base_text_id || text_size != base->text_size)
-            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, base_text, (size_t)base->text_size, memory, &error);
+        h.bases = list;
+        h.base_count = base_count;
+        if (h.text_id != list->text_id || text_size != list->text_size)
+            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, base_text, (size_t)list->text_size, memory, &error);
         h.coded = coded;
     }
     status = error.status ? error.status : bitsnap_file_write_head(w, b, sink, &h, memory);
     bsf_release(memory, coded);
+    bsf_release(memory, list);
     if (error.status) w->error = error;
     if (status) {
+        bsf_release(memory, (void *)files);
         bitsnap_safetensors_free(&model);
         memset(&w->error.tensor, 0, sizeof w->error.tensor);
         return status;
     }
     w->writer->model = model;
     if (text) w->writer->expected = h.source_size;
-    w->writer->base = base_text ? base : NULL;
+    w->writer->bases = files;
+    w->writer->base_count = base_count;
     return BITSNAP_OK;
 }
 
 static int bsf_read_partner(void *context, uint64_t offset, void *to, size_t size)
 {
     const bitsnap_file_writer *w = (const bitsnap_file_writer *)context;
-    if (bitsnap_file_read_data(w->writer->base, w->writer->base_begin + offset, to, size)) return 1;
+    const bitsnap_file_place *place = &w->writer->place;
+    if (bitsnap_file_read_data(w->writer->bases[place->base], place->begin + offset, to, size)) return 1;
     bsf_swap_elements(to, size, bitsnap_width(w->b->base.dtype));
     return 0;
 }
 
-/* Where elements of the base stand that those of the tensor are differences to, and of what dtype; 0: nowhere. */
-static bitsnap_dtype bsf_partner(bitsnap_file_writer *w, const bitsnap_tensor *t, uint64_t *begin)
+/* As what elements of `old` are the base of those of the tensor; 0: they are none. */
+static bitsnap_dtype bsf_base_dtype(const bitsnap_tensor *t, const bitsnap_tensor *old)
 {
+    if (!bitsnap_shape_same(t->shape, old->shape)) return (bitsnap_dtype)0;
+    if (!bitsnap_slice_compare(t->dtype, old->dtype))
+        return old->end - old->begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
+    return bsf_slice_is(old->dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
+}
+
+/* Where elements of a base stand that those of the tensor are differences to, and of what dtype; 0: nowhere. */
+static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_tensor *t, bitsnap_file_place *place)
+{
+    const bsf_writer *x = w->writer;
+    bitsnap_dtype dtype = (bitsnap_dtype)0;
     bitsnap_tensor old;
-    if (!w->writer->base || bitsnap_file_find(w->writer->base, t->name.at, t->name.size, &old) || !bitsnap_shape_same(t->shape, old.shape))
-        return (bitsnap_dtype)0;
-    *begin = old.begin;
-    if (!bitsnap_slice_compare(t->dtype, old.dtype))
-        return old.end - old.begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
-    return bsf_slice_is(old.dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
+    unsigned i;
+    for (i = 0; i < x->base_count && !dtype; i++) {
+        if (bitsnap_file_find(x->bases[i], t->name.at, t->name.size, &old)) continue;
+        dtype = bsf_base_dtype(t, &old);
+        place->base = i;
+        place->begin = old.begin;
+    }
+    return dtype;
 }
 
 /* The columns of a tensor that is a frame of its own, for them: at level best large matrices are. */
@@ -3120,7 +3255,7 @@ static uint64_t bsf_columns(const bitsnap_file_writer *w, const bitsnap_tensor *
     uint64_t dimension = 0;
     size_t at = 0, count = 0;
     while (bitsnap_shape_next(t->shape, &at, &dimension)) count++;
-    return w->b->level == BITSNAP_BEST && !w->writer->base && bitsnap_tensor_has_octaves(t) && count > 1 && dimension >= 16 &&
+    return w->b->level == BITSNAP_BEST && !w->writer->base_count && bitsnap_tensor_has_octaves(t) && count > 1 && dimension >= 16 &&
            t->elements >= 32768 ? dimension : 0;
 }
 
@@ -3137,16 +3272,17 @@ static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
     for (; x->next < x->model.count && !b->columns; x->next++) {
         const bitsnap_tensor *t = &x->model.tensors[x->next];
         const uint64_t columns = bsf_columns(w, t);
-        uint64_t begin = 0;
+        bitsnap_file_place place = { 0, 0 };
         bitsnap_dtype partner;
         if (t->begin == t->end) continue; /* ends no run */
-        partner = bsf_partner(w, t, &begin);
+        partner = bsf_partner(w, t, &place);
         if (x->left && (columns || dtype != bitsnap_tensor_codec(t) || partner != base_dtype ||
-                        (partner && begin != x->base_begin + x->left / bitsnap_width(dtype) * bitsnap_width(partner)))) break;
+                        (partner && (place.base != x->place.base ||
+                                     place.begin != x->place.begin + x->left / bitsnap_width(dtype) * bitsnap_width(partner))))) break;
         if (!x->left) {
             dtype = bitsnap_tensor_codec(t);
             base_dtype = partner;
-            x->base_begin = begin;
+            x->place = place;
             b->columns = columns;
         }
         x->left += t->end - t->begin;
@@ -3168,7 +3304,7 @@ static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
         b->workspace_size = x->workspace ? (size_t)needed : 0;
         if (!x->workspace) return bsf_no_memory(&w->error);
     }
-    return bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->base_begin : NULL);
+    return bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->place : NULL);
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size)

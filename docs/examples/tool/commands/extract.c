@@ -112,8 +112,8 @@ static int fail(source *s, fault *f)
         break;
     case BITSNAP_E_BASE:
         if (s->with_base) return fault_set(f, "%s; give the right base", e->message);
-        if (!*s->file.base_name) return fault_set(f, "this delta needs its base: give it with -b");
-        return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.base_name);
+        if (!*s->file.bases->name) return fault_set(f, "this delta needs its base: give it with -b");
+        return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.bases->name);
     case BITSNAP_E_UNSUPPORTED: return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
     default: break;
     }
@@ -128,6 +128,7 @@ static int open_source(job *j, const char *path)
 {
     source *s = &j->sources[j->source_count++];
     const bitsnap *b = &j->codec->b;
+    bitsnap_file *before = NULL;
     bitsnap_source from;
     int delta;
     memset(&from, 0, sizeof from);
@@ -139,7 +140,8 @@ static int open_source(job *j, const char *path)
     from.context = s;
     from.size = s->in.size;
     s->with_base = delta && s > j->sources && !j->folder.count;
-    if (bitsnap_file_open(&s->file, &from, s->with_base ? &s[-1].file : NULL, NULL)) return fail(s, j->f);
+    if (s->with_base) before = &s[-1].file;
+    if (bitsnap_file_open(&s->file, &from, &before, before != NULL, NULL)) return fail(s, j->f);
     s->file.b.run = b->run;
     s->file.b.run_context = b->run_context;
     s->file.b.workers = b->workers;

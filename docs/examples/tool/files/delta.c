@@ -280,7 +280,7 @@ int delta_write(const delta *d, codec *c, output *out, fault *f)
     int failed = file_write_delta(&w, c, out, &d->link, NULL, f);
     for (i = 0; i < d->count && !failed; i++) {
         const delta_frame *x = &d->frames[i];
-        failed = file_write_packed(&w, x->bytes, x->size, x->about.bytes, x->about.role ? &x->about.range.begin : NULL, f);
+        failed = file_write_packed(&w, x->bytes, x->size, x->about.bytes, x->about.role ? &x->about.range : NULL, f);
     }
     failed = failed || file_write_end(&w, f);
     file_write_close(&w);

@@ -103,8 +103,8 @@ int file_write_frame_end(file_writer *w, fault *f);
 int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
                     uint8_t *frame, size_t capacity, size_t *size, fault *f);
 
-/* A frame that is there already, for so many bytes of the source; `place`: where in the base its elements lie, or null. */
-int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f);
+/* A frame that is there already, for so many bytes of the source; `range`: the elements of the base that it is against, or null. */
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const file_range *range, fault *f);
 
 /* The end record. file_write_close frees memory, at any time. */
 int file_write_end(file_writer *w, fault *f);

@@ -75,7 +75,9 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     bitsnap_file_head head;
+    bitsnap_file_base of;
     memset(&head, 0, sizeof head);
+    memset(&of, 0, sizeof of);
     head.kind = BITSNAP_SOURCE_DELTA;
     head.source_size = 8 + l->own.text_size + l->own.data_size;
     head.text = l->own.text;
@@ -83,10 +85,12 @@ int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, 
     head.coded = l->coded;
     head.coded_size = l->coded_size;
     head.text_id = l->own.id;
-    head.base_name = l->base.name;
-    head.base_text_size = l->base.text_size;
-    head.base_data_size = l->base.data_size;
-    head.base_text_id = l->base.id;
+    of.name = l->base.name;
+    of.text_size = l->base.text_size;
+    of.data_size = l->base.data_size;
+    of.text_id = l->base.id;
+    head.bases = &of;
+    head.base_count = 1;
     head.base_coded = l->base_coded;
     head.base_coded_size = l->base_coded_size;
     if (put_head(w, c, out, &head, f)) return 1;
@@ -105,6 +109,7 @@ static void reset_form(codec *c)
 int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f)
 {
     bitsnap *b = &w->codec->b;
+    bitsnap_file_place place = { 0, 0 };
     bitsnap_status status;
     w->noted = 0;
     ready(w, f);
@@ -113,7 +118,11 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
     if (form->cells | form->clusters) b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
-    status = bitsnap_file_write_frame(&w->to, form->dtype, count, range ? &range->begin : NULL);
+    if (range) {
+        place.base = range->base;
+        place.begin = range->begin;
+    }
+    status = bitsnap_file_write_frame(&w->to, form->dtype, count, range ? &place : NULL);
     reset_form(w->codec);
     return done(w, status, f) || codec_reserve(w->codec, w->to.stream.block_log2, range || form->cells || form->clusters || form->columns, f);
 }
@@ -176,11 +185,16 @@ static void note_packed(const file_writer *w, const uint8_t *frame, size_t size)
     }
 }
 
-int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const uint64_t *place, fault *f)
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const file_range *range, fault *f)
 {
+    bitsnap_file_place place = { 0, 0 };
+    if (range) {
+        place.base = range->base;
+        place.begin = range->begin;
+    }
     note_packed(w, frame, size);
     ready(w, f);
-    return done(w, bitsnap_file_write_packed(&w->to, frame, size, source_bytes, place), f);
+    return done(w, bitsnap_file_write_packed(&w->to, frame, size, source_bytes, range ? &place : NULL), f);
 }
 
 int file_write_end(file_writer *w, fault *f)

@@ -252,7 +252,7 @@ int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fau
     frame = rows[best].bytes;
     for (i = 0; i < rows[best].count && !failed; frame += rows[best].sizes[i++]) {
         const piece *p = &rows[best].pieces[i];
-        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range.begin : NULL, f);
+        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range : NULL, f);
     }
     for (i = 0; i < 3; i++) row_close(&rows[i]);
     return failed;
