@@ -115,6 +115,10 @@ static const char base_text[] =
     "                       times it is a chain: the first is whole, every other a delta\n"
     "                       to what stands before it, or whole again\n";
 
+static const char beside_text[] =
+    "                       (without -b the file that a delta names is looked for beside\n"
+    "                       it, as it is or as a .bsnap file, and that is said)\n";
+
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
     "\n"
@@ -547,11 +551,11 @@ void print_help(command c)
 {
     static const char
         *const of_compress[] = { compress_text, adam_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, compress_examples, NULL },
-        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
-        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, test_examples, NULL },
+        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, decompress_examples, NULL },
+        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, test_examples, NULL },
         *const of_info[] = { info_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, info_examples, NULL },
         *const of_benchmark[] = { benchmark_text, recursive_text, chosen_text, benchmark_examples, NULL },
-        *const of_compare[] = { compare_text, chosen_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_compare[] = { compare_text, chosen_text, base_text, beside_text, temp_text, max_output_text, compare_examples, NULL },
         *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
         *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
         *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },

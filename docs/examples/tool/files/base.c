@@ -7,9 +7,11 @@
 #include "base.h"
 
 #include "bytes.h"
+#include "find.h"
 #include "foreign.h"
 #include "restore.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,13 +44,19 @@ static int look(base *b, fault *f)
 /* The input is open, of which `b` becomes what it holds. */
 static int take(base *b, codec *c, input *in, const base *before, uint64_t limit, fault *f)
 {
+    base beside;
     output spool;
-    int failed;
+    int failed, found;
     if (input_fill(in, 10, f)) return 1;
     if (before && !file_is_bsnap(input_bytes(in), input_available(in))) /* whole files may follow: compress made one of a delta */
         return fault_set(f, "is no delta, but should follow what stands before it");
-    if (!before && file_is_delta(input_bytes(in), input_available(in)))
-        return fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");
+    if (!before && file_is_delta(input_bytes(in), input_available(in))) {
+        failed = find_beside(&beside, c, in, in->name, limit, &found, f);
+        if (!failed && !found) failed = fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");
+        failed = failed || take(b, c, in, &beside, limit, f) || base_check_unchanged(&beside, f);
+        base_close(&beside);
+        return failed;
+    }
     if (!file_is_bsnap(input_bytes(in), input_available(in)) && in->regular && in->fd != STDIN_FILENO) {
         if (input_again(in, &b->in, f)) return 1;
         return look(b, f);
@@ -132,13 +140,20 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 
 int base_check_unchanged(const base *b, fault *f)
 {
-    return input_check_unchanged(&b->in, f) ? fault_in(f, b->in.name) : 0;
+    for (; b; b = b->next)
+        if (input_check_unchanged(&b->in, f)) return fault_in(f, b->in.name);
+    return 0;
 }
 
 void base_close(base *b)
 {
-    bitsnap_safetensors_free(&b->model);
-    input_close(&b->in);
+    base *x = b, *next;
+    for (; x; x = next) {
+        next = x->next;
+        bitsnap_safetensors_free(&x->model);
+        input_close(&x->in);
+        if (x != b) free(x);
+    }
     memset(b, 0, sizeof *b);
     b->in.fd = -1;
 }
