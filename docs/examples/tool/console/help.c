@@ -116,8 +116,8 @@ static const char base_text[] =
     "                       to what stands before it, or whole again\n";
 
 static const char beside_text[] =
-    "                       Without -b the file that a delta names is looked for beside\n"
-    "                       it, as it is or as a .bsnap file, and that is said\n";
+    "                       (without -b the file that a delta names is looked for beside\n"
+    "                       it, as it is or as a .bsnap file, and that is said)\n";
 
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"

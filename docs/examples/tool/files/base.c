@@ -11,6 +11,7 @@
 #include "foreign.h"
 #include "restore.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -139,13 +140,20 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 
 int base_check_unchanged(const base *b, fault *f)
 {
-    return input_check_unchanged(&b->in, f) ? fault_in(f, b->in.name) : 0;
+    for (; b; b = b->next)
+        if (input_check_unchanged(&b->in, f)) return fault_in(f, b->in.name);
+    return 0;
 }
 
 void base_close(base *b)
 {
-    bitsnap_safetensors_free(&b->model);
-    input_close(&b->in);
+    base *x = b, *next;
+    for (; x; x = next) {
+        next = x->next;
+        bitsnap_safetensors_free(&x->model);
+        input_close(&x->in);
+        if (x != b) free(x);
+    }
     memset(b, 0, sizeof *b);
     b->in.fd = -1;
 }

@@ -10,6 +10,7 @@ typedef struct base {
     input in;            /* the .safetensors file, or a temporary one without a name */
     file_base file;
     safetensors model;
+    struct base *next;   /* of several bases that of the next number; file.next is of it */
 } base;
 
 /* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. `limit` as in file_read_begin.
@@ -25,6 +26,7 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
 /* Whether nobody has written to it meanwhile. */
 int base_check_unchanged(const base *b, fault *f);
 
+/* Closes it, and those that follow it, which are freed. */
 void base_close(base *b);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct file_base {
     uint8_t *data;         /* little-endian; null where only the text is at hand. On machines that are not little-endian
                               the part in use is changed meanwhile */
     uint64_t data_size;
-    const struct file_base *next; /* of the same model, the base of the next number; null: there is no other */
+    const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
 
 /* Elements of a base, from this byte of its data on. */
