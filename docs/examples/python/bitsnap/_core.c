@@ -569,6 +569,7 @@ typedef struct file {
     int number;           /* of the last failure of the system */
     buffer memory;
     PyObject *bases;      /* a tuple of Files, which this one has for itself */
+    PyObject *name;       /* bytes, or null */
     int open, owned;      /* owned: by a delta against it, or a Writer */
     PyThread_type_lock lock;
     pool *threads;
@@ -602,6 +603,7 @@ static void file_end(file *x)
     x->threads = NULL;
     buffer_release(&x->memory);
     Py_CLEAR(x->bases);
+    Py_CLEAR(x->name);
 }
 
 static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *named)
@@ -643,16 +645,17 @@ static Py_ssize_t take_bases(PyObject *tuple, bitsnap_file **base)
 
 static int file_init(file *x, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "source", "bases", "threads", NULL };
-    PyObject *source, *bases = NULL;
+    static char *names[] = { "source", "bases", "threads", "name", NULL };
+    PyObject *source, *bases = NULL, *name = NULL;
     bitsnap_source s;
     bitsnap_file *base[255];
     Py_ssize_t n;
     bitsnap_status status;
     int threads = 1;
     if (x->lock) return PyErr_SetString(PyExc_ValueError, "a File is opened once"), -1;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|Oi:File", names, &source, &bases, &threads)) return -1;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|OiO&:File", names, &source, &bases, &threads, PyUnicode_FSConverter, &name)) return -1;
     memset(&s, 0, sizeof s);
+    x->name = name;
     x->lock = PyThread_allocate_lock();
     if (!x->lock) return PyErr_NoMemory(), -1;
     x->bases = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
@@ -683,6 +686,7 @@ static int file_init(file *x, PyObject *args, PyObject *named)
         file_end(x);
         return -1;
     }
+    x->f.name = x->name ? PyBytes_AsString(x->name) : NULL;
     if (threads > 1) {
         x->threads = pool_new((unsigned)threads);
         if (!x->threads) return PyErr_NoMemory(), -1;
@@ -944,8 +948,8 @@ static PyGetSetDef file_members[] = {
 };
 
 static PyType_Slot file_slots[] = {
-    { Py_tp_doc, "File(source, bases=(), threads=1)\n\nA .bsnap or .safetensors file: a descriptor (which is copied) or bytes in memory. A delta\n"
-                 "needs the Files it is against, which it then has for itself." },
+    { Py_tp_doc, "File(source, bases=(), threads=1, name=\"\")\n\nA .bsnap or .safetensors file: a descriptor (which is copied) or bytes in memory. A delta\n"
+                 "needs the Files it is against, which it then has for itself. name: what deltas against it call it." },
     { Py_tp_new, (void *)file_new },
     { Py_tp_init, (void *)file_init },
     { Py_tp_dealloc, (void *)file_dealloc },

@@ -37,7 +37,8 @@ def open_file(path, base=None, threads=1):
 def _open(path, chain, threads, depth):
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
-        file = _core.File(fd, (), 1 if chain else threads)
+        name = os.path.basename(os.fsencode(path)).removesuffix(b".bsnap")
+        file = _core.File(fd, (), 1 if chain else threads, name)
         if file.kind != "delta":
             return file
         names = file.bases
@@ -48,7 +49,7 @@ def _open(path, chain, threads, depth):
             if depth == 64 or None in beside:
                 return file  # without its base: its frames can be listed
             bases = [_open(other, [], 1, depth + 1) for other in beside]
-        return _core.File(fd, bases, threads)
+        return _core.File(fd, bases, threads, name)
     finally:
         os.close(fd)
 
