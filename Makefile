@@ -196,7 +196,7 @@ quantizers: $(B)/bitsnap
 	    '$(DATA)/adam_m-1000.safetensors' '$(DATA)/adam_v-1000.safetensors' bench/results
 
 #: make mutants [COUNT=40]        are missing checks noticed? Each comparison in what reads others' bytes is changed, one at a
-#:                  time, and the tests have to fail; an hour for all (needs python3); tests/mutants.txt has what is not noticed, and why
+#:                  time, and the tests have to fail; an hour for all (needs python3); tests/mutants*.txt have what is not noticed, and why
 mutants:
 	@python3 tests/mutants.py $(if $(COUNT),--count $(COUNT))
 

@@ -5,11 +5,14 @@ set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
 set label 1 origin at screen 0.5, 0.015 center font ",9" tc rgb "#777777" noenhanced
-colour(i) = word("#d62728 #ff7f0e #2ca02c #1f77b4 #9467bd #8c564b #e377c2 #17becf #7f7f7f #bcbd22", i % 10 + 1)
+# Colours that who sees fewer tells apart, too (P. Tol, "muted"), and a marker for each series.
+colour(i) = word("#332288 #44aa99 #cc6677 #117733 #88ccee #aa4499 #999933 #882255 #ddcc77 #777777", i % 10 + 1)
+shape(i) = int(word("7 5 9 13 11 4 6 8 1 2", i % 10 + 1))
 
 if (plot eq "codecs") {
+    hollow(i) = int(word("4 6 8 1 2 12 10 3 14 5", i % 10 + 1)) # filled ones are our levels
     set terminal svg size 1100,520 font "sans,12" background "white"
-    set multiplot layout 1,2 title heading."\n" noenhanced margins 0.06,0.98,0.33,0.90 spacing 0.07
+    set multiplot layout 1,2 title heading."\n" noenhanced margins 0.08,0.98,0.33,0.90 spacing 0.07
     set logscale x
     set ylabel "ratio"
     set arrow 1 from 1, graph 0 to 1, graph 1 nohead dt 2 lc rgb "#555555"
@@ -20,7 +23,7 @@ if (plot eq "codecs") {
         set xrange [*:1.3]
         plot for [i = 0:ours - 1] table index i using (column(panel + 1)):1 with lines lc rgb colour(i) title columnheader(1), \
              for [i = 0:ours - 1] table index i every ::1 using (column(panel + 1)):1:4 with points pt variable ps 0.9 lc rgb colour(i) notitle, \
-             for [i = ours:count - 1] table index i using (column(panel + 1)):1 with points pt 5 ps 0.9 lc rgb colour(i) title columnheader(1), \
+             for [i = ours:count - 1] table index i using (column(panel + 1)):1 with points pt hollow(i - ours) ps 0.9 lw 1.5 lc rgb colour(i) title columnheader(1), \
              keyentry with points pt 9 lc rgb "#555555" title "fast", \
              keyentry with points pt 7 lc rgb "#555555" title "default", \
              keyentry with points pt 13 lc rgb "#555555" title "best"
@@ -39,13 +42,13 @@ if (plot eq "sizes") {
     set ylabel "microseconds"
     set key at screen 0.5, 0.10 center vertical maxrows 3 font ",10"
     plot table index count - 1 using 1:2 with linespoints pt 2 ps 0.5 lc rgb "#555555" title "memcpy", \
-         for [i = 0:count - 1] table index i using 1:3 with linespoints pt 7 ps 0.5 lc rgb colour(i) title columnheader(1)." compress", \
-         for [i = 0:count - 1] table index i using 1:4 with linespoints pt 7 ps 0.5 dt 2 lc rgb colour(i) title columnheader(1)." decompress"
+         for [i = 0:count - 1] table index i using 1:3 with linespoints pt shape(i) ps 0.5 lc rgb colour(i) title columnheader(1)." compress", \
+         for [i = 0:count - 1] table index i using 1:4 with linespoints pt shape(i) ps 0.5 dt 2 lc rgb colour(i) title columnheader(1)." decompress"
     set ylabel "GB/s"
     unset key
     plot table index count - 1 using 1:($1 / $2 / 1e3) with linespoints pt 2 ps 0.5 lc rgb "#555555" notitle, \
-         for [i = 0:count - 1] table index i using 1:($1 / $3 / 1e3) with linespoints pt 7 ps 0.5 lc rgb colour(i) notitle, \
-         for [i = 0:count - 1] table index i using 1:($1 / $4 / 1e3) with linespoints pt 7 ps 0.5 dt 2 lc rgb colour(i) notitle
+         for [i = 0:count - 1] table index i using 1:($1 / $3 / 1e3) with linespoints pt shape(i) ps 0.5 lc rgb colour(i) notitle, \
+         for [i = 0:count - 1] table index i using 1:($1 / $4 / 1e3) with linespoints pt shape(i) ps 0.5 dt 2 lc rgb colour(i) notitle
     unset multiplot
 }
 
@@ -61,8 +64,8 @@ if (plot eq "threads") {
     set yrange [0:*]
     set key outside right top font ",10"
     plot table index count - 1 using 1:2 with linespoints pt 2 lc rgb "#555555" title "memcpy", \
-         for [i = 0:count - 1] table index i using 1:3 with linespoints pt 7 ps 0.6 lc rgb colour(i) title columnheader(1)." compress", \
-         for [i = 0:count - 1] table index i using 1:4 with linespoints pt 7 ps 0.6 dt 2 lc rgb colour(i) title columnheader(1)." decompress"
+         for [i = 0:count - 1] table index i using 1:3 with linespoints pt shape(i) ps 0.6 lc rgb colour(i) title columnheader(1)." compress", \
+         for [i = 0:count - 1] table index i using 1:4 with linespoints pt shape(i) ps 0.6 dt 2 lc rgb colour(i) title columnheader(1)." decompress"
 }
 
 if (plot eq "kernels") {
@@ -73,5 +76,5 @@ if (plot eq "kernels") {
     set xlabel "share of memcpy's speed"
     set yrange [-lines + 0.5:0.5]
     set key outside right top
-    plot for [i = 0:count - 1] table index i using 2:1:ytic(3) with points pt 7 ps 0.7 lc rgb colour(i) title columnheader(1)
+    plot for [i = 0:count - 1] table index i using 2:1:ytic(3) with points pt shape(i) ps 0.7 lc rgb colour(i) title columnheader(1)
 }

@@ -1,17 +1,18 @@
 #!/bin/sh
-# The implementation asks for the memcpy family at most, exports bitsnap_* only, and leaves no macro behind that is not
-# called BITSNAP_* or BSN_*.
+# The implementation asks for the memcpy family at most (that of files for strlen, strchr, realloc and free, too, and for
+# bitsnap.h), exports bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or BSF_*.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 for compiler in gcc clang; do
     if ! command -v $compiler >/dev/null; then echo "skip - symbols: needs $compiler"; continue; fi
     bad=
-    for h in bitsnap bitsnap_simd; do
-        printf '#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\n' $h >"$t/a.c"
+    for h in bitsnap bitsnap_simd docs/examples/file/bitsnap_file; do
+        case $h in *_file) file=_FILE needs='|malloc|realloc|free|memchr|bcmp|str(len|chr)|bitsnap_[a-z_]+' ;; *) file='' needs='' ;; esac
+        printf '#define BITSNAP%s_IMPLEMENTATION\n#include "%s.h"\n' "$file" $h >"$t/a.c"
         for level in -O0 -O2 -O3 -Os; do
             [ $h$level = bitsnap-O3 ] && continue # all of it is in bitsnap_simd.h, too
             $compiler -std=c99 $level -fno-stack-protector -I. -c "$t/a.c" -o "$t/a.o" || bad="$bad $h$level:compile"
-            undefined=$(nm -u "$t/a.o" | awk '{print $2}' | grep -vE '^(mem(cpy|set|cmp|move)|_GLOBAL_OFFSET_TABLE_)$' | tr '\n' ' ')
+            undefined=$(nm -u "$t/a.o" | awk '{print $2}' | grep -vE '^(mem(cpy|set|cmp|move)|_GLOBAL_OFFSET_TABLE_'"$needs"')$' | tr '\n' ' ')
             [ -z "$undefined" ] || bad="$bad $h$level: undefined $undefined"
             exported=$(nm -g --defined-only "$t/a.o" | awk '{print $3}' | grep -v '^bitsnap_' | tr '\n' ' ')
             [ -z "$exported" ] || bad="$bad $h$level: exported $exported"
@@ -19,17 +20,17 @@ for compiler in gcc clang; do
             writable=$(objdump -t "$t/a.o" | awk '($4 == ".data" || $4 == ".bss") && $6 !~ /^\.(data|bss)$/ {print $6}' | grep -v '^bsn_x86_has\.known$\|^known\.' | tr '\n' ' ')
             [ -z "$writable" ] || bad="$bad $h$level: writable data $writable"
         done
-        printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\n' $h >"$t/s.c"
+        printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#define BITSNAP_FILE_IMPLEMENTATION\n#include "%s.h"\n' $h >"$t/s.c"
         $compiler -std=c99 -w -I. -c "$t/s.c" -o "$t/s.o" || bad="$bad $h static: compile"
         exported=$(nm -g --defined-only "$t/s.o" | awk '{print $3}' | tr '\n' ' ')
         [ -z "$exported" ] || bad="$bad $h static: exported $exported"
-        printf '#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n' >"$t/without.c"
+        printf '#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n#include <stdlib.h>\n#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n' >"$t/without.c"
         cat "$t/without.c" "$t/a.c" >"$t/with.c"
         macros=$($compiler -std=c99 -I. -dM -E "$t/with.c" | sort >"$t/with"; $compiler -std=c99 -dM -E "$t/without.c" | sort >"$t/without"
-            comm -23 "$t/with" "$t/without" | awk '{print $2}' | grep -vE '^(BITSNAP|BSN)_' | tr '\n' ' ')
+            comm -23 "$t/with" "$t/without" | awk '{print $2}' | grep -vE '^(BITSNAP|BSN|BSF)_' | tr '\n' ' ')
         [ -z "$macros" ] || bad="$bad $h: macros $macros"
         printf '#include "%s.h"\n' $h >"$t/d.c"
-        macros=$($compiler -std=c99 -I. -dM -E "$t/d.c" | awk '{print $2}' | grep -E '^BSN_' | tr '\n' ' ')
+        macros=$($compiler -std=c99 -I. -dM -E "$t/d.c" | awk '{print $2}' | grep -E '^(BSN|BSF)_' | tr '\n' ' ')
         [ -z "$macros" ] || bad="$bad $h declared: macros $macros"
     done
     if [ -z "$bad" ]; then echo "ok - symbols: $compiler"; else echo "not ok - symbols: $compiler:$bad"; fi

@@ -4,26 +4,28 @@ wrote is changed, one at a time, and the test programs have to fail.
 
     mutants.py [--count N] [--seed N] [--only REGEX] [--lines FILE] [--programs NAMES] [--jobs N] [--list] [--write]
 
-A copy of bitsnap.h, in build/mutants, has all changes in it: a comparison `a < b` there is
+Copies of bitsnap.h and bitsnap_file.h, in build/mutants, have all changes in them: a comparison `a < b` there is
 
     (bsn_mutant == 7 ? (0) : bsn_mutant == 8 ? (a <= b) : (a < b))
 
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
-them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt with the reason, and
-only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on", equality always
-does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality.
+them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt (mutants_file.txt) with
+the reason, and only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on",
+equality always does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality.
 
-Which code: all functions of bitsnap.h that the entry points in ENTRIES reach, but for those in NOT_HERE. Kernels are called
-through tables, and are not reached: tests/test_kernels.c compares them with each other.
+Which code: all functions that the entry points of a header reach, but for some (HEADERS). Kernels are called through tables, and are
+not reached: tests/test_kernels.c compares them with each other; nor are header texts: tests/test_safetensors.c has the rules of the
+reference.
 
---count: so many, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list: names all, runs
-none; --write: brings mutants.txt up to date, where new lines are "not examined yet".
+--count: so many of each header, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
+names all, runs none; --write: brings the lists up to date, where new lines are "not examined yet".
 """
 import argparse
 import concurrent.futures
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -31,14 +33,15 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "mutants")
-REASONS = os.path.join(ROOT, "tests", "mutants.txt")
 # The programs tests/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
+    (r"bsf_|bitsnap_(file|text|shape|slice|tensor|tree)", "file"),
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
     (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
     (r"", "cases errors pull index access pieces delta frame")]]
-NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns"  # cases that take long
+# cases that take long, or are about what is not here
+NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns written_files writers_that_fail same_bytes"
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w+|index_\w+|block_decode|merge|invert|read_info|"
                      r"read_block|list_decode)$")
@@ -46,25 +49,41 @@ ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w
 NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
                       r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
                       r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
-LAYERS_NOT_HERE = {"PLATFORM", "HASH"}
+
+class Header:
+    def __init__(self, path, reasons, entries, not_here, layers_not_here):
+        self.path, self.reasons, self.entries, self.not_here, self.layers_not_here = path, reasons, entries, not_here, layers_not_here
+
+
+HEADERS = [
+    Header("bitsnap.h", "tests/mutants.txt", ENTRIES, NOT_HERE, {"PLATFORM", "HASH"}),
+    Header("docs/examples/file/bitsnap_file.h", "tests/mutants_file.txt",
+           re.compile(r"bitsnap_file_(open|find|tensors|text|read|read_data|frames|frame_at|verify)$"), re.compile(r"$"),
+           {"MEMORY", "TOKENS", "VALUES", "HEADER"})]
 
 
 # ---- finding the code ----
 
-def blanked(text):
-    """The text, comments, strings and preprocessor lines being spaces."""
-    space = lambda m: re.sub(r"[^\n]", " ", m[0])
-    text = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', space, text, flags=re.S)
+LITERAL = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+
+
+def blanked(text, literals):
+    """The text, comments and preprocessor lines being spaces, and unless `literals` strings and characters, too."""
+    space = lambda m: m[0] if literals and m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0])
+    text = re.sub(r"/\*.*?\*/|" + LITERAL, space, text, flags=re.S)
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", space, text, flags=re.M)
 
 
 DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
 
 
+IMPLEMENTED = re.compile(r"^#define BITSNAP_(?:FILE_)?IMPLEMENTED\n", re.M)
+
+
 def functions(text, code):
     """(name, layer, begin and end of the body), in their order."""
     layers = [(m.start(), m[1]) for m in re.finditer(r"/\* =+ ([A-Z]+)", text)]
-    position = text.index("#define BITSNAP_IMPLEMENTED")
+    position = IMPLEMENTED.search(text).start()
     while True:
         m = DEFINITION.search(code, position)
         if not m:
@@ -77,22 +96,22 @@ def functions(text, code):
         yield m[1], [name for at, name in layers if at < m.start()][-1], m.end(), end
 
 
-def reached(all_functions, code):
+def reached(header, all_functions, code):
     calls = {}
     for name, _, begin, end in all_functions:
-        calls.setdefault(name, set()).update(re.findall(r"\b(bsn_\w+|bitsnap_\w+)\b", code[begin:end]))
-    found, waiting = set(), [name for name in calls if ENTRIES.match(name) and not NOT_HERE.match(name)]
+        calls.setdefault(name, set()).update(re.findall(r"\b(bs[nf]_\w+|bitsnap_\w+)\b", code[begin:end]))
+    found, waiting = set(), [name for name in calls if header.entries.match(name) and not header.not_here.match(name)]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += [other for other in calls[name] if other in calls and not NOT_HERE.match(other)]
+            waiting += [other for other in calls[name] if other in calls and not header.not_here.match(other)]
     return found
 
 
 # ---- finding what is compared ----
 
-TOKEN = re.compile(r"\w+|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||->|\+\+|--|[-+*/%&|^]=|\S")
+TOKEN = re.compile(LITERAL + r"|\w+|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||->|\+\+|--|[-+*/%&|^]=|\S")
 ORDER, EQUAL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}, {"==", "!="}
 STOPS = {"&&", "||", "?", ":", "=", ",", ";", "{", "}", "|", "^", "return", "else", "do", "case",
          "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="} | EQUAL
@@ -200,18 +219,19 @@ def sites(code, begin, end):
 
 
 class Mutant:
-    def __init__(self, number, function, change, text):
-        self.number, self.function, self.change, self.text = number, function, change, text
+    def __init__(self, header, number, function, change, text):
+        self.header, self.number, self.function, self.change, self.text = header, number, function, change, text
 
     def line(self):
         return "%s: %s: %s" % (self.function, self.change, self.text)
 
 
-def instrumented(text):
-    """The text of the header with all mutants in it, and these."""
-    code = blanked(text)
+def instrumented(header, text, before):
+    """The text of a header with all mutants in it, and these; `before` are those of others."""
+    code = blanked(text, False)
     all_functions = list(functions(text, code))
-    found = reached(all_functions, code)
+    found = reached(header, all_functions, code)
+    code = blanked(text, True)
     mutants, pieces, position = [], [], 0
 
     def emit(begin, end, inside):
@@ -227,7 +247,7 @@ def instrumented(text):
         return "".join(out)
 
     for name, layer, begin, end in all_functions:
-        if name not in found or layer in LAYERS_NOT_HERE:
+        if name not in found or layer in header.layers_not_here:
             continue
         todo, times = [], {}
         for s in sites(code, begin, end):
@@ -235,8 +255,8 @@ def instrumented(text):
             for change in s.changes:
                 key = (change, s.text)
                 times[key] = times.get(key, 0) + 1
-                mutants.append(Mutant(len(mutants) + 1, name, change, s.text + (" (%d)" % times[key] if times[key] > 1 else "")))
-                numbers.append((change, len(mutants)))
+                mutants.append(Mutant(header, before + len(mutants) + 1, name, change, s.text + (" (%d)" % times[key] if times[key] > 1 else "")))
+                numbers.append((change, mutants[-1].number))
             todo.append((s, numbers))
         pieces.append(text[position:begin] + emit(begin, end, todo))
         position = end
@@ -282,7 +302,7 @@ class Program:
     def run(self, number, limit):
         """Whether it fails, and its processor time. More than `limit` of that is a failure, too."""
         command = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$1"', str(limit), os.path.join(BUILD, self.name)]
-        process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT),
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT, FEW="1", TMPDIR=BUILD),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60 * limit  # one that waits for ever takes no processor time
         while True:
@@ -295,11 +315,12 @@ class Program:
             time.sleep(0.005)
 
 
-def write_copy(text):
-    os.makedirs(BUILD, exist_ok=True)
-    start = text.index("#define BITSNAP_IMPLEMENTED")
-    with open(os.path.join(BUILD, "bitsnap.h"), "w", encoding="utf-8") as f:
-        f.write(text[:start] + text[start:].replace("\n", DECLARATION, 1))
+def write_copies(texts):
+    for header, text in texts.items():
+        path = os.path.join(BUILD, header.path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text if "/" in header.path else IMPLEMENTED.sub(lambda m: m[0] + DECLARATION, text, count=1))
     with open(os.path.join(BUILD, "bitsnap_simd.h"), "w", encoding="utf-8") as f:
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
 
@@ -307,10 +328,10 @@ def write_copy(text):
 UNEXAMINED = "Not examined yet"  # a line's reason: nothing noticed it when it was written down, or it has not been run
 
 
-def read_reasons():
+def read_reasons(header):
     """The reason of each line: the last one that stands above it, as a line that begins with #."""
     reasons, reason = {}, ""
-    with open(REASONS, encoding="utf-8") as f:
+    with open(os.path.join(ROOT, header.reasons), encoding="utf-8") as f:
         for line in f.read().splitlines():
             if line.startswith("#"):
                 reason = line[2:]
@@ -319,15 +340,30 @@ def read_reasons():
     return reasons
 
 
-def write_reasons(reasons):
-    with open(REASONS, "w", encoding="utf-8") as f:
+def write_reasons(header, reasons):
+    with open(os.path.join(ROOT, header.reasons), "w", encoding="utf-8") as f:
         for reason in sorted(set(reasons.values()), key=lambda reason: (reason.startswith(UNEXAMINED), reason)):
             lines = [line for line in reasons if reasons[line] == reason]
             f.write("# %s\n%s\n\n" % (reason, "\n".join(lines)))
 
 
+def choose(arguments, mutants, reasons, seed):
+    chosen = [m for m in mutants if not arguments.only or re.search(arguments.only, m.line())]
+    if arguments.lines:
+        with open(arguments.lines, encoding="utf-8") as f:
+            lines = set(f.read().split("\n"))
+        chosen = [m for m in chosen if m.line() in lines]
+    if arguments.count and arguments.count < len(chosen):
+        # those that are known to pass all programs take the longest: one of ten
+        known = [m for m in chosen if m.line() in reasons]
+        others = [m for m in chosen if m.line() not in reasons]
+        chance, few = random.Random(seed), arguments.count // 10
+        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(arguments.count - few, len(others)))
+    return chosen
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Changes checks of bitsnap.h one at a time; the tests have to notice.")
+    parser = argparse.ArgumentParser(description="Changes checks of bitsnap.h and bitsnap_file.h one at a time; the tests have to notice.")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only", metavar="REGEX")
@@ -337,61 +373,62 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    with open(os.path.join(ROOT, "bitsnap.h"), encoding="utf-8") as f:
-        text, mutants = instrumented(f.read())
+    texts, mutants = {}, []
+    for header in HEADERS:
+        with open(os.path.join(ROOT, header.path), encoding="utf-8") as f:
+            texts[header], more = instrumented(header, f.read(), len(mutants))
+        mutants += more
     if arguments.list:
         for m in mutants:
             print(m.line())
         print("%d mutants in %d functions" % (len(mutants), len({m.function for m in mutants})))
         return 0
-    reasons = read_reasons()
-    gone = sorted(set(reasons) - {m.line() for m in mutants})
-    for line in gone:
-        print("not ok - mutants: tests/mutants.txt has what bitsnap.h has not: %s" % line)
-    chosen = [m for m in mutants if not arguments.only or re.search(arguments.only, m.line())]
-    if arguments.lines:
-        with open(arguments.lines, encoding="utf-8") as f:
-            lines = set(f.read().split("\n"))
-        chosen = [m for m in chosen if m.line() in lines]
     seed = arguments.seed if arguments.seed is not None else int(time.strftime("%j"))
-    if arguments.count and arguments.count < len(chosen):
-        # those that are known to pass all programs take the longest: one of ten
-        known = [m for m in chosen if m.line() in reasons]
-        others = [m for m in chosen if m.line() not in reasons]
-        chance, few = random.Random(seed), arguments.count // 10
-        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(arguments.count - few, len(others)))
     programs = {name: Program(name) for _, names in PROGRAMS for name in names}
     wanted = arguments.programs.split() if arguments.programs else list(programs)
-    write_copy(text)
+    write_copies(texts)
 
     def noticed(m):
         names = next(names for pattern, names in PROGRAMS if pattern.search(m.function))
         return next((name for name in names if name in wanted and programs[name].notices(m.number)), None)
 
-    by, missed, stale, better = {}, [], [], []
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for m, name in zip(chosen, pool.map(noticed, chosen)):
-            line = m.line()
-            by[name] = by.get(name, 0) + 1
-            if name and reasons.get(line, "").startswith(UNEXAMINED):
-                better.append(line)
-            elif name and line in reasons:
-                stale.append(line)
-                print("not ok - mutants: tests/mutants.txt says that nothing notices, test_%s does: %s" % (name, line), flush=True)
-            elif not name and line not in reasons:
-                missed.append(line)
-                print("not ok - mutants: nothing notices %s" % line, flush=True)
-    if arguments.write:
-        for line in gone + stale + better:
-            del reasons[line]
-        reasons.update((line, UNEXAMINED) for line in missed)
-        write_reasons(reasons)
-    failed = bool(gone or missed or stale)
-    print("%s - mutants: %d of %d (seed %d): %s, nothing notices %d; not examined yet are %d of all%s"
-          % ("not ok" if failed else "ok", len(chosen), len(mutants), seed,
-             ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by), by.get(None, 0),
-             sum(reason.startswith(UNEXAMINED) for reason in reasons.values()),
-             ", of which %d here are noticed (--write)" % len(better) if better else ""))
+    failed = False
+    for header in HEADERS:
+        all_here = [m for m in mutants if m.header is header]
+        reasons = read_reasons(header)
+        chosen = choose(arguments, all_here, reasons, seed)
+        gone = set(reasons) - {m.line() for m in all_here}
+        unexamined = [line for line in reasons if reasons[line].startswith(UNEXAMINED)]
+        for line in sorted(gone - set(unexamined)):
+            print("not ok - mutants: %s has what %s has not: %s" % (header.reasons, header.path, line))
+        by, missed, stale, better = {}, [], [], []
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            for m, name in zip(chosen, pool.map(noticed, chosen)):
+                line = m.line()
+                by[name] = by.get(name, 0) + 1
+                if name and reasons.get(line, "").startswith(UNEXAMINED):
+                    better.append(line)
+                elif name and line in reasons:
+                    stale.append(line)
+                    print("not ok - mutants: %s says that nothing notices, test_%s does: %s" % (header.reasons, name, line), flush=True)
+                elif not name and line not in reasons:
+                    missed.append(line)
+                    print("not ok - mutants: nothing notices %s" % line, flush=True)
+        if arguments.write:
+            for line in [*gone, *stale, *better]:
+                del reasons[line]
+            reasons.update((line, UNEXAMINED) for line in missed)
+            write_reasons(header, reasons)
+        failed_here = bool(gone - set(unexamined) or missed or stale)
+        failed |= failed_here
+        print("%s - mutants of %s: %d of %d (seed %d): %s, nothing notices %d; not examined yet are %d of all%s"
+              % ("not ok" if failed_here else "ok", os.path.basename(header.path), len(chosen), len(all_here), seed,
+                 ", ".join("test_%s notices %d" % (name, by[name]) for name in programs if name in by), by.get(None, 0),
+                 len(unexamined),
+                 ", of which %d here are noticed (--write)" % len(better) if better else ""))
+    for name in os.listdir(BUILD):
+        if name.startswith("bitsnap-test-"):  # of programs that were ended
+            shutil.rmtree(os.path.join(BUILD, name))
     return failed
 
 

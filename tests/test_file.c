@@ -1,5 +1,7 @@
 /* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
- * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again. */
+ * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
+ *
+ *   FEW=1   a tenth of the work (tests/mutants.py) */
 #include "test.h"
 #include "vectors.h"
 #define BITSNAP_IMPLEMENTATION
@@ -252,6 +254,7 @@ static void vectors(void)
 
 static const char *tool;
 static char folder[400];
+static int few;
 
 static int run(const char *format, ...)
 {
@@ -347,13 +350,13 @@ static void whole_files(void)
     static const unsigned tensors[] = { 0, 1, 20, 300, 1500 };
     static const char *const options[] = { "-l fast", "", "-l best" };
     unsigned i, k;
-    for (i = 0; i < 5; i++) {
+    for (i = few ? 2 : 0; i < (few ? 4 : 5); i++) {
         bytes m = make_model(tensors[i], 0, 0), z;
         char path[500];
         (void)snprintf(path, sizeof path, "%s/m.safetensors", folder);
         write_file(path, m.p, m.size);
         check_file(m.p, m.size, NULL, 0, m.p, m.size, "a .safetensors file");
-        for (k = 0; k < (i < 4 ? 3 : 1); k++) {
+        for (k = 0; k < (i < 4 && !few ? 3 : 1); k++) {
             CHECK(!run("compress -f %s -o m.bsnap m.safetensors", options[k]));
             z = get("m.bsnap");
             check_file(z.p, z.size, NULL, 0, m.p, m.size, "a file of the tool");
@@ -394,6 +397,7 @@ static void chains(void)
             chain x;
             bytes m;
             bitsnap_file *f;
+            if (few && i != 4) continue;
             memcpy(names, steps, sizeof names);
             (void)snprintf(plain, sizeof plain, "s%u.safetensors", i ? i - 1 : 0);
             if (k && i) names[i - 1] = plain;
@@ -525,7 +529,7 @@ static void damaged_files(void)
         out = (uint8_t *)malloc(m.size);
         memset(&s, 0, sizeof s);
         step = z.size / 3000 + 1;
-        for (i = 0; i < z.size; i += i < 400 || i + 2000 > z.size ? 1 : step) {
+        for (i = 0; i < z.size; i += few ? 10 * step : i < 400 || i + 2000 > z.size ? 1 : step) {
             uint8_t *p = z.p + i, was = *p;
             *p ^= (uint8_t)(1u << test_below(8));
             s.data = z.p, s.size = z.size;
@@ -563,7 +567,7 @@ static void changing_sources(void)
     CHECK(!run("compress -f -b h0.safetensors -o h1.delta h1.safetensors"));
     m[1] = get("h1.safetensors");
     out = (uint8_t *)malloc(m[0].size);
-    for (i = 0; i < 600; i++) {
+    for (i = 0; i < 600; i += few ? 11 : 1) {
         chain x;
         const unsigned which = i & 1;
         bitsnap_file *f = open_chain(&x, which + 1, names), *before = which ? f - 1 : NULL, again;
@@ -583,7 +587,7 @@ static void changing_sources(void)
         CHECK(!pieces, "memory is left");
         close_chain(&x);
     }
-    CHECK(right > 1000 && wrong > 20, "%u right, %u wrong", right, wrong);
+    CHECK(right > (few ? 70 : 1000) && wrong > (few ? 2 : 20), "%u right, %u wrong", right, wrong);
     free(out);
     free(m[0].p);
     free(m[1].p);
@@ -993,7 +997,7 @@ static void little_is_read(void)
     for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
     make_endless(&x, &size, elements);
     CHECK(size > UINT64_C(1) << 40, "%llu", (unsigned long long)size);
-    for (i = 0; i < 200; i++) {
+    for (i = 0; i < (few ? 20 : 200); i++) {
         const bitsnap_source s = { read_endless, &x, NULL, size };
         const unsigned long which = (unsigned long)test_below(TENSORS);
         const uint64_t first = test_below(ELEMENTS - 511);
@@ -1021,6 +1025,7 @@ int main(void)
 {
     char remove[500];
     test_program = "file:";
+    few = getenv("FEW") != NULL;
     tool = getenv("BITSNAP");
     if (!tool) tool = realpath("build/bitsnap", NULL);
     RUN(vectors);

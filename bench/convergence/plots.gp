@@ -4,7 +4,8 @@ set datafile missing "-"
 set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
-colour(i) = word("#000000 #d62728 #ff7f0e #e377c2 #2ca02c #1f77b4 #17becf #9467bd #8c564b #888888", i)
+colour(i) = word("#000000 #332288 #44aa99 #cc6677 #117733 #88ccee #aa4499 #999933 #882255 #777777", i) # as bench/plots.gp
+shape(i) = int(word("1 7 5 9 13 11 4 6 8 2", i))
 table = results."/convergence.tsv"
 curves = results."/convergence-curves.tsv"
 set label 1 system("sed -n '2s/^# //p' ".table) at screen 0.5, 0.015 center font ",9" tc rgb "#777777" noenhanced
@@ -44,7 +45,7 @@ set key at screen 0.5, 0.12 center vertical maxrows 4 noenhanced samplen 2
 set title "loss on unseen text: difference to the undisturbed run"
 set yrange [1e-6:10]
 set label 2 "spread of other orders of the text" at 1, spread offset 0,0.7 font ",10"
-plot for [i = 2:forms] rows(i) using "restores":(abs(column("loss_difference"))) with linespoints pt 7 ps 0.5 lc rgb colour(i) title word(names, i), \
+plot for [i = 2:forms] rows(i) using "restores":(abs(column("loss_difference"))) with linespoints pt shape(i) ps 0.6 lc rgb colour(i) title word(names, i), \
     spread with lines lc rgb "black" dt 2 notitle
 unset key
 unset label 2
@@ -52,6 +53,6 @@ set title "weights: distance from the undisturbed run, in parts of its way"
 set yrange [1e-6:10]
 set format y "%g"
 set label 2 "1 %" at 1, 0.01 offset 0,0.7 font ",10"
-plot for [i = 2:forms] rows(i) using "restores":"distance" with linespoints pt 7 ps 0.5 lc rgb colour(i) notitle, \
+plot for [i = 2:forms] rows(i) using "restores":"distance" with linespoints pt shape(i) ps 0.6 lc rgb colour(i) notitle, \
     0.01 with lines lc rgb "black" dt 2 notitle
 unset multiplot

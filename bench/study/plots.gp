@@ -4,7 +4,8 @@ set datafile missing "-"
 set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
-colour(i) = word("#d62728 #ff7f0e #8c564b #2ca02c #1f77b4 #9467bd #17becf #e377c2 #7f7f7f #bcbd22", i)
+colour(i) = word("#332288 #44aa99 #cc6677 #117733 #88ccee #aa4499 #999933 #882255 #ddcc77 #777777", i) # as bench/plots.gp
+shape(i) = int(word("7 5 9 13 11 4 6 8 1 2", i))
 steps = results."/study-steps.tsv"
 rates = results."/study-rates.tsv"
 origin(file) = system("sed -n '2s/^# //p' ".file)
@@ -26,7 +27,7 @@ set yrange [0:17]
 set key at screen 0.5, 0.11 center vertical maxrows 2 noenhanced
 do for [d in distances] {
     set title apart(int(d))
-    plot for [i = 1:words(forms)] rows("model", d) using "from":word(forms, i) with linespoints pt 7 ps 0.4 lc rgb colour(i) title word(forms, i)
+    plot for [i = 1:words(forms)] rows("model", d) using "from":word(forms, i) with linespoints pt shape(i) ps 0.4 lc rgb colour(i) title word(forms, i)
     unset key
     unset ylabel
 }
@@ -41,16 +42,16 @@ set ylabel "per cent"
 set yrange [0:100]
 set key at screen 0.27, 0.11 center vertical maxrows 2
 plot for [i = 1:3] rows("model", word(distances, i)) using "from":(100 * column("changed") / column("elements")) \
-    with linespoints pt 7 ps 0.4 lc rgb colour(i) title apart(int(word(distances, i)))
+    with linespoints pt shape(i) ps 0.4 lc rgb colour(i) title apart(int(word(distances, i)))
 set title "order-0 entropy of the byte planes"
 set ylabel "bits a byte"
 set yrange [0:8.2]
 set key at screen 0.77, 0.11 center vertical maxrows 4
 plot rows("model", 1) using "from":"entropy_0" with lines lw 2 lc rgb "#7f7f7f" title "weights, low", \
     rows("model", 1) using "from":"entropy_1" with lines lw 2 dt 2 lc rgb "#7f7f7f" title "weights, high", \
-    for [i = 1:3] rows("model", word(distances, i)) using "from":"xor_entropy_0" with linespoints pt 7 ps 0.4 lc rgb colour(i) \
+    for [i = 1:3] rows("model", word(distances, i)) using "from":"xor_entropy_0" with linespoints pt shape(i) ps 0.4 lc rgb colour(i) \
         title "XOR, low, ".apart(int(word(distances, i))), \
-    for [i = 1:3] rows("model", word(distances, i)) using "from":"xor_entropy_1" with linespoints pt 7 ps 0.4 dt 2 lc rgb colour(i) \
+    for [i = 1:3] rows("model", word(distances, i)) using "from":"xor_entropy_1" with linespoints pt shape(i) ps 0.4 dt 2 lc rgb colour(i) \
         title "XOR, high, ".apart(int(word(distances, i)))
 unset multiplot
 
@@ -65,7 +66,7 @@ set yrange [*:*]
 set key at screen 0.5, 0.085 center vertical maxrows 1 noenhanced
 do for [kind in kinds] {
     set title kind noenhanced
-    plot for [i = 1:words(forms)] rows(kind, "1") using "from":word(forms, i) with linespoints pt 7 ps 0.4 lc rgb colour(i + (i == 6)) title word(forms, i)
+    plot for [i = 1:words(forms)] rows(kind, "1") using "from":word(forms, i) with linespoints pt shape(i + (i == 6)) ps 0.4 lc rgb colour(i + (i == 6)) title word(forms, i)
     unset key
     unset ylabel
 }
@@ -75,7 +76,7 @@ set yrange [-5:105]
 set key at screen 0.5, 0.045 center vertical maxrows 1
 share(x) = 100 * column("default_classed") / (column("default_same") + column("default_classed") + column("default_plain"))
 do for [kind in kinds] {
-    plot for [i = 1:3] rows(kind, word(distances, i)) using "from":(share(0)) with linespoints pt 7 ps 0.4 lc rgb colour(i) title apart(int(word(distances, i)))
+    plot for [i = 1:3] rows(kind, word(distances, i)) using "from":(share(0)) with linespoints pt shape(i) ps 0.4 lc rgb colour(i) title apart(int(word(distances, i)))
     unset key
     unset ylabel
 }
@@ -99,5 +100,5 @@ set key at screen 0.5, 0.09 center vertical maxrows 2 noenhanced
 entropy(p) = (p > 0 && p < 1 ? -p * log(p) / log(2) - (1 - p) * log(1 - p) / log(2) + p : p) / 16
 width = 16.0
 plot for [i = 1:words(forms)] "< grep -v '^#' ".rates using (column("changed") / column("elements")):(column(word(forms, i)) / width) \
-    with linespoints pt 7 ps 0.4 lc rgb colour(i) title word(forms, i), \
+    with linespoints pt shape(i) ps 0.4 lc rgb colour(i) title word(forms, i), \
     entropy(x) with lines dt 3 lc rgb "black" title "entropy"

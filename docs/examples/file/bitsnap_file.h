@@ -140,7 +140,7 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
 /* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
 enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2, BITSNAP_SOURCE_PLAIN = 3 };
 
-#define BITSNAP_FILE_CHAIN 64 /* deltas that may stand on each other */
+#define BITSNAP_FILE_CHAIN 256 /* deltas that may stand on each other */
 
 struct bsf_reader;
 
@@ -2127,7 +2127,7 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
         return bsf_wrong_base(f, 18, number, "not the base that this delta was made against: its data has another size");
     if (f->reader->depth <= file->reader->depth) f->reader->depth = file->reader->depth + 1;
     if (f->reader->depth > BITSNAP_FILE_CHAIN)
-        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 256 deltas that stand on each other");
     base->file = file;
     if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
     if (!number) f->reader->base_text = text;

@@ -5,7 +5,7 @@
  * The layers, each calling downwards only:
  *     main, options, help            the command line
  *     compress, decompress, folder, info, compare, benchmark, apply, merge, extract, summary
- *     stage, base, delta             how coarse moments may be; what deltas are against, and deltas as wholes
+ *     stage, find, base, delta       how coarse moments may be; what deltas are against, and deltas as wholes
  *     file, header, plan, pairs      .bsnap and .safetensors files from the first byte to the last,
  *     lossy                          what is quantized in them
  *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json

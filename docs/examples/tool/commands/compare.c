@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "../tensors/difference.h"
 #include "../files/file.h"
+#include "../files/find.h"
 #include "../files/header.h"
 #include "../files/shards.h"
 #include "../tensors/lossy.h"
@@ -26,6 +27,7 @@ typedef struct side {
     int raw;               /* raw elements, else .safetensors */
     file_reader reader;    /* of a .bsnap file */
     codec *codec;
+    base beside;           /* of a delta: what has been found as its base, as none was given */
     bitsnap_base held;     /* of a delta: the range of the base that its frame takes, while the codec reads the other side */
     const uint8_t *bytes;  /* what is left of its last window */
     size_t left;
@@ -71,12 +73,15 @@ static int note_frame(void *context, const file_frame *frame, fault *f) { return
 
 static int open_side(job *j, side *s, const base *b, const char *path)
 {
+    int found = 0;
     s->codec = j->codec;
     if (input_open(&s->in, path, j->f) || input_fill(&s->in, 8, j->f)) return 1;
     s->packed = file_is_bsnap(input_bytes(&s->in), input_available(&s->in));
     s->window = (uint8_t *)malloc(WINDOW);
     if (!s->window) return fault_memory(j->f);
     if (s->packed) {
+        if (!b && find_beside(&s->beside, j->codec, &s->in, path, j->o->max_output, &found, j->f)) return 1;
+        if (found) b = &s->beside;
         if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
         s->quantized = s->reader.quantized;
         s->reader.frame_observer.note = note_frame;
@@ -105,6 +110,7 @@ static void close_side(side *s)
     file_read_close(&s->reader);
     header_free(&s->header);
     bitsnap_safetensors_free(&s->own_model);
+    base_close(&s->beside);
     input_close(&s->in);
     free(s->window);
     memset(s, 0, sizeof *s);
@@ -518,7 +524,7 @@ static int compare_sides(job *j)
 static int compare_files(job *j, const base *b, const char *path_a, const char *path_b)
 {
     int failed;
-    j->a.in.fd = j->b.in.fd = -1;
+    j->a.in.fd = j->b.in.fd = j->a.beside.in.fd = j->b.beside.in.fd = -1;
     progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json, path_a, SIZE_UNKNOWN);
     failed = open_side(j, &j->a, b, path_a) ? fault_in(j->f, j->a.in.name ? j->a.in.name : path_a)
            : open_side(j, &j->b, b, path_b) ? fault_in(j->f, j->b.in.name ? j->b.in.name : path_b) : 0;

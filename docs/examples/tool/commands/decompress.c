@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "../files/file.h"
+#include "../files/find.h"
 #include "../files/foreign.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
@@ -17,6 +18,8 @@ typedef struct job {
     const options *o;
     input in;
     output out;
+    base beside;           /* what has been found as its base, as none was given */
+    const base *base;      /* of a delta */
     file_reader reader;
     lossy lossy;           /* what is quantized */
     safetensors model;     /* the tensors, where something is */
@@ -31,10 +34,12 @@ static int note_frame(void *context, const file_frame *frame, fault *f) { return
 static int begin(job *j, codec *c, const base *b, const char *path)
 {
     fault ignored;
+    int found = 0;
     progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
                    strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
-    if (input_note(&j->in, path, &c->used, j->f) ||
-        file_read_begin(&j->reader, c, &j->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
+    if (input_note(&j->in, path, &c->used, j->f) || (!b && find_beside(&j->beside, c, &j->in, path, j->o->max_output, &found, j->f))) return 1;
+    j->base = found ? &j->beside : b;
+    if (file_read_begin(&j->reader, c, &j->in, j->o->max_output, j->base ? &j->base->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.claimed);
     j->reader.frame_observer.note = note_frame;
     j->reader.frame_observer.context = &j->lossy;
@@ -67,6 +72,18 @@ static void json_lossy(const job *j, json *out)
     if (j->reader.quantized) lossy_json(&j->lossy, out, &names);
 }
 
+static void json_base(const job *j, json *out)
+{
+    if (!j->beside.in.name) {
+        json_bases(out, j->o);
+        return;
+    }
+    json_name(out, "base");
+    json_begin(out, '[');
+    json_string(out, j->beside.in.name);
+    json_end(out, ']');
+}
+
 /* Whether the encoder has kept its word, as far as it says so itself. */
 static int check_lossy(const job *j)
 {
@@ -81,6 +98,7 @@ static void end(job *j)
     bitsnap_safetensors_free(&j->model);
     free(j->roles);
     file_read_close(&j->reader);
+    base_close(&j->beside);
     input_close(&j->in);
 }
 
@@ -118,7 +136,7 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
     output_keep_time(&j->out);
     if (j->o->remove_input && output_check_removable(&j->out, &j->in, path, j->f)) return 1;
     return restore_source(&j->reader, &j->out, &j->progress, j->f) ||
-           input_check_unchanged(&j->in, j->f) || (b && base_check_unchanged(b, j->f)) || output_commit(&j->out, j->f);
+           input_check_unchanged(&j->in, j->f) || (j->base && base_check_unchanged(j->base, j->f)) || output_commit(&j->out, j->f);
 }
 
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
@@ -130,7 +148,7 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     j.o = o;
     j.f = f;
     j.in = *in;
-    j.out.fd = -1;
+    j.out.fd = j.beside.in.fd = -1;
     memset(in, 0, sizeof *in);
     in->fd = -1;
     failed = restore(&j, c, b, path, target);
@@ -152,7 +170,7 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
             json_member_string(&out, "kind", kind_name(j.reader.kind));
             json_member_whole(&out, "threads", pool_workers(c->threads));
             json_member_whole(&out, "frames", j.reader.records.frames);
-            json_bases(&out, o);
+            json_base(&j, &out);
             json_lossy(&j, &out);
             json_end(&out, '}');
             (void)putc('\n', stdout);
@@ -197,7 +215,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     memset(&j, 0, sizeof j);
     j.o = o;
     j.f = f;
-    j.in.fd = -1;
+    j.in.fd = j.beside.in.fd = -1;
     failed = input_open(&j.in, path, f) || begin(&j, c, b, path);
     j.reader.only_check = 1;
     failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
@@ -215,7 +233,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         json_summary(&out, o, &s);
         json_member_string(&out, "kind", kind_name(j.reader.kind));
         json_member_whole(&out, "frames", j.reader.records.frames);
-        json_bases(&out, o);
+        json_base(&j, &out);
         json_lossy(&j, &out);
         json_member_truth(&out, "ok", 1);
         json_end(&out, '}');

@@ -105,15 +105,20 @@ static const char outputs_text[] =
     "      --skip-existing  leaves out each FILE whose output is there already\n";
 
 static const char temp_text[] =
-    "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
-    "                       to, or what comes from a pipe and is read more than once: they\n"
-    "                       need as much room; without it $TMPDIR, or else /tmp\n";
+    "      --temp DIR       where temporary files go that take what comes from a pipe and\n"
+    "                       is read more than once, and what merge and invert with -b make\n"
+    "                       of BASE: they need as much room; without it $TMPDIR, or else\n"
+    "                       /tmp\n";
 
 static const char base_text[] =
     "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
-    "                       file of one, which is expanded (see --temp). Given several\n"
+    "                       file of one, which is decoded as it is needed. Given several\n"
     "                       times it is a chain: the first is whole, every other a delta\n"
     "                       to what stands before it, or whole again\n";
+
+static const char beside_text[] =
+    "                       (without -b the file that a delta names is looked for beside\n"
+    "                       it, as it is or as a .bsnap file, and that is said)\n";
 
 static const char compress_text[] =
     "bitsnap compress FILE... - writes FILE.bsnap for each FILE\n"
@@ -547,11 +552,11 @@ void print_help(command c)
 {
     static const char
         *const of_compress[] = { compress_text, adam_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, compress_examples, NULL },
-        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, decompress_examples, NULL },
-        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, test_examples, NULL },
+        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, decompress_examples, NULL },
+        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, test_examples, NULL },
         *const of_info[] = { info_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, info_examples, NULL },
         *const of_benchmark[] = { benchmark_text, recursive_text, chosen_text, benchmark_examples, NULL },
-        *const of_compare[] = { compare_text, chosen_text, base_text, temp_text, max_output_text, compare_examples, NULL },
+        *const of_compare[] = { compare_text, chosen_text, base_text, beside_text, temp_text, max_output_text, compare_examples, NULL },
         *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
         *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
         *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },

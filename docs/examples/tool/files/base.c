@@ -8,6 +8,7 @@
 #include "base.h"
 
 #include "bytes.h"
+#include "find.h"
 #include "foreign.h"
 #include "restore.h"
 
@@ -19,7 +20,7 @@
 typedef struct base_reader {
     bitsnap_file file;
     input in;            /* what the base has open; the name is its own */
-    base before;         /* what a delta is against */
+    base before;         /* what a delta is against, or the first of these */
 } base_reader;
 
 static int get(void *context, uint64_t offset, void *to, size_t size)
@@ -38,7 +39,12 @@ static int file_failed(const base_reader *r, fault *f)
 {
     const bitsnap_file_error *e = &r->file.error;
     unsigned depth;
-    for (depth = e->depth; depth; depth--) r = r->before.reader;
+    unsigned number;
+    for (depth = e->depth; depth; depth--) { /* each member of the chain says which of its bases it is */
+        const base *b = &r->before;
+        for (number = r->file.error.base; number; number--) b = b->next;
+        r = b->reader;
+    }
     if (e->status == BITSNAP_E_SOURCE) return get_failed(r, f);
     if (!input_check_unchanged(&r->in, f)) (void)container_failed(e, f);
     return fault_in(f, r->in.name);
@@ -135,12 +141,14 @@ static int look(base *b, uint64_t limit, fault *f)
     return 0;
 }
 
-/* Makes the base of its input, a file; `before`, or null, is what a delta is against, and belongs to the base then. */
+/* Makes the base of its input, a file; `before`, or null, is what a delta is against, one base or several, and belongs to it then. */
 static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fault *f)
 {
     base_reader *r = (base_reader *)calloc(1, sizeof *r);
-    bitsnap_file *of = NULL;
+    bitsnap_file *of[255];
     bitsnap_source source;
+    size_t count = 0;
+    base *x;
     char *name = strdup(b->in.name);
     if (!r || !name) {
         free(r);
@@ -154,13 +162,13 @@ static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fa
     if (before) {
         r->before = *before;
         base_clear(before);
-        of = &r->before.reader->file;
     }
+    for (x = before ? &r->before : NULL; x && count < sizeof of / sizeof *of; x = x->next) of[count++] = &x->reader->file;
     memset(&source, 0, sizeof source);
     source.read = get;
     source.context = r;
     source.size = b->in.size;
-    if (bitsnap_file_open(&r->file, &source, &of, of != NULL, NULL))
+    if (bitsnap_file_open(&r->file, &source, of, count, NULL))
         return r->file.error.status == BITSNAP_E_MAGIC ? foreign(&b->in, f) : file_failed(r, f);
     if (c) {
         r->file.b.run = c->b.run;
@@ -208,14 +216,18 @@ static int check_place(input *in, const base *before, fault *f)
 /* The base becomes what the file at this path makes of it. */
 static int follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f)
 {
+    base beside;
     input in;
-    int failed;
+    int failed, found = 0;
     base_clear(b);
+    base_clear(&beside);
     failed = input_open(&in, path, f);
     if (!failed) {
-        failed = input_note(&in, path, &c->used, f) || check_place(&in, before, f) || settle(&in, &b->in, f) ||
-                 open_reader(b, c, before, limit, f);
+        failed = input_note(&in, path, &c->used, f) || (!before && find_beside(&beside, c, &in, path, limit, &found, f));
+        if (found) before = &beside;
+        failed = failed || check_place(&in, before, f) || settle(&in, &b->in, f) || open_reader(b, c, before, limit, f);
         input_close(&in);
+        base_close(&beside);
     }
     if (failed && !*f->file) (void)fault_in(f, strcmp(path, "-") ? path : "(standard input)");
     if (!failed) set_name(b, path);
@@ -314,8 +326,10 @@ int base_input(const base *b, const codec *c, input *in, fault *f)
 
 int base_check_unchanged(const base *b, fault *f)
 {
-    for (; b; b = b->reader && b->reader->before.reader ? &b->reader->before : NULL)
+    for (; b; b = b->next) {
         if (input_check_unchanged(&b->in, f)) return fault_in(f, b->in.name);
+        if (b->reader && base_check_unchanged(&b->reader->before, f)) return 1;
+    }
     return 0;
 }
 
@@ -327,17 +341,19 @@ void base_clear(base *b)
 
 void base_close(base *b)
 {
-    while (b->reader) {
-        base_reader *r = b->reader;
-        base before = r->before;
-        bitsnap_safetensors_free(&b->model);
-        bitsnap_file_close(&r->file);
-        input_close(&b->in);
-        free((void *)(uintptr_t)r->in.name);
-        free(r);
-        *b = before;
+    base *x = b, *next;
+    for (; x; x = next) {
+        base_reader *r = x->reader;
+        next = x->next;
+        bitsnap_safetensors_free(&x->model);
+        if (r) {
+            bitsnap_file_close(&r->file);
+            base_close(&r->before);
+            free((void *)(uintptr_t)r->in.name);
+            free(r);
+        }
+        input_close(&x->in);
+        if (x != b) free(x);
     }
-    bitsnap_safetensors_free(&b->model);
-    input_close(&b->in);
     base_clear(b);
 }

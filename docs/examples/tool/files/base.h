@@ -11,6 +11,7 @@ typedef struct base {
     file_base file;      /* what it holds */
     safetensors model;
     struct base_reader *reader; /* private */
+    struct base *next;   /* of several bases that of the next number; file.next is of it */
 } base;
 
 /* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. What is packed is decoded as it
@@ -30,6 +31,8 @@ int base_input(const base *b, const codec *c, input *in, fault *f);
 int base_check_unchanged(const base *b, fault *f);
 
 void base_clear(base *b); /* none, which base_close can be called for */
+
+/* Closes it, and those that follow it, which are freed. */
 void base_close(base *b);
 
 #endif

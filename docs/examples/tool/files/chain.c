@@ -64,6 +64,10 @@ static const file_frame *frame_at(const chain_file *x, uint64_t begin)
 int chain_follows(const chain_file *before, const chain_file *x, char *why)
 {
     size_t i, unknown = 0;
+    if (x->link.base.next) {
+        (void)snprintf(why, 96, "it was made against several files");
+        return 0;
+    }
     if (!link_ends_agree(&before->link.own, &x->link.base)) {
         (void)snprintf(why, 96, "it was made against another header");
         return 0;
@@ -102,15 +106,18 @@ static file_frame sum_of(const chain_file *x)
 void chain_print(const chain_file *x, uint64_t file_size)
 {
     const file_frame all = sum_of(x);
-    const char *name = x->link.base.name;
-    (void)printf("base     ");
-    if (name) {
-        (void)print_text(stdout, name, strlen(name));
-        (void)printf(", ");
+    const link_end *e;
+    for (e = &x->link.base; e; e = e->next) {
+        (void)printf("base     ");
+        if (e->name) {
+            (void)print_text(stdout, e->name, strlen(e->name));
+            (void)printf(", ");
+        }
+        (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data", (unsigned long long)e->text_size, (unsigned long long)e->id,
+                     (unsigned long long)e->data_size);
+        if (e == &x->link.base) (void)printf("; the header text of the file is %s", x->link.coded_size ? "another" : "the same");
+        (void)putchar('\n');
     }
-    (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data; the header text of the file is %s\n",
-                 (unsigned long long)x->link.base.text_size, (unsigned long long)x->link.base.id,
-                 (unsigned long long)x->link.base.data_size, x->link.coded_size ? "another" : "the same");
     (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
                  "%llu for themselves\n", (unsigned long long)all.count, per_element(file_size, all.count),
                  (unsigned long long)all.same, (unsigned long long)all.differences, (unsigned long long)all.plain);
@@ -124,10 +131,11 @@ void chain_print_forms(const chain_file *x, int each)
         const file_frame *a = &x->frames[i];
         (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->count, bitsnap_dtype_name(a->dtype),
                      (unsigned long long)a->begin);
-        if (a->role)
+        if (a->role) {
             (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->range.dtype), (unsigned long long)a->range.begin,
                          a->role == 2 ? ", cast" : "");
-        else (void)printf("without a base");
+            if (x->link.base.next) (void)printf(", of base %u", a->range.base);
+        } else (void)printf("without a base");
         (void)printf(": %.4f bits/element", per_element(a->size, a->count));
         if (x->delta)
             (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->differences,
@@ -157,6 +165,22 @@ static void put_cells(json *j, const file_frame *a)
     json_member_whole(j, "cells_plain", a->plain);
 }
 
+/* All bases, where there are several. */
+static void json_ends(json *j, const link_end *e)
+{
+    json_name(j, "bases");
+    json_begin(j, '[');
+    for (; e; e = e->next) {
+        json_begin(j, '{');
+        if (e->name) json_member_string(j, "name", e->name);
+        json_member_whole(j, "text_bytes", e->text_size);
+        json_member_whole(j, "data_bytes", e->data_size);
+        put_id(j, "text_id", e->id);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+}
+
 void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
 {
     const file_frame all = sum_of(x);
@@ -168,6 +192,7 @@ void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
     json_member_whole(j, "base_data_bytes", x->link.base.data_size);
     put_id(j, "base_text_id", x->link.base.id);
     put_id(j, "text_id", x->link.own.id);
+    if (x->link.base.next) json_ends(j, &x->link.base);
     json_member_whole(j, "elements", all.count);
     json_member_real(j, "bits_per_element", per_element(file_size, all.count));
     put_cells(j, &all);
@@ -187,6 +212,7 @@ void chain_json(json *j, const chain_file *x, uint64_t file_size, int follows)
         forms_json(j, &x->forms[i]);
         if (a->role) {
             json_member_string(j, "base_dtype", bitsnap_dtype_name(a->range.dtype));
+            if (x->link.base.next) json_member_whole(j, "base", a->range.base);
             json_member_whole(j, "base_begin", a->range.begin);
             put_id(j, "base_id", a->base_id);
         }

@@ -201,18 +201,42 @@ int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limi
 static int check_limit(const file_reader *r, uint64_t size, fault *f)
 {
     const input *in = r->in;
-    const uint64_t file = (in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in)) +
-                          (r->kind == BITSNAP_SOURCE_DELTA ? r->link.base.data_size : 0);
+    uint64_t file = in->size != SIZE_UNKNOWN ? in->size : in->offset + input_available(in);
+    const link_end *e;
+    for (e = r->kind == BITSNAP_SOURCE_DELTA ? &r->link.base : NULL; e; e = e->next) file += e->data_size; /* less than 2^8 of less than 2^48 */
     return file_check_limit(size, r->claimed != SIZE_UNKNOWN ? r->claimed : size, file, r->limit, f);
 }
 
-/* The bases: one, for this tool. */
+/* A base of the record, of which `size` bytes are left at p, byte `at` of the file; what it has is *used. */
+static int read_base(link_end *e, const uint8_t *p, size_t size, uint64_t at, size_t *used, fault *f)
+{
+    const size_t name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
+    size_t i;
+    if (size < BITSNAP_BASE_ENTRY + name_size) return fail_at(f, 14, at, "a wrong size of the record");
+    for (i = 0; i < name_size; i++)
+        if (!p[BITSNAP_BASE_ENTRY + i] || p[BITSNAP_BASE_ENTRY + i] == '/' || p[BITSNAP_BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
+    e->text_size = load32(p);
+    e->data_size = load64(p + 4);
+    e->id = load64(p + 12);
+    if (!e->text_size || e->text_size > BITSNAP_TEXT_MAX || e->data_size > BITSNAP_FILE_MOST - 8 - e->text_size)
+        return fail_at(f, 14, at, "impossible size of a base");
+    if (name_size) {
+        e->name = (char *)malloc(name_size + 1);
+        if (!e->name) return fault_memory(f);
+        memcpy(e->name, p + BITSNAP_BASE_ENTRY, name_size);
+        e->name[name_size] = 0;
+    }
+    *used = BITSNAP_BASE_ENTRY + name_size;
+    return 0;
+}
+
 static int read_bases(file_reader *r, unsigned *flags, fault *f)
 {
     const uint64_t at = r->in->offset;
     link_end *e = &r->link.base;
     const uint8_t *p;
-    size_t size, name_size, i;
+    size_t size, done = BITSNAP_BASES_PREFIX, used = 0;
+    unsigned left;
     if (want(r, BITSNAP_BASES_PREFIX, f)) return 1;
     p = input_bytes(r->in);
     if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return fail_at(f, 10, at, "no bases behind the header of a delta");
@@ -221,31 +245,22 @@ static int read_bases(file_reader *r, unsigned *flags, fault *f)
     p = input_bytes(r->in);
     if (bitsnap_hash(p, size) != load64(p + size)) return fail_at(f, 9, at, "the check of the bases does not match");
     *flags = p[5];
-    if (!p[4] || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
-    if (p[4] > 1) return fault_set(f, "is a delta against %u files, of which this command can take one only", p[4]);
-    p += BITSNAP_BASES_PREFIX;
-    size -= BITSNAP_BASES_PREFIX;
-    name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
-    if (size != BITSNAP_BASE_ENTRY + name_size) return fail_at(f, 14, at + 6, "a wrong size of the record");
-    for (i = 0; i < name_size; i++)
-        if (!p[BITSNAP_BASE_ENTRY + i] || p[BITSNAP_BASE_ENTRY + i] == '/' || p[BITSNAP_BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
-    e->text_size = load32(p);
-    e->data_size = load64(p + 4);
-    e->id = load64(p + 12);
-    r->link.own.id = load64(p - 8);
+    left = p[4];
+    if (!left || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
+    r->link.own.id = load64(p + 8);
     r->link.own.text_size = r->text_size;
     r->link.own.data_size = r->claimed - r->done;
-    if (!e->text_size || e->text_size > BITSNAP_TEXT_MAX || e->data_size > BITSNAP_FILE_MOST - 8 - e->text_size)
-        return fail_at(f, 14, at + BITSNAP_BASES_PREFIX, "impossible size of a base");
+    for (;; done += used) {
+        if (read_base(e, p + done, size - done, at + done, &used, f)) return 1;
+        if (!--left) break;
+        e = e->next = (link_end *)calloc(1, sizeof *e);
+        if (!e) return fault_memory(f);
+    }
+    if (done + used != size) return fail_at(f, 14, at + 6, "a wrong size of the record");
+    e = &r->link.base;
     if (*flags & BITSNAP_BASES_SAME_TEXT && (r->link.own.text_size != e->text_size || r->link.own.id != e->id))
         return fail_at(f, 15, at + 5, "the text of the base, which is another");
-    if (name_size) {
-        e->name = (char *)malloc(name_size + 1);
-        if (!e->name) return fault_memory(f);
-        memcpy(e->name, p + BITSNAP_BASE_ENTRY, name_size);
-        e->name[name_size] = 0;
-    }
-    input_consume(r->in, BITSNAP_BASES_PREFIX + size + 8);
+    input_consume(r->in, size + 8);
     return 0;
 }
 
@@ -297,19 +312,23 @@ static int read_own_text(file_reader *r, fault *f)
     return failed;
 }
 
-/* Whether this is the base, as far as its header tells. */
-static int base_agrees(const file_reader *r, const file_base *base)
+/* Whether these are the bases, as far as their headers tell. */
+static int bases_agree(const file_reader *r, const file_base *base)
 {
-    const link_end *e = &r->link.base;
-    return base && base->text_size == e->text_size && bitsnap_hash(base->text, base->text_size) == e->id &&
-           (!base->read || base->data_size == e->data_size);
+    const link_end *e;
+    for (e = &r->link.base; e && base; e = e->next, base = base->next)
+        if (base->text_size != e->text_size || bitsnap_hash(base->text, base->text_size) != e->id || (base->read && base->data_size != e->data_size)) return 0;
+    return !e && !base;
 }
 
 /* The text of a delta, as far as it can be known. */
 static int find_text(file_reader *r, const file_base *base, int needed, fault *f)
 {
-    const int agrees = base_agrees(r, base);
+    const int agrees = bases_agree(r, base);
     const char *name = r->link.base.name;
+    const unsigned count = link_end_count(&r->link.base);
+    if (needed && count > 1 && (!base || !base->next))
+        return fault_set(f, "this delta needs %u files of one model, the first of which was called %s: give their folder with -b", count, name ? name : "nothing");
     if (needed && !base && name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
@@ -438,7 +457,8 @@ static int read_place(file_reader *r, fault *f)
     if (want(r, BITSNAP_PLACE_SIZE, f)) return 1;
     p = input_bytes(r->in);
     if ((uint32_t)bitsnap_hash(p, 12) != load32(p + 12)) return fail_at(f, 9, r->in->offset, "the check of a place record does not match");
-    if (bytes_load(p + 4, 2)) return fail_at(f, 19, r->in->offset + 4, "a base that is not there");
+    r->range.base = (unsigned)bytes_load(p + 4, 2);
+    if (!link_end_at(&r->link.base, r->range.base)) return fail_at(f, 19, r->in->offset + 4, "a base that is not there");
     r->range.begin = bytes_load(p + 6, 6);
     r->placed = 1;
     input_consume(r->in, BITSNAP_PLACE_SIZE);
@@ -477,6 +497,7 @@ static int check_frame(file_reader *r, uint64_t count, unsigned width, fault *f)
 static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
 {
     bitsnap_status status;
+    const link_end *e;
     r->frame_begin = r->in->offset;
     if (want(r, FRAME_HEADER, f)) return 1;
     if (input_bytes(r->in)[7] & 0x80) { /* extensions, of a size that stands in front of them */
@@ -495,8 +516,8 @@ static int frame_info(file_reader *r, bitsnap_info *info, fault *f)
     r->met_quantized |= r->frame_quantized;
     if (r->frame_quantized && !r->quantized) return fail_at(f, 21, r->frame_begin, "a quantized frame in a file that announces none");
     r->range.dtype = info->base_dtype;
-    if (info->has_base && (r->range.begin > r->link.base.data_size ||
-                           info->count > (r->link.base.data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
+    e = link_end_at(&r->link.base, r->placed ? r->range.base : 0);
+    if (info->has_base && (r->range.begin > e->data_size || info->count > (e->data_size - r->range.begin) / bitsnap_width(info->base_dtype)))
         return fail_at(f, 20, r->frame_begin, "a place beyond the end of the base");
     return check_frame(r, info->count, info->width, f) || record_list_add(&r->records, r->done, r->record_begin, f);
 }

@@ -22,7 +22,7 @@ typedef struct file_base {
     uint64_t (*id)(const struct file_base *b, uint64_t offset, uint64_t count, bitsnap_dtype dtype); /* the content id of so many elements,
                               where that is known without reading them, else 0; null: never */
     void *context;
-    const struct file_base *next; /* of the same model, the base of the next number; null: there is no other */
+    const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
 
 /* Elements of a base, from this byte of its data on. */

@@ -75,9 +75,10 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     bitsnap_file_head head;
-    bitsnap_file_base of;
+    bitsnap_file_base of[255];
+    const link_end *e;
     memset(&head, 0, sizeof head);
-    memset(&of, 0, sizeof of);
+    memset(of, 0, sizeof of);
     head.kind = BITSNAP_SOURCE_DELTA;
     head.source_size = 8 + l->own.text_size + l->own.data_size;
     head.text = l->own.text;
@@ -85,12 +86,15 @@ int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, 
     head.coded = l->coded;
     head.coded_size = l->coded_size;
     head.text_id = l->own.id;
-    of.name = l->base.name;
-    of.text_size = l->base.text_size;
-    of.data_size = l->base.data_size;
-    of.text_id = l->base.id;
-    head.bases = &of;
-    head.base_count = 1;
+    for (e = &l->base; e && head.base_count < 255; e = e->next) {
+        bitsnap_file_base *x = &of[head.base_count++];
+        x->name = e->name;
+        x->text_size = e->text_size;
+        x->data_size = e->data_size;
+        x->text_id = e->id;
+    }
+    if (e) return fault_set(f, "has its tensors in more than 255 files of the base; restore that, and put it in fewer files");
+    head.bases = of;
     head.base_coded = l->base_coded;
     head.base_coded_size = l->base_coded_size;
     if (put_head(w, c, out, &head, f)) return 1;

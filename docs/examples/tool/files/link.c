@@ -28,8 +28,29 @@ int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data
 
 void link_end_free(link_end *e)
 {
+    link_end *next = e->next;
     free(e->text);
     free(e->name);
+    while (next) {
+        link_end *last = next;
+        next = next->next;
+        free(last->text);
+        free(last->name);
+        free(last);
+    }
+}
+
+unsigned link_end_count(const link_end *e)
+{
+    unsigned n = 0;
+    for (; e; e = e->next) n++;
+    return n;
+}
+
+const link_end *link_end_at(const link_end *e, unsigned number)
+{
+    while (e && number--) e = e->next;
+    return e;
 }
 
 static int texts_agree(const link_end *a, const link_end *b) { return a->text_size == b->text_size && a->id == b->id; }
@@ -40,6 +61,7 @@ int link_ends_agree(const link_end *a, const link_end *b) { return texts_agree(a
 static int copy_end(link_end *to, const link_end *from, int name, fault *f)
 {
     *to = *from;
+    to->next = NULL;
     to->text = from->text ? (char *)copy(from->text, (size_t)from->text_size) : NULL;
     to->name = name && from->name ? (char *)copy(from->name, strlen(from->name) + 1) : NULL;
     return (from->text && !to->text) || (name && from->name && !to->name) ? fault_memory(f) : 0;
@@ -47,8 +69,15 @@ static int copy_end(link_end *to, const link_end *from, int name, fault *f)
 
 static int copy_ends(file_link *l, const link_end *base, const link_end *own, fault *f)
 {
+    link_end *to = &l->base;
     memset(l, 0, sizeof *l);
-    return copy_end(&l->base, base, 1, f) || copy_end(&l->own, own, 0, f);
+    if (copy_end(to, base, 1, f) || copy_end(&l->own, own, 0, f)) return 1;
+    for (base = base->next; base; base = base->next, to = to->next) {
+        to->next = (link_end *)calloc(1, sizeof *to->next);
+        if (!to->next) return fault_memory(f);
+        if (copy_end(to->next, base, 1, f)) return 1;
+    }
+    return 0;
 }
 
 int link_make(file_link *l, const link_end *base, const link_end *own, int base_text, fault *f)

@@ -15,10 +15,11 @@ typedef struct link_end {
     uint64_t id;   /* XXH3 of the text */
     char *text;    /* null where it is not known */
     char *name;    /* of a base: what its file is called, without directories; null where that is not known */
+    struct link_end *next; /* of several bases the one of the next number; null: there is no other */
 } link_end;
 
 typedef struct file_link {
-    link_end base, own;
+    link_end base, own;  /* of several bases the first: texts are coded after the text of that one */
     uint8_t *coded;      /* the own text as text records, like the base's; no bytes: it is the base's */
     size_t coded_size;
     uint8_t *base_coded; /* the base's text, in deltas that can be merged and inverted without it; no bytes: not here */
@@ -31,6 +32,10 @@ int link_make(file_link *l, const link_end *base, const link_end *own, int base_
 /* A link end of a text: copies it, and the name; null: it has none. */
 int link_end_make(link_end *e, const char *text, size_t text_size, uint64_t data_size, const char *name, fault *f);
 void link_end_free(link_end *e);
+
+/* How many bases there are from this one on; and the one of a number, or null. */
+unsigned link_end_count(const link_end *e);
+const link_end *link_end_at(const link_end *e, unsigned number);
 
 /* Whether two ends can be the same file. */
 int link_ends_agree(const link_end *a, const link_end *b);

@@ -1,0 +1,116 @@
+/* find.c - the files that a delta was made against, where it says only what they were called.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "../system/posix.h"
+
+#include "find.h"
+
+#include "header.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
+
+static int packed_end(link_end *e, codec *c, input *in, fault *f)
+{
+    file_reader r;
+    int failed = file_look_begin(&r, c, in, NULL, f);
+    if (!failed && r.kind == BITSNAP_SOURCE_RAW) failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
+    if (!failed) {
+        e->text_size = r.text_size;
+        e->data_size = r.claimed - r.done;
+        e->id = r.kind == BITSNAP_SOURCE_DELTA ? r.link.own.id : bitsnap_hash(r.text, r.text_size);
+    }
+    file_read_close(&r);
+    return failed;
+}
+
+int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *f)
+{
+    input in;
+    header h;
+    int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
+    memset(e, 0, sizeof *e);
+    memset(&h, 0, sizeof h);
+    *stamp = in.stamp;
+    if (!failed && file_is_bsnap(input_bytes(&in), input_available(&in))) {
+        failed = packed_end(e, c, &in, f);
+    } else if (!failed) {
+        failed = header_read(&h, &in, f);
+        e->text_size = h.size;
+        e->data_size = h.model.data_size;
+        e->id = failed ? 0 : bitsnap_hash(h.text, h.size);
+        header_free(&h);
+    }
+    input_close(&in);
+    return failed ? fault_in(f, path) : 0;
+}
+
+/* The path of a file of this name in the folder of another, as it is or packed: to be freed, null where there is none. */
+static char *path_beside(const char *path, const char *name, int packed, fault *f)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    char *beside = (char *)malloc(folder + strlen(name) + sizeof "./.bsnap");
+    struct stat st;
+    if (!beside) return (void)fault_memory(f), NULL;
+    memcpy(beside, path, folder);
+    (void)strcat(strcpy(beside + folder, name), packed ? ".bsnap" : "");
+    if (!stat(beside, &st) && S_ISREG(st.st_mode)) return beside;
+    free(beside);
+    return NULL;
+}
+
+static void say(const codec *c, const char *path, const char *beside)
+{
+    fault note;
+    if (c->used.quiet) return;
+    (void)fault_set(&note, "is restored with %.700s, which lies beside it", beside);
+    (void)fault_in(&note, path);
+    fault_print(&note);
+}
+
+static int open_beside(base *b, codec *c, const link_end *e, const input *in, const char *path, uint64_t limit, int *found, fault *f)
+{
+    int packed, failed = 0, others = 0;
+    for (packed = 0; e->name && packed < 2 && !*found && !failed; packed++) {
+        char *beside = path_beside(path, e->name, packed, f);
+        const char *name;
+        link_end is;
+        file_stamp stamp;
+        fault why;
+        if (*f->text) return 1;
+        memset(&why, 0, sizeof why);
+        if (beside && (find_end(&is, c, beside, &stamp, &why) || !link_ends_agree(&is, e))) others++;
+        else if (beside && !stamp_is_file(&stamp, &in->stamp)) *found = 1;
+        if (*found) {
+            failed = used_name(&c->used, beside, USE_BASE, f);
+            if (!failed) say(c, path, beside);
+            name = failed ? NULL : c->used.files[c->used.count - 1].name;
+            c->depth++;
+            failed = failed || base_open(b, c, &name, 1, limit, f);
+            c->depth--;
+        }
+        free(beside);
+    }
+    if (others && !*found && !failed)
+        return fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: give the base with -b", e->name);
+    return failed;
+}
+
+int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, int *found, fault *f)
+{
+    file_reader r;
+    int failed;
+    base_clear(b);
+    *found = 0;
+    if (!in->regular || in->fd == STDIN_FILENO) return 0;
+    if (input_fill(in, 10, f)) return 1;
+    if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
+    if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d deltas that follow each other; merge them", DEPTH_MOST);
+    failed = file_look_begin(&r, c, in, NULL, f) || open_beside(b, c, &r.link.base, in, path, limit, found, f);
+    file_read_close(&r);
+    return failed || input_seek(in, 0, f);
+}
