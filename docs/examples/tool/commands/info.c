@@ -79,7 +79,7 @@ static int begin(job *j, const char *path)
         known = &text;
     }
     if (file_look_begin(&j->reader, j->codec, &j->in, known, j->f)) return 1;
-    if (!j->reader.base || !j->reader.base->data) j->with_bound = 0;
+    if (!j->reader.base || !j->reader.base->read) j->with_bound = 0;
     if (!j->with_bound) j->reader.base = NULL;
     j->with_changes = j->with_bound;
     return 0;

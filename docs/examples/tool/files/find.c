@@ -77,6 +77,7 @@ static int open_beside(base *b, codec *c, const link_end *e, const input *in, co
     int packed, failed = 0, others = 0;
     for (packed = 0; e->name && packed < 2 && !*found && !failed; packed++) {
         char *beside = path_beside(path, e->name, packed, f);
+        const char *name;
         link_end is;
         file_stamp stamp;
         fault why;
@@ -87,8 +88,9 @@ static int open_beside(base *b, codec *c, const link_end *e, const input *in, co
         if (*found) {
             failed = used_name(&c->used, beside, USE_BASE, f);
             if (!failed) say(c, path, beside);
+            name = failed ? NULL : c->used.files[c->used.count - 1].name;
             c->depth++;
-            failed = failed || base_restore(b, c, c->used.files[c->used.count - 1].name, NULL, limit, f);
+            failed = failed || base_open(b, c, &name, 1, limit, f);
             c->depth--;
         }
         free(beside);
@@ -102,8 +104,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
 {
     file_reader r;
     int failed;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
+    base_clear(b);
     *found = 0;
     if (!in->regular || in->fd == STDIN_FILENO) return 0;
     if (input_fill(in, 10, f)) return 1;
