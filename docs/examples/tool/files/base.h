@@ -7,6 +7,7 @@
 #include "container.h"
 
 typedef struct base {
+    const char *path;    /* of a file in a folder: as it is there */
     input in;            /* the .safetensors file, or a temporary one without a name */
     file_base file;
     safetensors model;

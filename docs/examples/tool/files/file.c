@@ -51,8 +51,7 @@ void file_note_blocks(const block_observer *o, const bitsnap_decoder *s, uint64_
 int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f)
 {
     const unsigned width = bitsnap_width(range->dtype);
-    unsigned number;
-    for (number = 0; number < range->base; number++) base = base->next; /* there are so many */
+    base = file_base_at(base, range->base);
     if (range->begin > base->data_size || count > (base->data_size - range->begin) / width)
         return fault_set(f, "a frame that needs elements beyond the end of its base");
     used->bytes = base->data + range->begin;

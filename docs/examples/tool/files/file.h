@@ -12,6 +12,8 @@
 #include "link.h"
 
 /* What a delta is against: a .safetensors file. */
+enum { BASES_MOST = 255 }; /* of a delta */
+
 typedef struct file_base {
     char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
     const char *text;
@@ -21,6 +23,13 @@ typedef struct file_base {
     uint64_t data_size;
     const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
+
+/* The base of a number, of which there are more. */
+static inline const file_base *file_base_at(const file_base *b, unsigned number)
+{
+    while (number--) b = b->next;
+    return b;
+}
 
 /* Elements of a base, from this byte of its data on. */
 typedef struct file_range {
