@@ -152,8 +152,8 @@ typedef struct bitsnap_file_base {
     struct bitsnap_file *file; /* what was given as it, or null; not for writing */
 } bitsnap_file_base;
 
-/* A file, and what is known of it once it is open: only `b.kernels`, `b.flags`, `b.run`, `b.run_context` and `b.workers`, for decoding,
- * may be set by the caller, before or between reads. */
+/* A file, and what is known of it once it is open: only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
+ * `b.workers` may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
     int quantized;           /* 1: some of its elements are not those that it was made from */
@@ -161,6 +161,7 @@ typedef struct bitsnap_file {
     uint64_t text_size, data_size; /* bytes of the header text, and of the data behind it; of raw elements only data */
     const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
     size_t base_count;
+    const char *name;        /* what deltas against it call it (a file name without directories): set by the caller, or null */
     bitsnap b;
     bitsnap_file_error error; /* of the last call; where `error.depth` is not 0 that of the base `error.base` says more */
     struct bsf_reader *reader; /* private */
@@ -3172,7 +3173,7 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
             error->base = (unsigned)i;
             return error->status;
         }
-        list[i].name = NULL;
+        list[i].name = bases[i]->name;
         list[i].text_size = bases[i]->text_size;
         list[i].data_size = bases[i]->data_size;
         list[i].text_id = bitsnap_hash(its, (size_t)bases[i]->text_size);
