@@ -737,13 +737,14 @@ static void several_bases(void)
         CHECK(!bitsnap_file_open(&file[k], &s, pair, k == 1 ? 2 : 0, NULL), "%u: %s", k, file[k].error.message);
     }
     for (k = 0; k < 3; k++) list[k] = &file[k];
+    file[1].name = "second";
     CHECK(!write_model(&written[0], &m[1], BITSNAP_FAST, list, 3, NULL, &e), "%s", e.message);
     CHECK(written[0].size < m[1].size / 2, "%lu of %lu bytes", (unsigned long)written[0].size, (unsigned long)m[1].size);
     check_file(written[0].p, written[0].size, list, 3, m[1].p, m[1].size, "a delta against three files");
 
     s.data = written[0].p, s.size = written[0].size;
     CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL) && f.base_count == 3 && f.bases[1].file == &file[1] &&
-              f.bases[2].data_size == file[2].data_size && !*f.bases[2].name, "%s", f.error.message);
+              f.bases[2].data_size == file[2].data_size && !*f.bases[2].name && !strcmp(f.bases[1].name, "second"), "%s", f.error.message);
     CHECK(!bitsnap_file_frames(&f, &frames), "%s", f.error.message);
     for (i = 0; i < frames; i++) {
         CHECK(!bitsnap_file_frame_at(&f, i, &frame), "%s", f.error.message);

@@ -140,7 +140,7 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
 /* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
 enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2, BITSNAP_SOURCE_PLAIN = 3 };
 
-#define BITSNAP_FILE_CHAIN 64 /* deltas that may stand on each other */
+#define BITSNAP_FILE_CHAIN 256 /* deltas that may stand on each other */
 
 struct bsf_reader;
 
@@ -152,8 +152,8 @@ typedef struct bitsnap_file_base {
     struct bitsnap_file *file; /* what was given as it, or null; not for writing */
 } bitsnap_file_base;
 
-/* A file, and what is known of it once it is open: only `b.kernels`, `b.flags`, `b.run`, `b.run_context` and `b.workers`, for decoding,
- * may be set by the caller, before or between reads. */
+/* A file, and what is known of it once it is open: only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
+ * `b.workers` may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
     int quantized;           /* 1: some of its elements are not those that it was made from */
@@ -161,6 +161,7 @@ typedef struct bitsnap_file {
     uint64_t text_size, data_size; /* bytes of the header text, and of the data behind it; of raw elements only data */
     const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
     size_t base_count;
+    const char *name;        /* what deltas against it call it (a file name without directories): set by the caller, or null */
     bitsnap b;
     bitsnap_file_error error; /* of the last call; where `error.depth` is not 0 that of the base `error.base` says more */
     struct bsf_reader *reader; /* private */
@@ -208,6 +209,9 @@ typedef struct bitsnap_file_frame {
 /* How many frames there are; and one of them, by its number from 0 on. None of a .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_file_frames(bitsnap_file *f, uint64_t *count);
 BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t number, bitsnap_file_frame *frame);
+
+/* The frame with this byte of the data; BITSNAP_E_MISMATCH: there is none, as in a .safetensors file. */
+BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offset, bitsnap_file_frame *frame);
 
 /* Reads everything, in order, and checks all that docs/FORMAT.md, section 9, has; but not again what of the text has been read already,
  * and of bases only what is taken from them. Linear time. */
@@ -457,7 +461,9 @@ static void bsf_swap(uint8_t *a, uint8_t *b, size_t size)
 static void bsf_sort(void *items, size_t count, size_t each, int (*order)(const void *, const void *))
 {
     uint8_t *p = (uint8_t *)items;
-    size_t begin = count / 2, end = count, i, child;
+    size_t begin = count / 2, end = count, i = 1, child;
+    while (i < count && order(p + (i - 1) * each, p + i * each) < 0) i++;
+    if (i >= count) return; /* in order, as names and places in most files are */
     while (end > 1) {
         if (begin) begin--;
         else bsf_swap(p, p + --end * each, each);
@@ -994,6 +1000,7 @@ static int bsf_check_utf8(bsf_parser *p)
     const char *at;
     size_t n;
     for (at = p->text; at < p->end; at += n) {
+        while (p->end - at > 8 && !(bsf_load((const uint8_t *)at, 8) & UINT64_C(0x8080808080808080))) at += 8; /* of ASCII */
         n = bitsnap_utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
         if (!n) return bsf_fail_header(p, at, "not UTF-8");
     }
@@ -2124,7 +2131,7 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
         return bsf_wrong_base(f, 18, number, "not the base that this delta was made against: its data has another size");
     if (f->reader->depth <= file->reader->depth) f->reader->depth = file->reader->depth + 1;
     if (f->reader->depth > BITSNAP_FILE_CHAIN)
-        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 64 deltas that stand on each other");
+        return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 256 deltas that stand on each other");
     base->file = file;
     if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
     if (!number) f->reader->base_text = text;
@@ -2545,6 +2552,20 @@ static bitsnap_status bsf_read_elements(bitsnap_file *f, uint64_t from, uint8_t 
     return BITSNAP_OK;
 }
 
+/* Opens the frame with this byte of the data, which there is. */
+static bitsnap_status bsf_open_frame_of(bitsnap_file *f, uint64_t offset)
+{
+    bsf_reader *r = f->reader;
+    uint64_t number;
+    bitsnap_status status;
+    if (r->frame != UINT64_MAX && offset >= r->open.begin && offset - r->open.begin < r->open.info.elements_size) return BITSNAP_OK;
+    status = bsf_seek(f, &r->records, r->data + offset, &number);
+    if (!status && number == UINT64_MAX) status = bsf_wrong_tree(f, &r->records);
+    if (!status) status = bsf_open_frame(f, number);
+    if (!status && offset - r->open.begin >= r->open.info.elements_size) status = bsf_wrong_tree(f, &r->records);
+    return status;
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offset, void *to, size_t size)
 {
     bsf_reader *r = f->reader;
@@ -2555,15 +2576,8 @@ BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offs
         return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "bytes behind the end of the data");
     if (f->kind == BITSNAP_SOURCE_PLAIN) return bsf_get(f, r->data + offset, to, size);
     while (size && !status) {
-        uint64_t number;
         size_t n = 0;
-        if (r->frame == UINT64_MAX || offset < r->open.begin || offset - r->open.begin >= r->open.info.elements_size) {
-            status = bsf_seek(f, &r->records, r->data + offset, &number);
-            if (!status && number == UINT64_MAX) status = bsf_wrong_tree(f, &r->records);
-            if (!status) status = bsf_open_frame(f, number);
-            if (!status && offset - r->open.begin >= r->open.info.elements_size)
-                status = bsf_wrong_tree(f, &r->records);
-        }
+        status = bsf_open_frame_of(f, offset);
         if (!status) status = bsf_read_elements(f, offset - r->open.begin, p, size, &n);
         p += n;
         offset += n;
@@ -2619,6 +2633,18 @@ BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t numbe
     if (!status && number >= f->reader->records.count - first)
         status = bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "a frame that is not there");
     if (!status) status = bsf_open_frame(f, first + number);
+    if (!status) *frame = f->reader->open;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offset, bitsnap_file_frame *frame)
+{
+    bitsnap_status status;
+    memset(frame, 0, sizeof *frame);
+    memset(&f->error, 0, sizeof f->error);
+    if (f->kind == BITSNAP_SOURCE_PLAIN || offset >= f->data_size)
+        return bsf_fail_file(f, BITSNAP_E_MISMATCH, 0, 0, "no frame has this byte of the data");
+    status = bsf_open_frame_of(f, offset);
     if (!status) *frame = f->reader->open;
     return status;
 }
@@ -3150,7 +3176,7 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
             error->base = (unsigned)i;
             return error->status;
         }
-        list[i].name = NULL;
+        list[i].name = bases[i]->name;
         list[i].text_size = bases[i]->text_size;
         list[i].data_size = bases[i]->data_size;
         list[i].text_id = bitsnap_hash(its, (size_t)bases[i]->text_size);

@@ -24,15 +24,16 @@ typedef struct job {
 } job;
 
 /* Whether these elements of the file are those of the frame. */
-static int is_in_file(job *j, const file_frame *frame)
+static int look_in_file(job *j, const file_frame *frame)
 {
-    const unsigned width = bitsnap_width(frame->dtype);
-    uint8_t *elements = j->base.file.data + frame->begin;
-    uint64_t id;
-    swap_elements(elements, (size_t)frame->bytes, width);
-    id = bitsnap_content_id(elements, frame->count, frame->dtype);
-    swap_elements(elements, (size_t)frame->bytes, width);
-    return frame->has_id && frame->id == id;
+    file_range range;
+    uint64_t id = 0;
+    memset(&range, 0, sizeof range);
+    range.begin = frame->begin;
+    range.dtype = frame->dtype;
+    if (frame->has_id && file_base_id(&j->base.file, j->codec, &range, frame->count, &id, j->f)) return 1;
+    j->is_result = frame->has_id && frame->id == id;
+    return 0;
 }
 
 static int note_frame(void *context, const file_frame *frame, fault *f)
@@ -40,8 +41,7 @@ static int note_frame(void *context, const file_frame *frame, fault *f)
     job *j = (job *)context;
     if (frame->role == 2)
         return fault_set(f, "this delta is against a master copy, which it would replace; bitsnap decompress -b makes another file");
-    if (j->is_result) j->is_result = is_in_file(j, frame);
-    return 0;
+    return j->is_result && look_in_file(j, frame);
 }
 
 /* Without decoding: whether the delta is whole, and whether there is anything to do. */
@@ -108,7 +108,7 @@ int command_apply(const options *o, codec *c, const char *delta, const char *pat
     j.in.fd = -1;
     j.out.fd = -1;
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path, SIZE_UNKNOWN);
-    failed = base_map(&j.base, path, f);
+    failed = base_plain(&j.base, path, f);
     if (!failed) progress_set_total(&j.progress, j.base.in.size);
     failed = failed || input_open(&j.in, delta, f) || input_settle(&j.in, f) || look(&j) || (!j.is_result && replace(&j, path));
     progress_end(&j.progress);

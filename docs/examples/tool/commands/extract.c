@@ -65,17 +65,12 @@ static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* frames are decod
 
 static int get(source *s, uint64_t offset, void *to, size_t size)
 {
-    size_t done = 0;
-    ssize_t some = 1;
-    while (done < size && (some > 0 || (some < 0 && errno == EINTR))) {
-        some = pread(s->in.fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
-        if (some > 0) done += (size_t)some;
-    }
+    const int failed = input_get(&s->in, offset, to, size);
     (void)pthread_mutex_lock(&counting);
-    s->read += done;
-    if (done < size) s->error = some < 0 ? errno : 0;
+    if (failed) s->error = errno;
+    else s->read += size;
     (void)pthread_mutex_unlock(&counting);
-    return done < size;
+    return failed;
 }
 
 /* Of a .safetensors file what is less than a page comes with it: columns are read page by page, not element by element. */
@@ -97,30 +92,19 @@ static int get_page(void *context, uint64_t offset, void *to, size_t size)
 static int fail(source *s, fault *f)
 {
     const bitsnap_file_error *e = &s->file.error;
-    const char *damaged = "; take another copy of the file";
-    const unsigned long long at = e->offset;
     s -= e->depth;
     (void)fault_in(f, s->in.name);
     if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
     if (input_check_unchanged(&s->in, f)) return 1;
     errno = s->error;
-    switch (e->status) {
-    case BITSNAP_E_MAGIC:
+    if (e->status == BITSNAP_E_MAGIC)
         return foreign_refuse(&s->in, WANT_SAFETENSORS, f) || fault_set(f, "is neither a .safetensors file nor a .bsnap file");
-    case BITSNAP_E_SOURCE:
-        if (errno) return fault_errno(f, "cannot be read at byte %llu", at);
-        break;
-    case BITSNAP_E_BASE:
-        if (s->with_base) return fault_set(f, "%s; give the right base", e->message);
+    if (e->status == BITSNAP_E_SOURCE && errno) return fault_errno(f, "cannot be read at byte %llu", (unsigned long long)e->offset);
+    if (e->status == BITSNAP_E_BASE && !s->with_base) {
         if (!*s->file.bases->name) return fault_set(f, "this delta needs its base: give it with -b");
         return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.bases->name);
-    case BITSNAP_E_UNSUPPORTED: return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
-    default: break;
     }
-    if (e->tensor.at)
-        return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, damaged);
-    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
-    return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged);
+    return container_failed(e, f);
 }
 
 /* The next of the sources; a delta is one to the source before it. */

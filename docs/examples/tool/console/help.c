@@ -104,13 +104,14 @@ static const char outputs_text[] =
     "      --skip-existing  leaves out each FILE whose output is there already\n";
 
 static const char temp_text[] =
-    "      --temp DIR       where temporary files go that take what a .bsnap BASE expands\n"
-    "                       to, or what comes from a pipe and is read more than once: they\n"
-    "                       need as much room; without it $TMPDIR, or else /tmp\n";
+    "      --temp DIR       where temporary files go that take what comes from a pipe and\n"
+    "                       is read more than once, and what merge and invert with -b make\n"
+    "                       of BASE: they need as much room; without it $TMPDIR, or else\n"
+    "                       /tmp\n";
 
 static const char base_text[] =
     "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
-    "                       file of one, which is expanded (see --temp). Given several\n"
+    "                       file of one, which is decoded as it is needed. Given several\n"
     "                       times it is a chain: the first is whole, every other a delta\n"
     "                       to what stands before it, or whole again. compress, decompress,\n"
     "                       test and info take folders, too, each the files of a model:\n"

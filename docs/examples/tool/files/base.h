@@ -1,4 +1,4 @@
-/* base.h - what a delta is against, in memory: a .safetensors file, a .bsnap file, or a chain of them.
+/* base.h - what a delta is against: a .safetensors file, a .bsnap file, or a chain of them, read by pieces.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_BASE_H
 #define TOOL_BASE_H
@@ -8,24 +8,33 @@
 
 typedef struct base {
     const char *path;    /* of a file in a folder: as it is there */
-    input in;            /* the .safetensors file, or a temporary one without a name */
-    file_base file;
+    input in;            /* the file, or a temporary one without a name */
+    file_base file;      /* what it holds */
     safetensors model;
+    struct base_reader *reader; /* private */
     struct base *next;   /* of several bases that of the next number; file.next is of it */
 } base;
 
-/* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. `limit` as in file_read_begin.
- * base_close is to be called after failures, too. */
+/* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. What is packed is decoded as it
+ * is needed. `limit` as in file_read_begin. base_close is to be called after failures, too. */
 int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_t limit, fault *f);
 
-/* Opens a .safetensors file, and nothing else. */
-int base_map(base *b, const char *path, fault *f);
+/* Opens a file that follows `before`, one base or several, which become its own; null: it has to be whole, or find its base beside it. */
+int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f);
 
-/* What a delta, or another .bsnap file, restores to; `before` is its base, or null. */
+/* Opens a .safetensors file, and nothing else. */
+int base_plain(base *b, const char *path, fault *f);
+
+/* What a delta, or another .bsnap file, restores to, all of it, as a temporary file; `before` is its base, or null. */
 int base_restore(base *b, codec *c, const char *path, const base *before, uint64_t limit, fault *f);
 
-/* Whether nobody has written to it meanwhile. */
+/* What it holds as an input: the file itself, or a temporary one. */
+int base_input(const base *b, const codec *c, input *in, fault *f);
+
+/* Whether nobody has written to it meanwhile, nor to what it stands on. */
 int base_check_unchanged(const base *b, fault *f);
+
+void base_clear(base *b); /* none, which base_close can be called for */
 
 /* Closes it, and those that follow it, which are freed. */
 void base_close(base *b);

@@ -37,3 +37,16 @@ int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, 
     bitsnap_file_error e;
     return bitsnap_tree_names(entries, count, text, size, NULL, &e) ? fault_memory(f) : 0;
 }
+
+int container_failed(const bitsnap_file_error *e, fault *f)
+{
+    static const char damaged[] = "; take another copy of the file";
+    const unsigned long long at = e->offset;
+    if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
+    if (e->status == BITSNAP_E_BASE) return fault_set(f, "%s; give the right base", e->message);
+    if (e->status == BITSNAP_E_UNSUPPORTED) return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
+    if (e->tensor.at)
+        return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, damaged);
+    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
+    return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged);
+}

@@ -24,4 +24,7 @@ int text_decode(void *text, size_t size, const void *base, size_t base_size, con
 /* bitsnap_tree_names */
 int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, fault *f);
 
+/* What has gone wrong with a file: the status, and what to do. */
+int container_failed(const bitsnap_file_error *e, fault *f);
+
 #endif

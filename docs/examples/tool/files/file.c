@@ -46,30 +46,106 @@ void file_note_blocks(const block_observer *o, const bitsnap_decoder *s, uint64_
     }
 }
 
-/* ---- ranges of the base ---- */
+/* ---- ranges of bases ---- */
 
-int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f)
+const file_base *file_base_of(const file_base *bases, const file_range *range, uint64_t count, fault *f)
 {
-    const unsigned width = bitsnap_width(range->dtype);
-    base = file_base_at(base, range->base);
-    if (range->begin > base->data_size || count > (base->data_size - range->begin) / width)
-        return fault_set(f, "a frame that needs elements beyond the end of its base");
-    used->bytes = base->data + range->begin;
-    used->size = (size_t)(count * width);
-    used->width = width;
-    swap_elements(used->bytes, used->size, width);
-    memset(&c->b.base, 0, sizeof c->b.base);
-    c->b.base.data = used->bytes;
-    c->b.base.count = count;
-    c->b.base.dtype = range->dtype;
+    unsigned i;
+    for (i = 0; bases && i < range->base; i++) bases = bases->next;
+    if (bases && range->begin <= bases->data_size && count <= (bases->data_size - range->begin) / bitsnap_width(range->dtype)) return bases;
+    (void)fault_set(f, "a frame that needs elements beyond the end of its base");
+    return NULL;
+}
+
+int file_base_id(const file_base *base, const codec *c, const file_range *range, uint64_t count, uint64_t *id, fault *f)
+{
+    enum { LEAF = 1 << 16, LEAVES = 64 }; /* docs/FORMAT.md, section 7 */
+    const size_t size = (size_t)LEAF * bitsnap_width(range->dtype);
+    const uint64_t bytes = count * bitsnap_width(range->dtype), leaves = count / LEAF + (count % LEAF != 0);
+    uint8_t *hashes, *p;
+    uint64_t at, n = 0;
+    int failed = 0;
+    *id = base->id ? base->id(base, range->begin, count, range->dtype) : 0;
+    if (*id) return 0;
+    hashes = leaves < SIZE_MAX / 8 - 2 ? (uint8_t *)malloc((size_t)leaves * 8 + 16) : NULL;
+    p = (uint8_t *)malloc(LEAVES * size);
+    if (!hashes || !p) failed = fault_memory(f);
+    for (at = 0; at < bytes && !failed;) {
+        const size_t some = bytes - at < LEAVES * size ? (size_t)(bytes - at) : LEAVES * size;
+        size_t k, m;
+        failed = base->read(base, c, range->begin + at, p, some, f);
+        for (k = 0; k < some && !failed; k += m) {
+            m = some - k < size ? some - k : size;
+            store64(hashes + 8 * n++, bitsnap_hash(p + k, m));
+        }
+        at += some;
+    }
+    if (!failed) {
+        store64(hashes + 8 * n, range->dtype);
+        store64(hashes + 8 * n + 8, count);
+        *id = bitsnap_hash(hashes, (size_t)n * 8 + 16);
+    }
+    free(hashes);
+    free(p);
+    return failed;
+}
+
+static int load(codec *c, file_used *used, uint64_t first, uint64_t n, fault *f)
+{
+    const unsigned width = bitsnap_width(used->range.dtype);
+    const size_t size = (size_t)n * width;
+    bitsnap_base *b = &c->b.base;
+    if (!used->window || used->room < size) {
+        free(used->window);
+        used->window = (uint8_t *)malloc(size ? size : 1);
+        used->room = used->window ? size : 0;
+        if (!used->window) return fault_memory(f);
+    }
+    if (used->base->read(used->base, c, used->range.begin + first * width, used->window, size, f)) return 1;
+    swap_elements(used->window, size, width);
+    b->data = used->window;
+    b->first = first;
+    b->held = n;
+    used->filled = 1;
     return 0;
+}
+
+int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, int coding, fault *f)
+{
+    enum { LITTLE = 1 << 16 };
+    bitsnap_base *b = &c->b.base;
+    used->base = file_base_of(bases, range, count, f);
+    if (!used->base) return 1;
+    used->range = *range;
+    used->count = count;
+    used->filled = 0;
+    memset(b, 0, sizeof *b);
+    b->count = count;
+    b->dtype = range->dtype;
+    if (count <= LITTLE) return load(c, used, 0, count, f); /* which tells its id */
+    b->data = &b->held; /* not looked at before there is a window */
+    b->held = 1;
+    return coding && file_base_id(used->base, c, range, count, &b->id, f);
+}
+
+int file_use_blocks(codec *c, file_used *used, uint64_t first, unsigned block_log2, fault *f)
+{
+    const bitsnap_base *b = &c->b.base;
+    const uint64_t most = (uint64_t)c->b.workers << block_log2;
+    if (!used->base || (used->filled && first >= b->first && first - b->first < b->held)) return 0;
+    return load(c, used, first, used->count - first < most ? used->count - first : most, f);
 }
 
 void file_release_range(codec *c, file_used *used)
 {
-    if (used->bytes) swap_elements(used->bytes, used->size, used->width);
-    memset(used, 0, sizeof *used);
+    used->base = NULL;
     memset(&c->b.base, 0, sizeof c->b.base);
+}
+
+void file_used_free(file_used *used)
+{
+    free(used->window);
+    memset(used, 0, sizeof *used);
 }
 
 /* ================================================================================= READING */
@@ -250,7 +326,7 @@ static int bases_agree(const file_reader *r, const file_base *base)
 {
     const link_end *e;
     for (e = &r->link.base; e && base; e = e->next, base = base->next)
-        if (base->text_size != e->text_size || bitsnap_hash(base->text, base->text_size) != e->id || (base->data && base->data_size != e->data_size)) return 0;
+        if (base->text_size != e->text_size || bitsnap_hash(base->text, base->text_size) != e->id || (base->read && base->data_size != e->data_size)) return 0;
     return !e && !base;
 }
 
@@ -502,7 +578,7 @@ static int frame_begin(file_reader *r, fault *f)
     input_consume(r->in, used);
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
-    return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, f)) ||
+    return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, 0, f)) ||
            codec_reserve(r->codec, r->stream.block_log2, r->placed || r->frame_quantized || r->stream.columns, f);
 }
 
@@ -568,19 +644,20 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, const u
 {
     const bitsnap_decoder *s = &r->stream;
     const uint64_t begin = s->position - n;
-    const uint8_t *base = s->role == 1 ? (const uint8_t *)r->codec->b.base.data : NULL;
+    const bitsnap_base *held = &r->codec->b.base; /* all of these elements */
+    const uint8_t *base = s->role == 1 ? (const uint8_t *)held->data : NULL;
     bitsnap_block block;
     uint64_t first = r->noted;
     while (size) {
         const size_t at = first > begin ? (size_t)(first - begin) * s->width : 0; /* runs are the same, or have no base */
-        if (note_form(r, &r->info, first, p, size, &block, elements + at, base ? base + first * s->width : NULL, f)) return 1;
+        if (note_form(r, &r->info, first, p, size, &block, elements + at, base ? base + (first - held->first) * s->width : NULL, f)) return 1;
         count_cells(&r->cells, block.form, ((block.elements - 1) >> s->block_log2) + 1);
         first += block.elements;
         p += (size_t)block.size;
         size -= (size_t)block.size;
     }
     if (r->form_observer.elements)
-        r->form_observer.elements(r->form_observer.context, elements, base ? base + begin * s->width : NULL, n * s->width, s->width);
+        r->form_observer.elements(r->form_observer.context, elements, base ? base + (begin - held->first) * s->width : NULL, n * s->width, s->width);
     return 0;
 }
 
@@ -617,6 +694,7 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
         size_t n, used;
         /* read on in good time, but do not move the window's bytes for every block */
         if (input_available(r->in) < r->codec->window / 2 && input_fill(r->in, r->codec->window, f)) return 1;
+        if (file_use_blocks(r->codec, &r->used, s->position, s->block_log2, f)) return 1;
         status = bitsnap_decoder_pull(&r->codec->b, s, r->only_check && checked ? NULL : r->elements + done * s->width,
                               (r->only_check && checked ? SIZE_MAX / s->width : room) - done, &n, input_bytes(r->in),
                               input_available(r->in), &used);
@@ -738,6 +816,7 @@ int file_look(file_reader *r, fault *f)
 void file_read_close(file_reader *r)
 {
     if (r->codec) file_release_range(r->codec, &r->used);
+    file_used_free(&r->used);
     link_free(&r->link);
     free(r->text);
     free(r->elements);

@@ -11,25 +11,21 @@
 #include "../system/io.h"
 #include "link.h"
 
-/* What a delta is against: a .safetensors file. */
 enum { BASES_MOST = 255 }; /* of a delta */
 
+/* What a delta is against: a .safetensors file. */
 typedef struct file_base {
     char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
     const char *text;
     size_t text_size;
-    uint8_t *data;         /* little-endian; null where only the text is at hand. On machines that are not little-endian
-                              the part in use is changed meanwhile */
     uint64_t data_size;
+    int (*read)(const struct file_base *b, const codec *c, uint64_t offset, void *to, size_t size, fault *f); /* bytes of the data;
+                              null where only the text is at hand */
+    uint64_t (*id)(const struct file_base *b, uint64_t offset, uint64_t count, bitsnap_dtype dtype); /* the content id of so many elements,
+                              where that is known without reading them, else 0; null: never */
+    void *context;
     const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
-
-/* The base of a number, of which there are more. */
-static inline const file_base *file_base_at(const file_base *b, unsigned number)
-{
-    while (number--) b = b->next;
-    return b;
-}
 
 /* Elements of a base, from this byte of its data on. */
 typedef struct file_range {
@@ -56,15 +52,26 @@ typedef struct block_observer {
 
 void file_note_blocks(const block_observer *o, const bitsnap_encoder *s, uint64_t *noted, const uint8_t *p, size_t size);
 
-/* The range of the base that the codec works with, while it does. */
+/* The range of a base that the codec works with, while it does, and a window of it: elements in native byte order. */
 typedef struct file_used {
-    uint8_t *bytes;
-    size_t size;
-    unsigned width;
+    const file_base *base;   /* null: none */
+    file_range range;
+    uint64_t count;
+    uint8_t *window;
+    size_t room;
+    int filled;              /* the codec's base is the window */
 } file_used;
 
-int file_use_range(codec *c, file_used *used, const file_base *base, const file_range *range, uint64_t count, fault *f);
+/* Of the list of bases the one of the range; the content id of its elements, which may mean to read them all. */
+const file_base *file_base_of(const file_base *bases, const file_range *range, uint64_t count, fault *f);
+int file_base_id(const file_base *base, const codec *c, const file_range *range, uint64_t count, uint64_t *id, fault *f);
+
+/* The codec is to work with a range; `coding`: not to decode. Before it does, the window is moved to where blocks of 2^block_log2 elements
+ * from `first` on lie, one for each worker, if it has not that place. Its memory stays for the next range, until file_used_free. */
+int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, int coding, fault *f);
+int file_use_blocks(codec *c, file_used *used, uint64_t first, unsigned block_log2, fault *f);
 void file_release_range(codec *c, file_used *used);
+void file_used_free(file_used *used);
 
 /* The records of the source, pieces of its text and frames: entries of the tree that finds them, and where they are. */
 typedef struct record_list {

@@ -117,7 +117,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     bitsnap_status status;
     w->noted = 0;
     ready(w, f);
-    if (range && file_use_range(w->codec, &w->used, w->base, range, count, f)) return 1;
+    if (range && file_use_range(w->codec, &w->used, w->base, range, count, 1, f)) return 1;
     b->quantizer.cells = form->cells;
     b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
@@ -133,11 +133,18 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 {
-    const unsigned width = w->to.stream.width;
+    const bitsnap_encoder *e = &w->to.stream;
+    const unsigned width = e->width;
+    const size_t most = w->used.base ? (size_t)w->codec->b.workers << e->block_log2 : bytes / width;
+    uint8_t *p = (uint8_t *)elements;
+    size_t left, n;
     ready(w, f);
     swap_elements(elements, bytes, width);
-    if (done(w, bitsnap_file_write_elements(&w->to, elements, bytes / width), f)) return 1;
-    file_note_blocks(&w->observer, &w->to.stream, &w->noted, w->to.written, w->to.written_size);
+    for (left = bytes / width; left; left -= n, p += n * width) {
+        n = left < most ? left : most;
+        if (file_use_blocks(w->codec, &w->used, e->position, e->block_log2, f) || done(w, bitsnap_file_write_elements(&w->to, p, n), f)) return 1;
+        file_note_blocks(&w->observer, e, &w->noted, w->to.written, w->to.written_size);
+    }
     return 0;
 }
 
@@ -158,7 +165,8 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     bitsnap *b = &w->codec->b;
     const unsigned width = bitsnap_width(form->dtype);
     bitsnap_status status;
-    if ((range && file_use_range(w->codec, &w->used, w->base, range, bytes / width, f)) ||
+    if ((range && (file_use_range(w->codec, &w->used, w->base, range, bytes / width, 1, f) ||
+                   file_use_blocks(w->codec, &w->used, 0, 31, f))) || /* all of it */
         codec_reserve(w->codec, b->level == BITSNAP_BEST ? 20 : 0, range || form->columns, f)) /* no blocks are larger */
         return 1;
     b->columns = form->columns;
@@ -210,6 +218,7 @@ int file_write_end(file_writer *w, fault *f)
 void file_write_close(file_writer *w)
 {
     if (w->codec) file_release_range(w->codec, &w->used);
+    file_used_free(&w->used);
     bitsnap_file_write_close(&w->to);
     memset(w, 0, sizeof *w);
 }

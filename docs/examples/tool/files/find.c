@@ -93,11 +93,13 @@ static char *base_beside(codec *c, const link_end *e, const input *in, const cha
 
 static int open_beside(base *b, codec *c, const char *path, const char *beside, uint64_t limit, fault *f)
 {
+    const char *name;
     int failed = used_name(&c->used, beside, USE_BASE, f);
     if (failed) return 1;
     say(c, path, beside);
+    name = c->used.files[c->used.count - 1].name;
     c->depth++;
-    failed = base_restore(b, c, c->used.files[c->used.count - 1].name, NULL, limit, f);
+    failed = base_open(b, c, &name, 1, limit, f);
     c->depth--;
     return failed;
 }
@@ -133,8 +135,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
 {
     file_reader r;
     int failed;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
+    base_clear(b);
     *found = 0;
     if (!in->regular || in->fd == STDIN_FILENO) return 0;
     if (input_fill(in, 10, f)) return 1;

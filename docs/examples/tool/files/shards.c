@@ -263,7 +263,7 @@ static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, b
     (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(x->name) - 6), x->name);
     failed = shards_find_bases(s->before, &x->link.base, name, c, limit, &before, f);
     if (failed && !*f->file) (void)fault_in(f, x->path);
-    failed = failed || base_restore(b, c, x->path, &before, limit, f) || base_check_unchanged(&before, f);
+    failed = failed || base_follow(b, c, x->path, &before, limit, f);
     base_close(&before);
     return failed;
 }

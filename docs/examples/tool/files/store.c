@@ -183,6 +183,7 @@ int store_restore_one(const store *s, codec *c, const store_object *x, const bas
     failed = !path || base_restore(b, c, path, before, limit_of(x), f);
     b->in.name = "(restored)";
     free(path);
+    failed = failed || input_map(&b->in, f);
     if (!failed && (b->in.size != x->size || store_id(&b->in) != x->id))
         failed = fault_set(f, "does not hold what the manifest says") && note_object(s, x, f);
     return failed;

@@ -195,6 +195,18 @@ int input_seek(input *in, uint64_t offset, fault *f)
     return 0;
 }
 
+int input_get(const input *in, uint64_t offset, void *to, size_t size)
+{
+    size_t done = 0;
+    ssize_t some = 1;
+    while (done < size && (some > 0 || (some < 0 && errno == EINTR))) {
+        some = pread(in->fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
+        if (some > 0) done += (size_t)some;
+    }
+    if (!some) errno = 0;
+    return done < size;
+}
+
 int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f)
 {
     *passed = 0;

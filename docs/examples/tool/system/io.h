@@ -59,6 +59,10 @@ void input_consume(input *in, size_t n);
 /* Passes over n bytes; *passed is less only at the end. */
 int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f);
 
+/* Bytes of a regular file, wherever reading is; by several threads at once. Not 0: they cannot be read, by errno, or 0 in that: they are not
+ * there any more. */
+int input_get(const input *in, uint64_t offset, void *to, size_t size);
+
 /* Continues at a byte counted from where reading began. Regular files only. */
 int input_seek(input *in, uint64_t offset, fault *f);
 

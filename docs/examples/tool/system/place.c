@@ -73,6 +73,21 @@ void warn_errno(const used_files *u, const char *name, const char *text)
     warn(u, name, f.text);
 }
 
+/* FNV-1a */
+static uint32_t hash_of(const char *p)
+{
+    uint32_t h = 2166136261u;
+    for (; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    return h;
+}
+
+/* The path is the file's from now on; it may be null. */
+static void set_path(used_file *file, char *path)
+{
+    file->path = path;
+    file->hash = path ? hash_of(path) : 0;
+}
+
 static int is_plain(const struct stat *st) { return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode); }
 
 static used_file *used_add(used_files *u, const char *name, use role, fault *f)
@@ -117,7 +132,7 @@ int used_name(used_files *u, const char *name, use role, fault *f)
     struct stat st;
     fault none;
     if (!file) return 1;
-    if (!standard) file->path = place_of(name, &none);
+    if (!standard) set_path(file, place_of(name, &none));
     if ((standard ? fstat(STDIN_FILENO, &st) : stat(name, &st)) || !is_plain(&st)) return 0;
     file->there = 1;
     file->stamp = stamp_of(&st);
@@ -130,7 +145,7 @@ int used_opened(used_files *u, const char *name, const file_stamp *stamp, fault 
     used_file *file;
     size_t i;
     for (i = 0; i < u->count; i++)
-        if (u->files[i].name && !strcmp(u->files[i].name, name)) role = u->files[i].role;
+        if (u->files[i].role != USE_INPUT && !strcmp(u->files[i].name, name)) role = u->files[i].role;
     file = used_add(u, name, role, f);
     if (!file) return 1;
     file->there = file->opened = 1;
@@ -144,7 +159,7 @@ int used_written(used_files *u, const char *path, const file_stamp *stamp, fault
     if (!file) return 1;
     file->there = file->opened = 1;
     file->stamp = *stamp;
-    file->path = strdup(path);
+    set_path(file, strdup(path));
     return file->path ? 0 : fault_memory(f);
 }
 
@@ -152,11 +167,12 @@ int used_written(used_files *u, const char *path, const file_stamp *stamp, fault
 
 int used_check(const used_files *u, const char *path, const file_stamp *stamp, fault *f)
 {
+    const uint32_t hash = path ? hash_of(path) : 0;
     size_t i;
     for (i = 0; i < u->count; i++) {
         const used_file *file = &u->files[i];
         const int is_it = stamp && file->there && stamp_is_file(stamp, &file->stamp);
-        if (!is_it && !(path && file->path && !strcmp(path, file->path))) continue;
+        if (!is_it && !(path && file->path && hash == file->hash && !strcmp(path, file->path))) continue;
         switch (file->role) {
         case USE_INPUT: return fault_set(f, "is an input itself (%s), which would be replaced" ANOTHER, file->name);
         case USE_BASE: return fault_set(f, "is the base %s, without which the output would be of no use" ANOTHER, file->name);
@@ -337,12 +353,9 @@ enum { MARK_MAX = 80, NAME_ROOM = 255 };
 static unsigned long host_number(void)
 {
     char name[256];
-    unsigned long h = 2166136261u;
-    const char *p;
     memset(name, 0, sizeof name);
     (void)gethostname(name, sizeof name - 1);
-    for (p = name; *p; p++) h = ((h ^ (unsigned char)*p) * 16777619u) & 0xFFFFFFFFu;
-    return h;
+    return hash_of(name);
 }
 
 /* A name of ours beside that of `path`, as above. A file to be written gets one that is as long as the other, and as strange:
@@ -557,14 +570,24 @@ static int is_named(const used_files *u, int directory, const char *name)
     return 0;
 }
 
-/* What runs on this machine have left in the directory of this path when they were killed. */
+/* What runs on this machine have left in the directory of this path when they were killed. Many outputs in one directory look at it
+ * once: it may be as large as they are many. */
 static void clean(const char *path, const used_files *u)
 {
+    static file_stamp cleaned; /* the last one */
     char *directory = directory_of(path, 0), kind[4];
     DIR *d = directory ? opendir(directory) : NULL;
     const unsigned long here = host_number();
-    struct dirent *e;
-    while (d && (e = readdir(d)) != NULL) {
+    const struct dirent *e;
+    struct stat st;
+    file_stamp now;
+    int seen = !d || fstat(dirfd(d), &st);
+    if (!seen) {
+        now = stamp_of(&st);
+        seen = stamp_is_file(&now, &cleaned);
+        cleaned = now;
+    }
+    while (!seen && (e = readdir(d)) != NULL) {
         unsigned long host;
         long pid;
         int n = 0;

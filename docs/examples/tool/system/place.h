@@ -8,6 +8,7 @@
 #include "../console/fault.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
@@ -41,6 +42,7 @@ typedef enum use { USE_INPUT, USE_BASE, USE_WEIGHTS, USE_OUTPUT } use;
 typedef struct used_file {
     char *name;        /* as it was given */
     char *path;        /* as it is without links, or null */
+    uint32_t hash;     /* of the path: there may be 10,000 */
     use role;
     int there, opened; /* the stamp is that of a file; as it was opened, not only of this name */
     file_stamp stamp;

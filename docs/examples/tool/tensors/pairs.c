@@ -221,10 +221,10 @@ enum { SAMPLE = 16384, SAMPLES_LEAST = 32, SAMPLES_MOST = 4096, ENOUGH = 4, JUDG
 
 typedef struct sample {
     size_t tensor;
-    unsigned base;
-    bitsnap_dtype dtype, base_dtype;
+    bitsnap_dtype dtype;
     uint64_t count;
-    uint64_t begin, base_begin;  /* bytes of the data */
+    uint64_t begin;              /* byte of the data */
+    file_range range;            /* of the base */
     size_t alone, against;       /* bytes of the frames; `against` 0: it failed */
 } sample;
 
@@ -254,7 +254,7 @@ static void code_sample(void *argument, uint64_t index, unsigned worker)
     if (bitsnap_encode(&codec, frame, b->bound, &s->alone, elements, s->count, s->dtype)) return;
     codec.base.data = elements + b->room;
     codec.base.count = s->count;
-    codec.base.dtype = s->base_dtype;
+    codec.base.dtype = s->range.dtype;
     if (bitsnap_encode(&codec, frame, b->bound, &s->against, elements, s->count, s->dtype)) s->against = 0;
 }
 
@@ -264,13 +264,15 @@ static int code_batch(batch *b, size_t count, input *in, uint64_t data_begin, co
     size_t i;
     for (i = 0; i < count; i++) {
         const sample *s = &b->list[i];
-        const unsigned width = bitsnap_width(s->dtype), base_width = bitsnap_width(s->base_dtype);
+        const unsigned width = bitsnap_width(s->dtype), base_width = bitsnap_width(s->range.dtype);
         const size_t size = (size_t)s->count * width, base_size = (size_t)s->count * base_width;
         uint8_t *elements = b->elements + 2 * i * b->room;
+        const file_base *from;
         size_t got;
         if (input_seek(in, data_begin + s->begin, f) || input_read(in, elements, size, &got, f)) return 1;
         if (got < size) return fault_set(f, "ended early, while it was read");
-        memcpy(elements + b->room, file_base_at(base, s->base)->data + s->base_begin, base_size);
+        from = file_base_of(base, &s->range, s->count, f);
+        if (!from || from->read(from, b->c, s->range.begin, elements + b->room, base_size, f)) return 1;
         swap_elements(elements, size, width);
         swap_elements(elements + b->room, base_size, base_width);
     }
@@ -335,12 +337,12 @@ static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetens
             const uint64_t begin = step <= window && !more ? k * window : (bytes - size) / all * k + (bytes - size) / all / 2;
             memset(s, 0, sizeof *s);
             s->tensor = i;
-            s->base = p->list[i].base;
             s->dtype = dtype;
-            s->base_dtype = bitsnap_tensor_codec(old);
+            s->range.base = p->list[i].base;
+            s->range.dtype = bitsnap_tensor_codec(old);
             s->count = (bytes - begin / width * width < size ? bytes - begin / width * width : size) / width;
             s->begin = t->begin + begin / width * width;
-            s->base_begin = old->begin + begin / width * bitsnap_width(s->base_dtype);
+            s->range.begin = old->begin + begin / width * bitsnap_width(s->range.dtype);
             if (++n < most) continue;
             if (code_batch(b, n, in, data_begin, base, f)) return 1;
             note_batch(b, n, verdicts);

@@ -17,8 +17,19 @@
 
 enum { FINEST = 70, COARSEST = 8 }; /* cells of m: what "resume" and "small" have */
 
+/* The elements of a tensor, one after the other. */
+typedef struct cursor {
+    const base *from;
+    uint64_t next, end;    /* bytes of its data that are still to be read */
+    uint8_t bytes[1 << 14];
+    size_t at, held;
+    unsigned width;
+    const float_format *format;
+} cursor;
+
 typedef struct job {
     base m, v, w;
+    cursor cursors[3];
     char *w_path;
     int own;       /* w is the file with the moments that was given */
     double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate, and of the weights */
@@ -44,42 +55,42 @@ static char *path_beside(const char *path, const char *pattern, const char *othe
     return made;
 }
 
-static int map(job *j, base *b, const char *path) { return base_map(b, path, j->f) || input_note(&b->in, path, j->used, j->f); }
+static int open_file(job *j, base *b, const char *path) { return base_plain(b, path, j->f) || input_note(&b->in, path, j->used, j->f); }
 
-static int map_beside(job *j, base *b, const char *path, const char *pattern, const char *other)
+static int open_beside(job *j, base *b, const char *path, const char *pattern, const char *other)
 {
     char *beside = path_beside(path, pattern, other);
     int failed;
     if (!beside) return fault_memory(j->f);
-    failed = map(j, b, beside);
+    failed = open_file(j, b, beside);
     if (failed) (void)fault_add(j->f, "; --adam stage needs both moments");
     free(beside);
     return failed;
 }
 
-static int map_named(job *j, const char *path)
+static int open_named(job *j, const char *path)
 {
     j->w_path = strdup(path);
-    return j->w_path ? map(j, &j->w, path) : fault_memory(j->f);
+    return j->w_path ? open_file(j, &j->w, path) : fault_memory(j->f);
 }
 
 /* The weights: as they were given, else beside the moments, else in the same file. */
-static int map_weights(job *j, const char *path, const char *pattern, const char *weights)
+static int open_weights(job *j, const char *path, const char *pattern, const char *weights)
 {
     static const char *const names[] = { "master", "model", "weights", "bf16" };
     size_t i;
-    if (weights) return map_named(j, weights);
+    if (weights) return open_named(j, weights);
     for (i = 0; pattern && i < sizeof names / sizeof *names; i++) {
         char *beside = path_beside(path, pattern, names[i]);
         int there, failed;
         if (!beside) return fault_memory(j->f);
         there = access(beside, R_OK) == 0;
-        failed = there && map_named(j, beside);
+        failed = there && open_named(j, beside);
         free(beside);
         if (there) return failed;
     }
     j->own = 1;
-    return map_named(j, path);
+    return open_named(j, path);
 }
 
 /* The weight that a moment belongs to: of the same name without the word for the moment, perhaps also without what stands
@@ -107,39 +118,44 @@ static const tensor *weight_of(const tensor *m, const adam_choice *c, const tens
     return found;
 }
 
-/* The elements of a tensor, one after the other. */
-typedef struct cursor {
-    const uint8_t *at;
-    unsigned width;
-    const float_format *format;
-} cursor;
-
-static cursor cursor_at(const base *b, const tensor *t)
+static void cursor_at(cursor *c, const base *b, const tensor *t)
 {
-    cursor c;
-    c.at = b->file.data + t->begin;
-    c.width = t->type->bits / 8;
-    c.format = float_format_of(t->type);
-    return c;
+    c->from = b;
+    c->next = t->begin;
+    c->end = t->end;
+    c->at = c->held = 0;
+    c->width = t->type->bits / 8;
+    c->format = float_format_of(t->type);
 }
 
-/* Whether the next one is finite. */
-static int take(cursor *c, double *x)
+/* The next one, and whether it is finite. */
+static int take(cursor *c, double *x, int *finite, fault *f)
 {
-    const uint64_t bits = bytes_load(c->at, c->width);
+    if (c->at == c->held) {
+        const uint64_t left = c->end - c->next;
+        c->held = left < sizeof c->bytes ? (size_t)left : sizeof c->bytes;
+        if (c->from->file.read(&c->from->file, NULL, c->next, c->bytes, c->held, f)) return 1;
+        c->next += c->held;
+        c->at = 0;
+    }
+    *finite &= float_value(c->format, bytes_load(c->bytes + c->at, c->width), x);
     c->at += c->width;
-    return float_value(c->format, bits, x);
+    return 0;
 }
 
 /* Statements are short here, so that no compiler makes one rounding of two and finds other cells than another. */
-static void measure(job *j, const tensor *m, const base *v_base, const tensor *v, const tensor *w)
+static int measure(job *j, const tensor *m, const base *v_base, const tensor *v, const tensor *w)
 {
-    cursor of_m = cursor_at(&j->m, m), of_v = cursor_at(v_base, v), of_w = cursor_at(&j->w, w);
+    cursor *of_m = &j->cursors[0], *of_v = &j->cursors[1], *of_w = &j->cursors[2];
     const double eps_squared = 1e-16;
     uint64_t i;
+    cursor_at(of_m, &j->m, m);
+    cursor_at(of_v, v_base, v);
+    cursor_at(of_w, &j->w, w);
     for (i = 0; i < m->elements; i++) {
         double x, y, z;
-        const int finite = take(&of_m, &x) & take(&of_v, &y) & take(&of_w, &z);
+        int finite = 1;
+        if (take(of_m, &x, &finite, j->f) || take(of_v, &y, &finite, j->f) || take(of_w, &z, &finite, j->f)) return 1;
         if (!finite || y < 0) continue;
         x *= x;
         y += eps_squared;
@@ -149,26 +165,28 @@ static void measure(job *j, const tensor *m, const base *v_base, const tensor *v
         j->weights += z;
         j->elements++;
     }
+    return 0;
 }
 
 static int measure_all(job *j, const char *m_path)
 {
     adam_choice *choices = adam_roles(&j->m.model, m_path);
     const tensor **v_names = bitsnap_tensors_by_name(&j->v.model), **w_names = bitsnap_tensors_by_name(&j->w.model);
-    const int failed = !choices || !v_names || !w_names;
+    int failed = !choices || !v_names || !w_names;
     size_t i;
+    if (failed) (void)fault_memory(j->f);
     for (i = 0; !failed && i < j->m.model.count; i++) {
         const tensor *m = &j->m.model.tensors[i], *v = choices[i].partner, *w;
         if (choices[i].role != ADAM_M || !bitsnap_tensor_has_octaves(m)) continue;
         if (choices[i].by_file) v = bitsnap_tensor_find(v_names, j->v.model.count, m->name);
         if (!v || !bitsnap_shape_same(v->shape, m->shape) || !bitsnap_tensor_has_octaves(v)) continue;
         w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count); /* not the moment itself */
-        if (w) measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
+        if (w) failed = measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
     }
     free(choices);
     free((void *)v_names);
     free((void *)w_names);
-    return failed ? fault_memory(j->f) : 0;
+    return failed;
 }
 
 static void conclude(stage *s, adam_policy *p, job *j)
@@ -204,9 +222,9 @@ static int find(stage *s, adam_policy *p, job *j, const char *path, const char *
     char *m_path = role == ADAM_V ? path_beside(path, pattern, other) : strdup(path);
     int failed;
     if (!m_path) return fault_memory(j->f);
-    failed = role == ADAM_V ? map_beside(j, &j->m, path, pattern, other) : map(j, &j->m, path);
-    if (!failed) failed = role == ADAM_M ? map_beside(j, &j->v, path, pattern, other) : map(j, &j->v, path);
-    failed = failed || map_weights(j, path, pattern, weights) || measure_all(j, m_path);
+    failed = role == ADAM_V ? open_beside(j, &j->m, path, pattern, other) : open_file(j, &j->m, path);
+    if (!failed) failed = role == ADAM_M ? open_beside(j, &j->v, path, pattern, other) : open_file(j, &j->v, path);
+    failed = failed || open_weights(j, path, pattern, weights) || measure_all(j, m_path);
     free(m_path);
     if (failed) return 1;
     if (!j->elements) return fault_set(j->f, "--adam stage finds no weights that both moments are there for; give them with --weights");

@@ -1,0 +1,217 @@
+"""Files of tensors: .bsnap, .safetensors, and deltas with what they are against."""
+import json
+import os
+import tempfile
+
+from . import _core
+from ._arrays import DTYPES
+
+_FAMILIES = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch"}
+
+
+def _family(framework):
+    """bitsnap.numpy or bitsnap.torch."""
+    import importlib
+
+    try:
+        return importlib.import_module("bitsnap." + _FAMILIES[framework])
+    except KeyError:
+        raise ValueError(f'"{framework}" is no framework; known are "np" and "pt"') from None
+
+
+def open_file(path, base=None, threads=1):
+    """A _core.File. `base`: of a delta the path of what it is against, or a list of paths, each of which is against the one before
+    it; without it the name that the delta has for its base is looked for beside it."""
+    path = os.fspath(path)
+    chain = [] if base is None else [base] if isinstance(base, (str, bytes, os.PathLike)) else list(base)
+    try:
+        return _open(path, chain, threads, 0)
+    except (_core.Error, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path
+        if isinstance(error, _core.Error):
+            error.args = (f"{os.fsdecode(path)}: {error.args[0]}",)
+        raise
+
+
+def _open(path, chain, threads, depth):
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        name = os.path.basename(os.fsencode(path)).removesuffix(b".bsnap")
+        file = _core.File(fd, (), 1 if chain else threads, name)
+        if file.kind != "delta":
+            return file
+        names = file.bases
+        if chain:
+            bases = [_open(chain[-1], chain[:-1], 1, depth + 1)]
+        else:
+            beside = [_beside(path, name) for name in names]
+            if depth == 64 or None in beside:
+                return file  # without its base: its frames can be listed
+            bases = [_open(other, [], 1, depth + 1) for other in beside]
+        return _core.File(fd, bases, threads, name)
+    finally:
+        os.close(fd)
+
+
+def _beside(path, name):
+    """The file of that name in the same directory, if there is one."""
+    directory = os.path.dirname(os.fsdecode(path))
+    for candidate in (name + ".bsnap", name):
+        other = os.path.join(directory, candidate)
+        if name and os.path.isfile(other) and not os.path.samefile(other, path):
+            return other
+    return None
+
+
+class safe_open:
+    """A file of tensors, one of which, or a part of it, can be read without the rest: the interface of safetensors.safe_open.
+
+        with bitsnap.safe_open("model.bsnap", framework="pt") as f:
+            for name in f.keys():
+                tensor = f.get_tensor(name)
+            rows = f.get_slice("embed.weight")[100:200]      # reads the blocks with these rows
+
+    Takes .bsnap files, deltas with their `base` (open_file says how that is found) and .safetensors files. Threads may share one: they
+    take turns.
+    """
+
+    def __init__(self, filename, framework="pt", device="cpu", *, base=None, threads=1):
+        self._family = _family(framework)
+        self._device = device
+        self._file = open_file(filename, base, threads)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def keys(self):
+        return sorted(t[0] for t in self._file.tensors())
+
+    def offset_keys(self):
+        """Names in the order of their bytes."""
+        return [t[0] for t in self._file.tensors()]
+
+    def metadata(self):
+        text = self._file.metadata()
+        return None if text is None else json.loads(text)
+
+    def get_tensor(self, name):
+        _, dtype, shape, *_ = self._file.find(name)
+        return self._read(name, dtype, shape, 0)
+
+    def get_slice(self, name):
+        return _Slice(self, *self._file.find(name)[:3])
+
+    def verify(self):
+        """Reads and checks everything."""
+        self._file.verify()
+
+    def _read(self, name, dtype, shape, first):
+        if dtype not in DTYPES:
+            raise TypeError(f"{name} has elements of {dtype}, which no array has")
+        array, memory = self._family.new(dtype, shape)
+        count = 1
+        for dimension in shape:
+            count *= dimension
+        self._file.read(name, first, count, memory)
+        return self._family.move(array, self._device)
+
+
+class _Slice:
+    def __init__(self, file, name, dtype, shape):
+        self._file, self._name, self._dtype, self._shape = file, name, dtype, shape
+
+    def get_shape(self):
+        return list(self._shape)
+
+    def get_dtype(self):
+        return self._dtype
+
+    def __getitem__(self, index):
+        index = index if isinstance(index, tuple) else (index,)
+        if not self._shape or not index or not isinstance(index[0], (int, slice)) or isinstance(index[0], bool):
+            return self._file.get_tensor(self._name)[index]
+        first, rows = index[0], self._shape[0]
+        if isinstance(first, int):
+            if not -rows <= first < rows:
+                raise IndexError(f"{self._name} has {rows} rows, of which {first} is none")
+            start, stop, first = first % rows, first % rows + 1, 0
+        else:
+            wanted = range(*first.indices(rows))
+            start, stop = (min(wanted), max(wanted) + 1) if wanted else (0, 0)
+            first = slice(None, None, first.step) if wanted else slice(0, 0)
+        width = 1
+        for dimension in self._shape[1:]:
+            width *= dimension
+        part = self._file._read(self._name, self._dtype, (stop - start, *self._shape[1:]), start * width)
+        return part[(first, *index[1:])]
+
+
+def write(filename, tensors, metadata, level, threads, base, flags=0):
+    """Writes [(name, dtype, shape, memory), ...] to a file that appears as a whole, or not at all; with filename None to bytes."""
+    from . import _level
+
+    if metadata is not None and not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
+        raise TypeError("metadata must be a dictionary of strings")
+    text = None if metadata is None else json.dumps(metadata, ensure_ascii=False)
+    table = [(name, dtype, json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
+    bases = [] if base is None else [base if isinstance(base, _core.File) else open_file(base)]
+    options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases}
+    if filename is None:
+        return _fill(_core.Writer(-1, table, text, **options), tensors)
+    directory = os.path.dirname(os.path.abspath(filename))
+    fd, temporary = tempfile.mkstemp(prefix=".bitsnap-", dir=directory)
+    try:
+        size = _fill(_core.Writer(fd, table, text, **options), tensors)
+        os.fsync(fd)
+        if hasattr(os, "fchmod"):
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(fd, 0o666 & ~mask)
+        os.close(fd)
+        fd = -1
+        os.replace(temporary, filename)
+    except BaseException:
+        if fd >= 0:
+            os.close(fd)
+        os.unlink(temporary)
+        raise
+    _sync(directory)
+    return size
+
+
+def _fill(writer, tensors):
+    for *_, memory in tensors:
+        writer.write(memory)
+    return writer.finish()
+
+
+def _bytes(memory):
+    return memory.nbytes if hasattr(memory, "nbytes") else len(memory)
+
+
+def _sync(directory):
+    """The new name is on the disk, where the file system can do that."""
+    try:
+        fd = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def order(tensors):
+    """As other writers of .safetensors files do: wide elements first, then by name, so that all are aligned."""
+    return sorted(tensors, key=lambda t: (-_width(t[1]), t[0]))
+
+
+def _width(dtype):
+    digits = dtype.split("_")[0].strip("BOLUIFC")
+    return 1 if dtype == "BOOL" else int(digits) // 8
