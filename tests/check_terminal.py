@@ -2,6 +2,7 @@
 """What the tool writes to a terminal, seen as a terminal shows it: the progress line fits, however wide the window is and however
 it changes, nothing else is written onto it, and several files are counted and summed up. Without a terminal there is none of it."""
 import fcntl
+import json
 import os
 import pty
 import select
@@ -172,6 +173,19 @@ with tempfile.TemporaryDirectory() as t:
         if status or any("%" in l and "MB/s" in l for l in s.lines) or s.line:
             bad.append(f"{arguments}: {s.lines} {s.line!r}")
     report(not bad, "errors and tables have lines of their own", "; ".join(bad))
+
+    # a table
+    names = ["layer", "model.decoder.layers.1.self_attention.query_key_value_and_more_than_that.weight", "\u6a21" * 40]
+    text = json.dumps({n: {"dtype": "BF16", "shape": [7, 1], "data_offsets": [14 * i, 14 * i + 14]} for i, n in enumerate(names)}, ensure_ascii=False).encode()
+    with open(os.path.join(t, "table.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"\1\60" * 21)
+    subprocess.check_call([tool, "compress", "-q", "-f", "table.safetensors"], cwd=t)
+    for columns, left in ((80, 12), (100, 28), (120, 48), (170, 80)):
+        s, status = watch(["info", "table.safetensors.bsnap"], columns, t)
+        rows, least = s.lines[:4], 83 # columns of a table whose names have 12
+        good = not status and max(map(width_of, rows)) <= max(columns - 1, least) and len({width_of(l) for l in rows}) == 1 and \
+            (names[1] if left > 75 else "..." + names[1][3 - left:]) in rows[2] and rows[1].startswith("layer ")
+        report(good, f"a table is as wide as a window of {columns} columns, if that is enough", repr(rows))
 
     # several files
     names = [f"f{i}.safetensors" for i in range(1, 6)]

@@ -461,7 +461,9 @@ static void bsf_swap(uint8_t *a, uint8_t *b, size_t size)
 static void bsf_sort(void *items, size_t count, size_t each, int (*order)(const void *, const void *))
 {
     uint8_t *p = (uint8_t *)items;
-    size_t begin = count / 2, end = count, i, child;
+    size_t begin = count / 2, end = count, i = 1, child;
+    while (i < count && order(p + (i - 1) * each, p + i * each) < 0) i++;
+    if (i >= count) return; /* in order, as names and places in most files are */
     while (end > 1) {
         if (begin) begin--;
         else bsf_swap(p, p + --end * each, each);
@@ -998,6 +1000,7 @@ static int bsf_check_utf8(bsf_parser *p)
     const char *at;
     size_t n;
     for (at = p->text; at < p->end; at += n) {
+        while (p->end - at > 8 && !(bsf_load((const uint8_t *)at, 8) & UINT64_C(0x8080808080808080))) at += 8; /* of ASCII */
         n = bitsnap_utf8_size((const unsigned char *)at, (const unsigned char *)p->end);
         if (!n) return bsf_fail_header(p, at, "not UTF-8");
     }

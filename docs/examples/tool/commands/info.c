@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct job {
     const options *o;
@@ -139,58 +140,108 @@ static int check_chain(job *j, const char *path)
 
 /* ================================================================================= OUTPUT */
 
-static void shape_text(const tensor *t, char *text, size_t size)
+/* Tables may have 10,000 rows, which printf would take longer to print than all else takes. */
+enum { DIGITS = 64 };
+
+/* Writes a number before `end`, with a point before the last digits, and returns its begin. */
+static char *put_digits(char *end, uint64_t n, size_t decimals)
 {
+    char *at = end;
+    size_t digits = 0;
+    do {
+        if (digits && digits == decimals) *--at = '.';
+        *--at = (char)('0' + n % 10);
+        n /= 10;
+        digits++;
+    } while (n || digits <= decimals);
+    return at;
+}
+
+static void print_whole(size_t width, uint64_t n, size_t decimals)
+{
+    char text[DIGITS], *const end = text + DIGITS, *at = put_digits(end, n, decimals);
+    while ((size_t)(end - at) < width) *--at = ' ';
+    (void)fwrite(at, 1, (size_t)(end - at), stdout);
+}
+
+/* A number not below 0 as "%*.4f" has it, which rounds halves as they are, not as they look. */
+static void print_real(size_t width, double x)
+{
+    const double scaled = x * 10000;
+    const uint64_t n = scaled < 1e15 ? (uint64_t)scaled : 0;
+    const double rest = scaled - (double)n;
+    if (rest < 0.499) print_whole(width, n, 4);
+    else if (rest > 0.501 && rest < 1) print_whole(width, n + 1, 4);
+    else (void)printf("%*.4f", (int)width, x);
+}
+
+static size_t shape_text(const tensor *t, char *text, size_t size)
+{
+    char digits[DIGITS];
     uint64_t dimension;
     size_t at = 0, used = 0;
-    int n = snprintf(text, size, "%s", "");
-    while (n >= 0 && used + (size_t)n < size && bitsnap_shape_next(t->shape, &at, &dimension)) {
-        used += (size_t)n;
-        n = snprintf(text + used, size - used, used ? "x%llu" : "%llu", (unsigned long long)dimension);
+    while (used + DIGITS < size && bitsnap_shape_next(t->shape, &at, &dimension)) {
+        const char *begin = put_digits(digits + DIGITS, dimension, 0);
+        const size_t n = (size_t)(digits + DIGITS - begin);
+        if (used) text[used++] = 'x';
+        memcpy(text + used, begin, n);
+        used += n;
     }
+    text[used] = 0;
+    return used;
 }
 
 /* Columns of a table; several files may share one. */
 typedef struct widths {
     size_t name, shape;
     int with_bound, with_changes;
+    int cut; /* names that are wider lose their beginning */
 } widths;
 
 static void widen(widths *w, const job *j)
 {
     const safetensors *m = &j->model;
-    const size_t widest_name = 64, widest_shape = 40;
+    const size_t widest_name = isatty(STDOUT_FILENO) ? 1000 : 64, widest_shape = 40;
     char shape[256];
     size_t i;
     w->with_bound |= j->with_bound;
     w->with_changes |= j->with_changes;
     for (i = 0; i < m->count; i++) {
         const size_t columns = text_columns(m->tensors[i].name.at, m->tensors[i].name.size);
-        shape_text(&m->tensors[i], shape, sizeof shape);
+        const size_t shapes = shape_text(&m->tensors[i], shape, sizeof shape);
         if (columns > w->name) w->name = columns < widest_name ? columns : widest_name;
-        if (strlen(shape) > w->shape) w->shape = strlen(shape) < widest_shape ? strlen(shape) : widest_shape;
+        if (shapes > w->shape) w->shape = shapes < widest_shape ? shapes : widest_shape;
     }
+}
+
+/* On a terminal the table is no wider than that, as long as something of the names is left. */
+static void fit(widths *w)
+{
+    const size_t least = 12, columns = terminal_columns(STDOUT_FILENO);
+    const size_t others = 52 + w->shape + (w->with_changes ? 11 : 0) + (w->with_bound ? 14 : 0);
+    w->cut = columns != 0;
+    if (w->cut && w->name + others > columns) w->name = columns > others + least ? columns - others : least;
 }
 
 static widths widths_least(void)
 {
-    const widths w = { 5, 5, 0, 0 };
+    const widths w = { 5, 5, 0, 0, 0 };
     return w;
 }
 
 static void print_cells(const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
 {
     const double stored = j->tally.stored[i];
-    (void)printf("  %14llu", (unsigned long long)elements);
-    if (elements) (void)printf("  %12.4f", stored / (double)elements);
+    print_whole(16, elements, 0);
+    if (elements) print_real(14, stored / (double)elements);
     else (void)printf("  %12s", "-");
-    if (stored > 0) (void)printf("  %8.4f", 8 * (double)bytes / stored);
+    if (stored > 0) print_real(10, 8 * (double)bytes / stored);
     else (void)printf("  %8s", "-");
     if (j->with_changes && elements && j->tally.changed[i] != UINT64_MAX)
         (void)printf("  %7.3f %%", 100 * (double)j->tally.changed[i] / (double)elements);
     else if (w->with_changes) (void)printf("  %9s", "-");
     if (!w->with_bound) return;
-    if (elements && j->with_bound) (void)printf("  %12.4f", j->tally.bound[i] / (double)elements);
+    if (elements && j->with_bound) print_real(14, j->tally.bound[i] / (double)elements);
     else (void)printf("  %12s", "-");
 }
 
@@ -199,6 +250,11 @@ static void print_title(const widths *w)
     (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)w->name, "name", "dtype", (int)w->shape, "shape", "elements", "bits/element", "ratio");
     if (w->with_changes) (void)printf("  %9s", "changed");
     (void)printf(w->with_bound ? "  %12s\n" : "\n", "order-0");
+}
+
+static void fill(size_t columns, size_t width)
+{
+    for (; columns < width; columns++) (void)putchar(' ');
 }
 
 static void print_rows(const widths *w, const job *j)
@@ -217,12 +273,11 @@ static void print_rows(const widths *w, const job *j)
     }
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
-        size_t columns = print_text(stdout, t->name.at, t->name.size);
-        for (; columns < w->name; columns++) (void)putchar(' ');
+        fill(w->cut ? print_end(stdout, t->name.at, t->name.size, w->name) : print_text(stdout, t->name.at, t->name.size), w->name);
         (void)fputs("  ", stdout);
-        for (columns = print_text(stdout, t->dtype.at, t->dtype.size); columns < 8; columns++) (void)putchar(' ');
-        shape_text(t, shape, sizeof shape);
-        (void)printf("  %-*s", (int)w->shape, shape);
+        fill(print_text(stdout, t->dtype.at, t->dtype.size), 8);
+        (void)fputs("  ", stdout);
+        fill(print_text(stdout, shape, shape_text(t, shape, sizeof shape)), w->shape);
         print_cells(w, j, i, t->elements, t->end - t->begin);
         (void)putchar('\n');
     }
@@ -385,6 +440,7 @@ void info_sum(const options *o)
     widths w = widths_least();
     size_t i, tensors = 0;
     for (i = 0; i < folder.count; i++) widen(&w, &folder.files[i]);
+    fit(&w);
     if (!o->quiet && folder.count) print_title(&w);
     for (i = 0; i < folder.count; i++) {
         if (!o->quiet) print_rows(&w, &folder.files[i]);
@@ -452,6 +508,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
             const lossy_names names = names_of(&j);
             widths w = widths_least();
             widen(&w, &j);
+            fit(&w);
             if (o->file_count > 1) {
                 (void)print_text(stdout, path, strlen(path));
                 (void)fputs(":\n", stdout);

@@ -53,6 +53,9 @@ int fault_add(fault *f, const char *more)
     return 1;
 }
 
+/* A character as nearly all are: of ASCII, and no control. */
+static int is_simple(char c) { return c >= 0x20 && c < 0x7F; }
+
 size_t text_step(const char *text, const char *end, size_t *columns)
 {
     const size_t n = bitsnap_utf8_size((const unsigned char *)text, (const unsigned char *)end);
@@ -67,7 +70,10 @@ size_t text_columns(const char *text, size_t size)
 {
     const char *end = text + size;
     size_t columns, sum = 0;
-    for (; text < end; sum += columns) text += text_step(text, end, &columns);
+    while (text < end) {
+        for (; text < end && is_simple(*text); text++) sum++;
+        if (text < end) text += text_step(text, end, &columns), sum += columns;
+    }
     return sum;
 }
 
@@ -76,8 +82,11 @@ size_t print_text(FILE *to, const char *text, size_t size)
     const char *end = text + size;
     size_t n, columns, sum = 0;
     for (; text < end; text += n, sum += columns) {
-        n = text_step(text, end, &columns);
-        if (columns == 4) (void)fprintf(to, "\\x%02x", (unsigned char)*text);
+        for (n = 0; text + n < end && is_simple(text[n]);) n++;
+        columns = n;
+        if (!n) n = text_step(text, end, &columns);
+        if (is_simple(*text)) (void)fwrite(text, 1, n, to);
+        else if (columns == 4) (void)fprintf(to, "\\x%02x", (unsigned char)*text);
         else if (columns == 6) (void)fprintf(to, "\\u%04lx", utf8_code((const unsigned char *)text, n));
         else (void)fwrite(text, 1, n, to);
     }

@@ -39,29 +39,28 @@ void progress_begin(progress *p, int wanted, const char *name, uint64_t total)
 void progress_set_total(progress *p, uint64_t total) { p->total = total; }
 
 /* Asked for each line, as windows change. The last column stays free: some terminals begin a new line when it is written. */
-static size_t terminal_columns(void)
+size_t terminal_columns(int fd)
 {
     size_t columns = 80;
 #ifdef TIOCGWINSZ
     struct winsize w;
-    if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col) columns = w.ws_col;
+    if (!ioctl(fd, TIOCGWINSZ, &w) && w.ws_col) columns = w.ws_col;
 #endif
-    return columns - 1;
+    return isatty(fd) ? columns - 1 : 0;
 }
 
-/* The end of a name that is too long tells more than its start. */
-static void print_end(const char *name, size_t room)
+size_t print_end(FILE *to, const char *name, size_t size, size_t room)
 {
-    const char *end = name + strlen(name);
-    size_t columns = text_columns(name, strlen(name)), one;
+    const char *end = name + size;
+    size_t columns = text_columns(name, size), one;
     const int cut = columns > room;
-    if (cut && room < 4) return;
+    if (cut && room < 4) return 0;
     while (columns > room - (cut ? 3 : 0)) {
         name += text_step(name, end, &one);
         columns -= one;
     }
-    if (cut) (void)fputs("...", stderr);
-    (void)print_text(stderr, name, (size_t)(end - name));
+    if (cut) (void)fputs("...", to);
+    return print_text(to, name, (size_t)(end - name)) + (cut ? 3 : 0);
 }
 
 /* Adds a part behind the name if that keeps so many columns; the text is as long as so many parts need. */
@@ -78,7 +77,7 @@ void progress_show(progress *p, uint64_t done)
     char text[256] = "", part[64]; /* four parts */
     if (!p->on || now - p->shown < 0.1) return;
     p->shown = now;
-    columns = terminal_columns();
+    columns = terminal_columns(STDERR_FILENO);
     name = text_columns(p->name, strlen(p->name));
     if (name > 12) name = 12; /* so much of it is worth more than what follows */
     if (p->total != SIZE_UNKNOWN && p->total > 0) (void)snprintf(part, sizeof part, "  %3.0f %%", 100 * (double)done / (double)p->total);
@@ -96,7 +95,7 @@ void progress_show(progress *p, uint64_t done)
         }
     }
     (void)fputs("\r\033[K", stderr);
-    print_end(p->name, columns - strlen(text));
+    (void)print_end(stderr, p->name, strlen(p->name), columns - strlen(text));
     (void)fputs(text, stderr);
     line_mark();
     (void)fflush(stderr);

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef struct progress {
     int on;
@@ -22,6 +23,13 @@ void progress_show(progress *p, uint64_t done);
 
 /* Wipes the line for good; line_wipe until it is shown again. */
 void progress_end(progress *p);
+
+/* How many columns may be written to, 0 of what is no terminal. */
+size_t terminal_columns(int fd);
+
+/* Prints a name in so many columns at most, and returns in how many: of one that is too long the end, which tells more than its
+ * start. */
+size_t print_end(FILE *to, const char *name, size_t size, size_t room);
 
 /* The file whose line comes next, from 1, and how many there are. */
 void progress_files(size_t number, size_t count);
