@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
     place_handle_signals(failed);
     spool_in(o.temp);
-    if (codec_open(&c, o.threads, o.level, &f)) {
+    if (codec_open(&c, o.threads, o.level, o.memory, o.base_count, &f)) {
         fault_print(&f);
         options_free(&o);
         return failed;
