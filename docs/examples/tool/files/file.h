@@ -11,6 +11,8 @@
 #include "../system/io.h"
 #include "link.h"
 
+enum { BASES_MOST = 255 }; /* of a delta */
+
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
     char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */

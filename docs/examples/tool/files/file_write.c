@@ -75,7 +75,7 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     bitsnap_file_head head;
-    bitsnap_file_base of[255];
+    bitsnap_file_base of[BASES_MOST];
     const link_end *e;
     memset(&head, 0, sizeof head);
     memset(of, 0, sizeof of);
@@ -86,14 +86,14 @@ int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, 
     head.coded = l->coded;
     head.coded_size = l->coded_size;
     head.text_id = l->own.id;
-    for (e = &l->base; e && head.base_count < 255; e = e->next) {
+    for (e = &l->base; e && head.base_count < BASES_MOST; e = e->next) {
         bitsnap_file_base *x = &of[head.base_count++];
         x->name = e->name;
         x->text_size = e->text_size;
         x->data_size = e->data_size;
         x->text_id = e->id;
     }
-    if (e) return fault_set(f, "has its tensors in more than 255 files of the base; restore that, and put it in fewer files");
+    if (e) return fault_set(f, "has its tensors in more than %d files of the base", BASES_MOST);
     head.bases = of;
     head.base_coded = l->base_coded;
     head.base_coded_size = l->base_coded_size;
