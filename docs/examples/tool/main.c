@@ -87,8 +87,14 @@ static int note_names(const options *o, used_files *u, fault *f)
     if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
     for (i = 0; i < (o->command == EXTRACT ? 1 : o->file_count); i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
-    for (i = 0; i < o->base_count; i++)
+    for (i = 0; i < o->base_count; i++) {
+        struct stat st;
+        if (!has_folder_bases(o) && !stat(o->bases[i], &st) && S_ISDIR(st.st_mode)) {
+            (void)fault_set(f, "is a folder, and %s takes files as bases; compress, decompress, test and info take folders, if all are", command_name(o->command));
+            return fault_in(f, o->bases[i]);
+        }
         if (used_name(u, o->bases[i], USE_BASE, f)) return 1;
+    }
     return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
 }
 
@@ -173,7 +179,7 @@ int main(int argc, char **argv)
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
     place_handle_signals(failed);
     spool_in(o.temp);
-    if (codec_open(&c, o.threads, o.level, &f)) {
+    if (codec_open(&c, o.threads, o.level, o.memory, o.base_count, &f)) {
         fault_print(&f);
         options_free(&o);
         return failed;

@@ -234,7 +234,7 @@ void bases_close(base_folders *b)
 static const shards *last_of(const base_folders *b) { return &b->at[b->count - 1]; }
 
 /* The files of the folder that have partners of this model: `own` first, then in the order of names. */
-static int find_partners(const options *o, codec *c, const shards *s, const safetensors *model, size_t own, options *one, base *b, fault *f)
+static int find_partners(const options *o, codec *c, const shards *s, const safetensors *model, const input *in, size_t own, options *one, base *b, fault *f)
 {
     const renames r = { o->renames, o->rename_count };
     const safetensors **models = (const safetensors **)malloc((s->count + 1) * sizeof *models);
@@ -254,7 +254,10 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
         const size_t k = i ? i - 1 : own;
         if (k >= s->count || !used[k]) continue;
         used[k] = 0;
-        if (n == BASES_MOST) break;
+        if (n == BASES_MOST) {
+            warn(&c->used, in->name, "has its tensors in more than 255 files of the base; those in the last ones are compressed without");
+            break;
+        }
         last = shards_add_base(s, k, c, o->max_output, b, last, f);
         failed = !last;
         one->bases[n++] = s->files[k].path;
@@ -274,7 +277,7 @@ static int open_partners(const options *o, codec *c, const shards *s, input *in,
     int failed;
     if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
     if (own < s->count && s->files[own].why) return fault_set(f, "%s", s->files[own].why) && fault_in(f, s->files[own].path);
-    failed = header_read(&h, in, f) || find_partners(o, c, s, &h.model, own, one, b, f) || input_seek(in, 0, f);
+    failed = header_read(&h, in, f) || find_partners(o, c, s, &h.model, in, own, one, b, f) || input_seek(in, 0, f);
     header_free(&h);
     if (!failed && !one->base_count) warn(&c->used, in->name, "no tensor has a partner in the base's folder; compressed without");
     return failed;

@@ -64,6 +64,9 @@ static const char general[] =
 static const char common_options[] =
     "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
     "                       use, which is the default but for benchmark, where it is 1\n"
+    "  -M, --memory SIZE    how much memory threads, their windows and what decodes a\n"
+    "                       packed BASE may take, such as 300M; by default an eighth of\n"
+    "                       the machine's, or of the limit of its control group\n"
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
