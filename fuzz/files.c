@@ -293,7 +293,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_drop(0);
     memset(&f, 0, sizeof f);
     if (size < 1) return 0;
-    if (!c.threads) REQUIRE(!codec_open(&c, 1, 0, &f));
+    if (!c.threads) REQUIRE(!codec_open(&c, 1, 0, 0, 0, &f));
     base = the_base();
     data++, size--;
     if (data[-1] & 1) {

@@ -42,29 +42,36 @@ static void end(void)
 #define OTHERS "21 1 0:20 / /proc rw - proc proc rw\n22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n"
 #define V2 OTHERS "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
 
+/* Processors, rounded up; UINT_MAX: no limit. */
+static unsigned limit(const char *at)
+{
+    const double x = limit_of_groups(&of_processors, at);
+    return x > 65536 ? UINT_MAX : (unsigned)x + (x > (unsigned)x);
+}
+
 /* Version 2: the least of the group and of those above it. */
 static void version_2(void)
 {
     begin();
-    CHECK(limit_of_groups(root) == UINT_MAX, "nothing there");
+    CHECK(limit(root) == UINT_MAX, "nothing there");
     put("proc/self/mountinfo", V2);
-    CHECK(limit_of_groups(root) == UINT_MAX, "no group");
+    CHECK(limit(root) == UINT_MAX, "no group");
     put("proc/self/cgroup", "0::/a.slice/b.scope\n");
-    CHECK(limit_of_groups(root) == UINT_MAX, "no file");
+    CHECK(limit(root) == UINT_MAX, "no file");
     put("sys/fs/cgroup/a.slice/b.scope/cpu.max", "max 100000\n");
-    CHECK(limit_of_groups(root) == UINT_MAX, "max");
+    CHECK(limit(root) == UINT_MAX, "max");
     put("sys/fs/cgroup/a.slice/b.scope/cpu.max", "400000 100000\n");
-    CHECK(limit_of_groups(root) == 4, "its own");
+    CHECK(limit(root) == 4, "its own");
     put("sys/fs/cgroup/a.slice/cpu.max", "150000 100000\n");
-    CHECK(limit_of_groups(root) == 2, "of the group above, rounded up");
+    CHECK(limit(root) == 2, "of the group above, rounded up");
     put("sys/fs/cgroup/a.slice/cpu.max", "900000 100000\n");
-    CHECK(limit_of_groups(root) == 4, "the least");
+    CHECK(limit(root) == 4, "the least");
     put("sys/fs/cgroup/cpu.max", "1000 100000\n");
-    CHECK(limit_of_groups(root) == 1, "where they are mounted");
+    CHECK(limit(root) == 1, "where they are mounted");
     put("sys/fs/cgroup/cpu.max", "");
     put("sys/fs/cgroup/a.slice/cpu.max", "0 0\n");
     put("sys/fs/cgroup/a.slice/b.scope/cpu.max", "some 1\n");
-    CHECK(limit_of_groups(root) == UINT_MAX, "what is no limit");
+    CHECK(limit(root) == UINT_MAX, "what is no limit");
     end();
 }
 
@@ -78,18 +85,38 @@ static void version_1(void)
     put("proc/self/cgroup", "9:cpuset:/wrong\n4:cpu,cpuacct:/docker/f00\n0::/both\n");
     put("sys/fs/cgroup/cpuset/wrong/cpu.cfs_quota_us", "100000\n");
     put("sys/fs/cgroup/cpuset/wrong/cpu.cfs_period_us", "100000\n");
-    CHECK(limit_of_groups(root) == UINT_MAX, "of another controller");
+    CHECK(limit(root) == UINT_MAX, "of another controller");
     put("sys/fs/cgroup/cpu,cpuacct/docker/f00/cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu,cpuacct/docker/f00/cpu.cfs_period_us", "100000\n");
-    CHECK(limit_of_groups(root) == UINT_MAX, "none");
+    CHECK(limit(root) == UINT_MAX, "none");
     put("sys/fs/cgroup/cpu,cpuacct/docker/f00/cpu.cfs_quota_us", "300000\n");
-    CHECK(limit_of_groups(root) == 3, "its own");
+    CHECK(limit(root) == 3, "its own");
     put("sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "50000\n");
-    CHECK(limit_of_groups(root) == 3, "without a period");
+    CHECK(limit(root) == 3, "without a period");
     put("sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "25000\n");
-    CHECK(limit_of_groups(root) == 2, "of the group above");
+    CHECK(limit(root) == 2, "of the group above");
     put("sys/fs/cgroup/unified/both/cpu.max", "10000 100000\n");
-    CHECK(limit_of_groups(root) == 1, "of the other version");
+    CHECK(limit(root) == 1, "of the other version");
+    end();
+}
+
+static void memory(void)
+{
+    begin();
+    put("proc/self/mountinfo", V2);
+    put("proc/self/cgroup", "0::/a.slice/b.scope\n");
+    CHECK(limit_of_groups(&of_memory, root) >= DBL_MAX, "no file");
+    put("sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n");
+    CHECK(limit_of_groups(&of_memory, root) >= DBL_MAX, "max");
+    put("sys/fs/cgroup/a.slice/memory.max", "268435456\n");
+    CHECK(limit_of_groups(&of_memory, root) <= 268435456 && limit_of_groups(&of_memory, root) >= 268435456, "of the group above");
+    end();
+    begin();
+    put("proc/self/mountinfo", OTHERS "32 22 0:28 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n");
+    put("proc/self/cgroup", "4:memory:/docker/f00\n");
+    put("sys/fs/cgroup/memory/docker/f00/memory.limit_in_bytes", "1048576\n");
+    CHECK(limit_of_groups(&of_memory, root) <= 1048576 && limit_of_groups(&of_memory, root) >= 1048576, "version 1");
+    CHECK(memory_size() >= 1 << 20, "of this machine");
     end();
 }
 
@@ -100,16 +127,16 @@ static void containers(void)
     put("proc/self/mountinfo", "30 22 0:26 /docker/f00 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     put("proc/self/cgroup", "0::/docker/f00/inner\n");
     put("sys/fs/cgroup/cpu.max", "200000 100000\n");
-    CHECK(limit_of_groups(root) == 2, "the container's");
+    CHECK(limit(root) == 2, "the container's");
     put("sys/fs/cgroup/inner/cpu.max", "100000 100000\n");
-    CHECK(limit_of_groups(root) == 1, "of a group in it");
+    CHECK(limit(root) == 1, "of a group in it");
     put("proc/self/cgroup", "0::/docker/f00bar\n");
-    CHECK(limit_of_groups(root) == 2, "of a name that only begins so");
+    CHECK(limit(root) == 2, "of a name that only begins so");
     put("proc/self/cgroup", "0::/../other\n");
-    CHECK(limit_of_groups(root) == 2, "of another namespace");
+    CHECK(limit(root) == 2, "of another namespace");
     put("proc/self/cgroup", "0::/\n");
     put("proc/self/mountinfo", V2);
-    CHECK(limit_of_groups(root) == 2, "the root of a namespace");
+    CHECK(limit(root) == 2, "the root of a namespace");
     end();
 }
 
@@ -133,6 +160,7 @@ int main(void)
     RUN(version_2);
     RUN(version_1);
     RUN(containers);
+    RUN(memory);
     RUN(this_process);
 #else
     SKIP("version_2", "no Linux");

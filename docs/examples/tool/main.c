@@ -56,9 +56,11 @@ static void keep_waiting(int fd)
 #endif
 }
 
-static int run(const options *o, codec *c, const base *b, size_t i, fault *f)
+static int run(const options *o, codec *c, const base *b, const base_folders *folders, size_t i, fault *f)
 {
-    if (has_folder_bases(o)) return with_folder_bases(o, c, i, o->command == TEST ? command_test : command_info, f);
+    if (folders->count)
+        return with_folder_bases(o, c, folders, i, o->command == COMPRESS ? command_compress : o->command == DECOMPRESS ? command_decompress
+                                                   : o->command == TEST ? command_test : command_info, f);
     switch (o->command) {
     case COMPRESS: return command_compress(o, c, b, o->files[i], f);
     case DECOMPRESS: return command_decompress(o, c, b, o->files[i], f);
@@ -85,13 +87,19 @@ static int note_names(const options *o, used_files *u, fault *f)
     if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
     for (i = 0; i < (o->command == EXTRACT ? 1 : o->file_count); i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
-    for (i = 0; i < o->base_count; i++)
+    for (i = 0; i < o->base_count; i++) {
+        struct stat st;
+        if (!has_folder_bases(o) && !stat(o->bases[i], &st) && S_ISDIR(st.st_mode)) {
+            (void)fault_set(f, "is a folder, and %s takes files as bases; compress, decompress, test and info take folders, if all are", command_name(o->command));
+            return fault_in(f, o->bases[i]);
+        }
         if (used_name(u, o->bases[i], USE_BASE, f)) return 1;
+    }
     return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
 }
 
 /* The whole command, where there is one folder; else file by file. */
-static int run_all(const options *o, codec *c, const base *b)
+static int run_all(const options *o, codec *c, const base *b, const base_folders *folders)
 {
     const size_t runs = o->command & (COMPARE | APPLY | MERGE | EXTRACT | SNAPSHOT | RESTORE) ? 1 : o->file_count;
     const int failed = o->command == COMPARE ? EXIT_USAGE : EXIT_ERROR;
@@ -107,7 +115,7 @@ static int run_all(const options *o, codec *c, const base *b)
     for (i = 0; i < runs; i++) {
         memset(&f, 0, sizeof f);
         progress_files(i + 1, runs);
-        if (!run(o, c, b, i, &f)) continue;
+        if (!run(o, c, b, folders, i, &f)) continue;
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
         if (!*f.file) (void)fault_in(&f, strcmp(o->files[i], "-") ? o->files[i] : "(standard input)");
@@ -151,6 +159,7 @@ int main(int argc, char **argv)
     options o;
     codec c;
     base b;
+    base_folders folders = { NULL, 0 };
     fault f;
     int status, failed;
     keep_standard_streams();
@@ -170,7 +179,7 @@ int main(int argc, char **argv)
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
     place_handle_signals(failed);
     spool_in(o.temp);
-    if (codec_open(&c, o.threads, o.level, &f)) {
+    if (codec_open(&c, o.threads, o.level, o.memory, o.base_count, &f)) {
         fault_print(&f);
         options_free(&o);
         return failed;
@@ -185,16 +194,19 @@ int main(int argc, char **argv)
         codec_close(&c);
         return failed;
     }
-    if (o.base_count && o.command != EXTRACT && !has_folder_bases(&o) && base_open(&b, &c, o.bases, o.base_count, o.max_output, &f)) {
+    if (o.base_count && o.command != EXTRACT && !options_whole_folder(&o) &&
+        (has_folder_bases(&o) ? bases_open(&folders, &o, &c, &f) : base_open(&b, &c, o.bases, o.base_count, o.max_output, &f))) {
         fault_print(&f);
         base_close(&b);
+        bases_close(&folders);
         options_free(&o);
         codec_close(&c);
         return failed;
     }
     if (o.command == BENCHMARK) benchmark_title(&o);
-    status = run_all(&o, &c, o.base_count && !has_folder_bases(&o) ? &b : NULL);
+    status = run_all(&o, &c, o.base_count && !has_folder_bases(&o) ? &b : NULL, &folders);
     base_close(&b);
+    bases_close(&folders);
     options_free(&o);
     codec_close(&c);
     return finish_output() ? failed : status;

@@ -6,7 +6,7 @@
 #ifndef TOOL_COMMANDS_H
 #define TOOL_COMMANDS_H
 
-#include "../files/base.h"
+#include "../files/shards.h"
 #include "../console/json.h"
 #include "../console/options.h"
 
@@ -45,10 +45,17 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
 /* -r with -o: all of a folder, as one that has its name when all of it is whole. */
 int command_folder(const options *o, codec *c, const char *path, fault *f);
 
-/* Whether -b names folders, in which a file's base has the same name; and a command on a file with that. */
+/* Whether -b names folders, a chain, in the last of which files find their bases; these; and a command on a file with them. */
+typedef struct base_folders {
+    shards *at;
+    size_t count;
+} base_folders;
+
 typedef int file_command(const options *o, codec *c, const base *b, const char *path, fault *f);
 int has_folder_bases(const options *o);
-int with_folder_bases(const options *o, codec *c, size_t number, file_command *command, fault *f);
+int bases_open(base_folders *b, const options *o, codec *c, fault *f); /* bases_close in any case */
+void bases_close(base_folders *b);
+int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *command, fault *f);
 
 /* -r: the files in folders that are for the command, in place of the folders. */
 int folders_open(options *o, const used_files *u, fault *f);

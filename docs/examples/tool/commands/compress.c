@@ -33,6 +33,7 @@ typedef struct job {
     header header;         /* of a .safetensors file */
     const base *given;     /* what -b says */
     const base *base;      /* the same; null: what is written is no delta */
+    file_base *bases;      /* those of it that are used, a list */
     pairs pairs;           /* of its tensors with ours */
     uint64_t against;      /* bytes of elements that are coded against it */
     uint64_t paired_stored; /* bytes of the frames that have elements of it */
@@ -199,17 +200,28 @@ static int put_raw(job *j)
     return put_piece(j, &all) || check_end(j);
 }
 
+/* What deltas say of bases: a list. */
+static int make_ends(link_end *e, const file_base *b, fault *f)
+{
+    for (; b; b = b->next, e = e->next) {
+        if (link_end_make(e, b->text, b->text_size, b->data_size, *b->name ? b->name : NULL, f)) return 1;
+        if (!b->next) break;
+        e->next = (link_end *)calloc(1, sizeof *e->next);
+        if (!e->next) return fault_memory(f);
+    }
+    return 0;
+}
+
 static int begin_delta(job *j)
 {
-    const file_base *b = &j->base->file;
     link_end from, to;
     int failed;
     memset(&from, 0, sizeof from);
     memset(&to, 0, sizeof to);
-    failed = link_end_make(&from, b->text, b->text_size, b->data_size, *b->name ? b->name : NULL, j->f) ||
+    failed = make_ends(&from, j->bases, j->f) ||
              link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, NULL, j->f) ||
              link_make(&j->link, &from, &to, j->o->self_contained, j->f) ||
-             file_write_delta(&j->writer, j->codec, &j->out, &j->link, b, j->f);
+             file_write_delta(&j->writer, j->codec, &j->out, &j->link, j->bases, j->f);
     link_end_free(&from);
     link_end_free(&to);
     return failed;
@@ -266,17 +278,55 @@ static int check_moments(job *j)
     return failed || input_seek(&j->in, begin, j->f);
 }
 
+static int find_pairs(job *j, unsigned count)
+{
+    const renames r = { j->o->renames, j->o->rename_count };
+    const safetensors **models = (const safetensors **)malloc(count * sizeof *models);
+    const base *b;
+    unsigned n = 0;
+    int failed = !models && fault_memory(j->f);
+    for (b = j->given; b && !failed; b = b->next) models[n++] = &b->model;
+    failed = failed || pairs_find(&j->pairs, &j->header.model, models, count, 0, &r, j->f);
+    free((void *)models);
+    return failed;
+}
+
+/* The list of the bases that are used; of a single one anyway. */
+static int number_bases(job *j, unsigned count)
+{
+    unsigned *numbers = (unsigned *)malloc(count * sizeof *numbers), k, n = 0;
+    const base *b;
+    j->bases = (file_base *)malloc(count * sizeof *j->bases);
+    if (!numbers || !j->bases) {
+        free(numbers);
+        return fault_memory(j->f);
+    }
+    if (count > 1) (void)pairs_number(&j->pairs, numbers, count);
+    else numbers[0] = 0;
+    for (b = j->given, k = 0; b; b = b->next, k++) {
+        if (numbers[k] == count) continue;
+        j->bases[n] = b->file;
+        j->bases[n].next = NULL;
+        if (n) j->bases[n - 1].next = &j->bases[n];
+        n++;
+    }
+    free(numbers);
+    return 0;
+}
+
 /* What the base is good for. Where that is nothing, there is none; but merge and invert make deltas in any case. */
 static int pair_tensors(job *j)
 {
-    const safetensors *model = &j->header.model, *of_base = j->given ? &j->given->model : NULL;
-    const renames r = { j->o->renames, j->o->rename_count };
-    if (!j->given) return 0;
-    if (pairs_find(&j->pairs, model, &of_base, 1, &r, j->f)) return 1;
-    if (j->o->command != COMPRESS) return 0;
-    if (pairs_sample(&j->pairs, j->codec, &j->in, model, &j->given->file, j->f)) return 1;
-    if (!j->pairs.used_bytes) j->base = NULL;
-    return 0;
+    const base *b;
+    unsigned count = 0;
+    for (b = j->given; b; b = b->next) count++;
+    if (!count) return 0;
+    if (find_pairs(j, count)) return 1;
+    if (j->o->command == COMPRESS) {
+        if (pairs_sample(&j->pairs, j->codec, &j->in, &j->header.model, &j->given->file, j->f)) return 1;
+        if (!j->pairs.used_bytes) j->base = NULL;
+    }
+    return j->base ? number_bases(j, count) : 0;
 }
 
 /* What becomes of each tensor. */
@@ -472,7 +522,10 @@ static void warn_of_growth(const job *j, const summary *s)
 {
     fault why;
     char what[96];
-    if (!file_check_limit(s->bytes_in, s->bytes_in, s->bytes_out + (j->base ? j->base->file.data_size : 0), 0, &why)) return;
+    uint64_t from = s->bytes_out;
+    const file_base *b;
+    for (b = j->base ? j->bases : NULL; b; b = b->next) from += b->data_size;
+    if (!file_check_limit(s->bytes_in, s->bytes_in, from, 0, &why)) return;
     (void)snprintf(what, sizeof what, "expands to over 256 times its size, so it takes --max-output %lluG to restore it",
                    (unsigned long long)((s->bytes_in - 1) >> 30) + 1);
     warn(&j->codec->used, s->output, what);
@@ -551,6 +604,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     lossy_free(&j.lossy);
     plan_free(&j.plan);
     pairs_free(&j.pairs);
+    free(j.bases);
     free(j.choices);
     link_free(&j.link);
     header_free(&j.header);

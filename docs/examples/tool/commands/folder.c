@@ -9,8 +9,10 @@
 
 #include "../console/progress.h"
 #include "../files/file.h"
+#include "../files/header.h"
 #include "../system/directory.h"
 #include "../system/io.h"
+#include "../tensors/pairs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +32,7 @@ typedef struct job {
     const options *o;
     codec *codec;
     walk in;
+    base_folders bases;
     directory out;
     item *items;
     size_t count, files; /* how many of them are files */
@@ -207,58 +210,102 @@ static int open_found(const job *j, const walk_entry *x, input *in)
 
 /* ================================================================================= BASES */
 
-/* The file of this name in a folder, as it is or packed, also through a link; to be freed, null where there is none. */
-static char *base_in(const char *folder, const char *name, fault *f)
+int bases_open(base_folders *b, const options *o, codec *c, fault *f)
 {
-    char *path = (char *)malloc(strlen(folder) + strlen(name) + sizeof "/.bsnap");
-    struct stat st;
-    size_t packed;
-    if (!path) return (void)fault_memory(f), NULL;
-    for (packed = 0; packed < 2; packed++) {
-        (void)strcat(strcat(strcat(strcpy(path, folder), "/"), name), packed ? ".bsnap" : "");
-        if (!stat(path, &st) && S_ISREG(st.st_mode)) return path;
-    }
-    free(path);
-    return NULL;
-}
-
-/* The bases of a file: those of its name in the folders, from the first that has it to the last; `one`, its options, has their
- * names. None where the first folders have it not, nor the last. */
-static int find_bases(const options *o, codec *c, const char *name, options *one, fault *f)
-{
-    size_t i;
-    one->base_count = 0;
-    for (i = 0; i < o->base_count; i++) {
-        char *path = base_in(o->bases[i], name, f);
-        if (!path && *f->text) return 1;
-        if (path && used_name(&c->used, path, USE_BASE, f)) return free(path), 1;
-        if (path) one->bases[one->base_count++] = path;
-        else if (one->base_count)
-            return fault_set(f, "%s has no file of this name, but %s has: give folders that follow each other", o->bases[i], o->bases[i - 1]);
+    b->count = 0;
+    b->at = (shards *)calloc(o->base_count + 1, sizeof *b->at);
+    if (!b->at) return fault_memory(f);
+    for (; b->count < o->base_count; b->count++) {
+        struct stat st;
+        const char *path = o->bases[b->count];
+        if (stat(path, &st) || !S_ISDIR(st.st_mode)) return fault_set(f, "is no folder; with -r and -o a base is one, and of several all are") && fault_in(f, path);
+        if (shards_open_bases(&b->at[b->count], c, path, b->count ? &b->at[b->count - 1] : NULL, f)) return b->count++, 1;
     }
     return 0;
 }
 
-static void free_bases(options *one)
+void bases_close(base_folders *b)
 {
-    while (one->base_count) free((void *)(uintptr_t)one->bases[--one->base_count]);
+    while (b->count) shards_close(&b->at[--b->count]);
+    free(b->at);
+    b->at = NULL;
 }
 
-/* The base of a file that is open, `name` in its folder when it is not packed. One that is packed wants none if it is no delta. */
-static int open_base(const options *o, codec *c, input *in, const char *name, options *one, base *b, fault *f)
+static const shards *last_of(const base_folders *b) { return &b->at[b->count - 1]; }
+
+/* The files of the folder that have partners of this model: `own` first, then in the order of names. */
+static int find_partners(const options *o, codec *c, const shards *s, const safetensors *model, const input *in, size_t own, options *one, base *b, fault *f)
 {
-    const int packing = o->command == COMPRESS;
+    const renames r = { o->renames, o->rename_count };
+    const safetensors **models = (const safetensors **)malloc((s->count + 1) * sizeof *models);
+    unsigned char *used = (unsigned char *)calloc(s->count + 1, 1);
+    safetensors none;
+    base *last = NULL;
+    size_t i, n = 0;
+    pairs p;
+    int failed = (!models || !used) && fault_memory(f);
+    memset(&p, 0, sizeof p);
+    memset(&none, 0, sizeof none);
+    for (i = 0; i < s->count && !failed; i++) models[i] = s->files[i].is_twin && i != own ? &none : &s->files[i].model;
+    failed = failed || pairs_find(&p, model, models, (unsigned)s->count, own, &r, f);
+    for (i = 0; i < p.count; i++)
+        if (p.list[i].kind == PAIR_FOUND && p.list[i].bytes) used[p.list[i].base] = 1;
+    for (i = 0; i < s->count + 1 && !failed; i++) { /* `own`, and all others */
+        const size_t k = i ? i - 1 : own;
+        if (k >= s->count || !used[k]) continue;
+        used[k] = 0;
+        if (n == BASES_MOST) {
+            warn(&c->used, in->name, "has its tensors in more than 255 files of the base; those in the last ones are compressed without");
+            break;
+        }
+        last = shards_add_base(s, k, c, o->max_output, b, last, f);
+        failed = !last;
+        one->bases[n++] = s->files[k].path;
+    }
+    one->base_count = n;
+    pairs_free(&p);
+    free((void *)models);
+    free(used);
+    return failed;
+}
+
+/* The bases of a file to be compressed that is open, at its start, where it goes back to. */
+static int open_partners(const options *o, codec *c, const shards *s, input *in, const char *name, options *one, base *b, fault *f)
+{
+    header h;
+    const size_t own = shards_called(s, name);
+    int failed;
+    if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
+    if (own < s->count && s->files[own].why) return fault_set(f, "%s", s->files[own].why) && fault_in(f, s->files[own].path);
+    failed = header_read(&h, in, f) || find_partners(o, c, s, &h.model, in, own, one, b, f) || input_seek(in, 0, f);
+    header_free(&h);
+    if (!failed && !one->base_count) warn(&c->used, in->name, "no tensor has a partner in the base's folder; compressed without");
+    return failed;
+}
+
+/* The same of a .bsnap file. One that is no delta needs none. */
+static int open_named(const options *o, codec *c, const shards *s, input *in, const char *name, options *one, base *b, fault *f)
+{
+    file_reader r;
+    const base *x;
+    int failed;
+    if (input_fill(in, 10, f)) return 1;
+    if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
+    if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
+    failed = file_look_begin(&r, c, in, NULL, f) || shards_find_bases(s, &r.link.base, name, c, o->max_output, b, f) || input_seek(in, 0, f);
+    file_read_close(&r);
+    for (x = b; x && !failed; x = x->next) one->bases[one->base_count++] = x->path;
+    return failed;
+}
+
+/* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names. */
+static int open_bases(const options *o, codec *c, const base_folders *folders, input *in, const char *name, options *one, base *b, fault *f)
+{
     memset(b, 0, sizeof *b);
     b->in.fd = -1;
     one->base_count = 0;
-    if (!o->base_count) return 0;
-    if (!packing && input_fill(in, 10, f)) return 1;
-    if (!packing && !file_is_delta(input_bytes(in), input_available(in))) return 0;
-    if (find_bases(o, c, name, one, f)) return 1;
-    if (one->base_count) return base_open(b, c, one->bases, one->base_count, o->max_output, f);
-    if (!packing) return fault_set(f, "is a delta, and there is no file of its name in %s", o->bases[o->base_count - 1]);
-    warn(&c->used, in->name, "there is no file of this name in the base's folder, which may have its tensors in other files; compressed without");
-    return 0;
+    if (!folders->count) return 0;
+    return (o->command == COMPRESS ? open_partners : open_named)(o, c, last_of(folders), in, name, one, b, f);
 }
 
 /* A file of tensors, which is open. */
@@ -267,50 +314,36 @@ static int make_tensors(const job *j, const item *i, options *one, input *in, co
     const int packing = j->o->command == COMPRESS;
     const char *path = i->from->path;
     base b, *given;
-    int failed = open_base(j->o, j->codec, in, packing ? i->from->name : i->to, one, &b, j->f);
+    int failed = open_bases(j->o, j->codec, &j->bases, in, packing ? i->from->name : i->to, one, &b, j->f);
     given = one->base_count ? &b : NULL;
     if (failed) input_close(in);
     else if (packing) failed = compress_to(one, j->codec, given, in, path, target, j->f);
     else failed = decompress_to(one, j->codec, given, in, path, target, j->f);
     base_close(&b);
-    free_bases(one);
     return failed;
 }
 
 int has_folder_bases(const options *o)
 {
     struct stat st;
-    return options_whole_folder(o) || (o->recursive && (o->command & (TEST | INFO)) && o->base_count && !stat(o->bases[0], &st) && S_ISDIR(st.st_mode));
+    return options_whole_folder(o) || (o->command & (COMPRESS | DECOMPRESS | TEST | INFO) && o->base_count && !stat(o->bases[0], &st) && S_ISDIR(st.st_mode));
 }
 
-int with_folder_bases(const options *o, codec *c, size_t number, file_command *command, fault *f)
+int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *command, fault *f)
 {
     options one = *o;
-    const char *path = o->files[number];
-    char *name = decompress_target(path + o->names.below[number]);
+    const char *path = o->files[number], *slash = strrchr(path, '/'), *below = o->names.count ? path + o->names.below[number] : slash ? slash + 1 : path;
+    char *name = decompress_target(below);
     input in;
     base b;
     int failed;
-    if (!name) return fault_set(f, "its name does not end in .bsnap, so none in the base's folder is known");
-    failed = input_open(&in, path, f) || open_base(o, c, &in, name, &one, &b, f);
+    if (!name && !(name = strdup(below))) return fault_memory(f);
+    failed = input_open(&in, path, f) || open_bases(o, c, folders, &in, name, &one, &b, f);
     input_close(&in);
     failed = failed || command(&one, c, one.base_count ? &b : NULL, path, f);
     base_close(&b);
-    free_bases(&one);
     free(name);
     return failed;
-}
-
-static int check_bases(const options *o, fault *f)
-{
-    size_t i;
-    for (i = 0; i < o->base_count; i++) {
-        struct stat st;
-        if (!stat(o->bases[i], &st) && S_ISDIR(st.st_mode)) continue;
-        (void)fault_set(f, "is no folder; with -r and -o a base is one, in which files have the same names");
-        return fault_in(f, o->bases[i]);
-    }
-    return 0;
 }
 
 /* ================================================================================= ALL OF IT */
@@ -432,7 +465,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     j.codec = c;
     j.f = f;
     if (skips(o, path, o->output)) return 0;
-    failed = check_bases(o, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
+    failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
     if (!failed) {
         failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
         kept = directory_close(&j.out);
@@ -446,6 +479,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     }
     free(j.items);
     walk_free(&j.in);
+    bases_close(&j.bases);
     return failed;
 }
 

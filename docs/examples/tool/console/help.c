@@ -64,6 +64,9 @@ static const char general[] =
 static const char common_options[] =
     "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
     "                       use, which is the default but for benchmark, where it is 1\n"
+    "  -M, --memory SIZE    how much memory threads, their windows and what decodes a\n"
+    "                       packed BASE may take, such as 300M; by default an eighth of\n"
+    "                       the machine's, or of the limit of its control group\n"
     "  -q, --quiet          says nothing but errors\n"
     "  -v, --verbose        says more\n"
     "      --json           says it as JSON on standard output, one object and line\n"
@@ -96,8 +99,7 @@ static const char whole_folder_text[] =
     "                       whole and on the disk. Until then .bitsnap-part~OTHER is, and\n"
     "                       the same command goes on from there. -f replaces an OTHER\n"
     "                       that is there as a whole\n"
-    "                       A BASE is a folder then: files are paired by their names, and\n"
-    "                       one that it does not have is compressed without\n"
+    "                       A BASE is a folder then, too\n"
     "      --tensors-only   with -r and -o: without what is no tensor file\n";
 
 static const char outputs_text[] =
@@ -114,7 +116,9 @@ static const char base_text[] =
     "  -b, --base BASE      what a delta is against: a .safetensors file, or a .bsnap\n"
     "                       file of one, which is decoded as it is needed. Given several\n"
     "                       times it is a chain: the first is whole, every other a delta\n"
-    "                       to what stands before it, or whole again\n";
+    "                       to what stands before it, or whole again. compress, decompress,\n"
+    "                       test and info take folders, too, each the files of a model:\n"
+    "                       tensors may be in whatever files\n";
 
 static const char beside_text[] =
     "                       (without -b the file that a delta names is looked for beside\n"

@@ -55,7 +55,8 @@ static const option_entry entries[] = {
     { 'P', "no-progress", 0, ALL },
     { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
     { 'R', "rm", 0, WRITE },
-    { 'M', "max-output", 1, READ & ~(SNAPSHOT | VERIFY | PRUNE) },
+    { 'M', "memory", 1, ALL },
+    { 'x', "max-output", 1, READ & ~(SNAPSHOT | VERIFY | PRUNE) },
     { 'B', "no-bound", 0, INFO },
     { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
     { 'C', "chain", 0, INFO },
@@ -88,7 +89,7 @@ static const option_entry entries[] = {
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 #define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, extract, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfbTlqvhVrL0" /* the others have long names only */
+#define SHORT_LETTERS "ocfbTMlqvhVrL0" /* the others have long names only */
 
 const char *command_name(command c)
 {
@@ -236,7 +237,10 @@ static int set(options *o, char letter, const char *argument, fault *f)
             return fault_set(f, "--dtype wants one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
                              "bool, not '%s'", argument);
         break;
-    default: /* 'M' */
+    case 'M':
+        if (parse_size(argument, &o->memory) || !o->memory) return fault_set(f, "--memory wants a size such as 300M or 2G, not '%s'", argument);
+        break;
+    default: /* 'x' */
         if (parse_size(argument, &number) || !number)
             return fault_set(f, "--max-output wants a size such as 500M, 20G or 2T, not '%s'", argument);
         o->max_output = number;

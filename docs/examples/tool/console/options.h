@@ -46,6 +46,7 @@ typedef struct options {
     option_range range[RANGES_MAX]; /* --range: of the first dimensions */
     size_t ranges;
     const char *weights;    /* --weights: for --adam stage */
+    uint64_t memory;        /* --memory; 0: nothing is said */
     uint64_t step, max_chain, keep_last, keep_every;
     int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
     int raw, npy, safetensors, as_f32; /* of extract */

@@ -124,8 +124,10 @@ static int look(base *b, uint64_t limit, fault *f)
 {
     base_reader *r = b->reader;
     const bitsnap_file *file = &r->file;
-    const uint64_t from = b->in.size + (file->kind == BITSNAP_SOURCE_DELTA ? r->before.file.data_size : 0);
     const uint64_t whole = 8 + file->text_size + file->data_size;
+    uint64_t from = b->in.size;
+    const base *x;
+    for (x = file->kind == BITSNAP_SOURCE_DELTA ? &r->before : NULL; x; x = x->next) from += x->file.data_size;
     if (file->kind == BITSNAP_SOURCE_RAW) return fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
     if (file->kind != BITSNAP_SOURCE_PLAIN && file_check_limit(whole, whole, from, limit, f)) return 1;
     if (bitsnap_file_text(&r->file, &b->file.text)) return file_failed(r, f);
@@ -145,7 +147,7 @@ static int look(base *b, uint64_t limit, fault *f)
 static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fault *f)
 {
     base_reader *r = (base_reader *)calloc(1, sizeof *r);
-    bitsnap_file *of[255];
+    bitsnap_file *of[BASES_MOST];
     bitsnap_source source;
     size_t count = 0;
     base *x;
@@ -213,8 +215,7 @@ static int check_place(input *in, const base *before, fault *f)
     return 0;
 }
 
-/* The base becomes what the file at this path makes of it. */
-static int follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f)
+int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f)
 {
     base beside;
     input in;
@@ -238,10 +239,10 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 {
     base before;
     size_t i;
-    int failed = follow(b, c, paths[0], NULL, limit, f);
+    int failed = base_follow(b, c, paths[0], NULL, limit, f);
     for (i = 1; i < count && !failed; i++) {
         before = *b;
-        failed = follow(b, c, paths[i], &before, limit, f);
+        failed = base_follow(b, c, paths[i], &before, limit, f);
         base_close(&before);
     }
     return failed;

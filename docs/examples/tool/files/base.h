@@ -7,6 +7,7 @@
 #include "container.h"
 
 typedef struct base {
+    const char *path;    /* of a file in a folder: as it is there */
     input in;            /* the file, or a temporary one without a name */
     file_base file;      /* what it holds */
     safetensors model;
@@ -17,6 +18,9 @@ typedef struct base {
 /* Opens a chain: the first file is whole, every other a delta to what stands before it, or whole again. What is packed is decoded as it
  * is needed. `limit` as in file_read_begin. base_close is to be called after failures, too. */
 int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_t limit, fault *f);
+
+/* Opens a file that follows `before`, one base or several, which become its own; null: it has to be whole, or find its base beside it. */
+int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f);
 
 /* Opens a .safetensors file, and nothing else. */
 int base_plain(base *b, const char *path, fault *f);

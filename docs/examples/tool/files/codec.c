@@ -12,17 +12,36 @@
 #define WINDOW ((size_t)8 << 20)
 #define WORKSPACE_MAX ((size_t)512 << 20)
 
-int codec_open(codec *c, unsigned threads, int level, fault *f)
+static size_t window_for(unsigned workers)
 {
+    size_t window = WINDOW;
+    while (window / ((size_t)1 << 20) < workers) window *= 2;
+    return window;
+}
+
+/* What that many workers take together, at most, unless blocks of a file are larger than those that are made here: windows of elements and of
+ * what they become, on both sides; the workspace; a block of the base each; of each decoder an index, a text and two blocks each. */
+static uint64_t memory_for(const codec *c, unsigned workers, size_t chain)
+{
+    const uint64_t mib = (uint64_t)1 << 20;
+    return 4 * (uint64_t)window_for(workers) + codec_workspace(c, 0, workers, 1) + 2 * mib * workers + chain * (2 + 4 * (uint64_t)workers) * mib;
+}
+
+int codec_open(codec *c, unsigned threads, int level, uint64_t memory, size_t chain, fault *f)
+{
+    const uint64_t most = memory ? memory : memory_size() / 8;
+    unsigned workers = threads ? threads : processors();
     memset(c, 0, sizeof *c);
-    c->threads = pool_new(threads ? threads : processors());
+    c->b.level = level;
+    c->b.flags = BITSNAP_CONTENT_ID;
+    while (workers > 1 && memory_for(c, workers, chain) > most) workers--;
+    if (memory && memory_for(c, workers, chain) > memory)
+        return fault_set(f, "--memory is too little: one thread takes up to %uM here", (unsigned)(memory_for(c, 1, chain) >> 20) + 1);
+    c->threads = pool_new(workers);
     if (!c->threads) return fault_memory(f);
     c->b.run = pool_run;
     c->b.run_context = c->threads;
-    c->b.level = level;
-    c->b.flags = BITSNAP_CONTENT_ID;
-    for (c->window = WINDOW; c->window / ((size_t)1 << 20) < pool_workers(c->threads); c->window *= 2)
-        ;
+    c->window = window_for(pool_workers(c->threads));
     return codec_reserve(c, 0, 0, f);
 }
 

@@ -17,8 +17,9 @@ typedef struct codec {
     unsigned depth;  /* bases of bases that have been found and are being opened: find.h */
 } codec;
 
-/* 0 threads: one for each processor that this process may use. */
-int codec_open(codec *c, unsigned threads, int level, fault *f);
+/* 0 threads: one for each processor that this process may use; but no more than `memory` is enough for, with the decoders of so many packed
+ * files that stand on each other. 0: an eighth of what the process may have. */
+int codec_open(codec *c, unsigned threads, int level, uint64_t memory, size_t chain, fault *f);
 void codec_close(codec *c);
 
 /* Bytes of workspace for blocks of this size (0: the usual ones), or for deltas of it. Two workers can merge. */

@@ -90,29 +90,11 @@ int file_base_id(const file_base *base, const codec *c, const file_range *range,
     return failed;
 }
 
-int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, uint64_t n, int coding, fault *f)
+static int load(codec *c, file_used *used, uint64_t first, uint64_t n, fault *f)
 {
-    uint64_t id = 0;
-    const file_base *base = file_base_of(bases, range, count, f);
-    if (!base || (coding && n < count && file_base_id(base, c, range, count, &id, f))) return 1;
-    used->base = base;
-    used->range = *range;
-    used->count = count;
-    memset(&c->b.base, 0, sizeof c->b.base);
-    c->b.base.count = count;
-    c->b.base.dtype = range->dtype;
-    c->b.base.id = id;
-    return file_use_elements(c, used, 0, n, f);
-}
-
-int file_use_elements(codec *c, file_used *used, uint64_t first, uint64_t n, fault *f)
-{
-    const unsigned width = used->base ? bitsnap_width(used->range.dtype) : 1;
+    const unsigned width = bitsnap_width(used->range.dtype);
+    const size_t size = (size_t)n * width;
     bitsnap_base *b = &c->b.base;
-    size_t size;
-    if (!used->base || (b->data && first >= b->first && first - b->first < b->held)) return 0;
-    if (n > used->count - first) n = used->count - first;
-    size = (size_t)n * width;
     if (!used->window || used->room < size) {
         free(used->window);
         used->window = (uint8_t *)malloc(size ? size : 1);
@@ -124,7 +106,34 @@ int file_use_elements(codec *c, file_used *used, uint64_t first, uint64_t n, fau
     b->data = used->window;
     b->first = first;
     b->held = n;
+    used->filled = 1;
     return 0;
+}
+
+int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, int coding, fault *f)
+{
+    enum { LITTLE = 1 << 16 };
+    bitsnap_base *b = &c->b.base;
+    used->base = file_base_of(bases, range, count, f);
+    if (!used->base) return 1;
+    used->range = *range;
+    used->count = count;
+    used->filled = 0;
+    memset(b, 0, sizeof *b);
+    b->count = count;
+    b->dtype = range->dtype;
+    if (count <= LITTLE) return load(c, used, 0, count, f); /* which tells its id */
+    b->data = &b->held; /* not looked at before there is a window */
+    b->held = 1;
+    return coding && file_base_id(used->base, c, range, count, &b->id, f);
+}
+
+int file_use_blocks(codec *c, file_used *used, uint64_t first, unsigned block_log2, fault *f)
+{
+    const bitsnap_base *b = &c->b.base;
+    const uint64_t most = (uint64_t)c->b.workers << block_log2;
+    if (!used->base || (used->filled && first >= b->first && first - b->first < b->held)) return 0;
+    return load(c, used, first, used->count - first < most ? used->count - first : most, f);
 }
 
 void file_release_range(codec *c, file_used *used)
@@ -569,7 +578,7 @@ static int frame_begin(file_reader *r, fault *f)
     input_consume(r->in, used);
     set_dtype(r, r->stream.dtype);
     r->in_frame = 1;
-    return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, r->codec->window / info.width, 0, f)) ||
+    return (r->placed && file_use_range(r->codec, &r->used, r->base, &r->range, info.count, 0, f)) ||
            codec_reserve(r->codec, r->stream.block_log2, r->placed || r->frame_quantized || r->stream.columns, f);
 }
 
@@ -685,7 +694,7 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
         size_t n, used;
         /* read on in good time, but do not move the window's bytes for every block */
         if (input_available(r->in) < r->codec->window / 2 && input_fill(r->in, r->codec->window, f)) return 1;
-        if (file_use_elements(r->codec, &r->used, s->position, room, f)) return 1;
+        if (file_use_blocks(r->codec, &r->used, s->position, s->block_log2, f)) return 1;
         status = bitsnap_decoder_pull(&r->codec->b, s, r->only_check && checked ? NULL : r->elements + done * s->width,
                               (r->only_check && checked ? SIZE_MAX / s->width : room) - done, &n, input_bytes(r->in),
                               input_available(r->in), &used);

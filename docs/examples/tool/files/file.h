@@ -11,6 +11,8 @@
 #include "../system/io.h"
 #include "link.h"
 
+enum { BASES_MOST = 255 }; /* of a delta */
+
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
     char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
@@ -57,16 +59,17 @@ typedef struct file_used {
     uint64_t count;
     uint8_t *window;
     size_t room;
+    int filled;              /* the codec's base is the window */
 } file_used;
 
 /* Of the list of bases the one of the range; the content id of its elements, which may mean to read them all. */
 const file_base *file_base_of(const file_base *bases, const file_range *range, uint64_t count, fault *f);
 int file_base_id(const file_base *base, const codec *c, const file_range *range, uint64_t count, uint64_t *id, fault *f);
 
-/* The codec is to work with a range, for `n` of its elements at a time; `coding`: it is not to decode. Then the window is moved to those from
- * `first` on, where it has not that one. The memory of the window stays for the next range, until file_used_free. */
-int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, uint64_t n, int coding, fault *f);
-int file_use_elements(codec *c, file_used *used, uint64_t first, uint64_t n, fault *f);
+/* The codec is to work with a range; `coding`: not to decode. Before it does, the window is moved to where blocks of 2^block_log2 elements
+ * from `first` on lie, one for each worker, if it has not that place. Its memory stays for the next range, until file_used_free. */
+int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, int coding, fault *f);
+int file_use_blocks(codec *c, file_used *used, uint64_t first, unsigned block_log2, fault *f);
 void file_release_range(codec *c, file_used *used);
 void file_used_free(file_used *used);
 

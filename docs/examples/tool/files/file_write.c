@@ -75,7 +75,7 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
 {
     bitsnap_file_head head;
-    bitsnap_file_base of[255];
+    bitsnap_file_base of[BASES_MOST];
     const link_end *e;
     memset(&head, 0, sizeof head);
     memset(of, 0, sizeof of);
@@ -86,14 +86,14 @@ int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, 
     head.coded = l->coded;
     head.coded_size = l->coded_size;
     head.text_id = l->own.id;
-    for (e = &l->base; e && head.base_count < 255; e = e->next) {
+    for (e = &l->base; e && head.base_count < BASES_MOST; e = e->next) {
         bitsnap_file_base *x = &of[head.base_count++];
         x->name = e->name;
         x->text_size = e->text_size;
         x->data_size = e->data_size;
         x->text_id = e->id;
     }
-    if (e) return fault_set(f, "has its tensors in more than 255 files of the base; restore that, and put it in fewer files");
+    if (e) return fault_set(f, "has its tensors in more than %d files of the base", BASES_MOST);
     head.bases = of;
     head.base_coded = l->base_coded;
     head.base_coded_size = l->base_coded_size;
@@ -117,7 +117,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     bitsnap_status status;
     w->noted = 0;
     ready(w, f);
-    if (range && file_use_range(w->codec, &w->used, w->base, range, count, w->codec->window / bitsnap_width(form->dtype), 1, f)) return 1;
+    if (range && file_use_range(w->codec, &w->used, w->base, range, count, 1, f)) return 1;
     b->quantizer.cells = form->cells;
     b->quantizer.clusters = form->clusters;
     b->columns = form->columns;
@@ -133,12 +133,18 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 {
-    const unsigned width = w->to.stream.width;
+    const bitsnap_encoder *e = &w->to.stream;
+    const unsigned width = e->width;
+    const size_t most = w->used.base ? (size_t)w->codec->b.workers << e->block_log2 : bytes / width;
+    uint8_t *p = (uint8_t *)elements;
+    size_t left, n;
     ready(w, f);
-    if (file_use_elements(w->codec, &w->used, w->to.stream.position, w->codec->window / width, f)) return 1;
     swap_elements(elements, bytes, width);
-    if (done(w, bitsnap_file_write_elements(&w->to, elements, bytes / width), f)) return 1;
-    file_note_blocks(&w->observer, &w->to.stream, &w->noted, w->to.written, w->to.written_size);
+    for (left = bytes / width; left; left -= n, p += n * width) {
+        n = left < most ? left : most;
+        if (file_use_blocks(w->codec, &w->used, e->position, e->block_log2, f) || done(w, bitsnap_file_write_elements(&w->to, p, n), f)) return 1;
+        file_note_blocks(&w->observer, e, &w->noted, w->to.written, w->to.written_size);
+    }
     return 0;
 }
 
@@ -159,7 +165,8 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     bitsnap *b = &w->codec->b;
     const unsigned width = bitsnap_width(form->dtype);
     bitsnap_status status;
-    if ((range && file_use_range(w->codec, &w->used, w->base, range, bytes / width, bytes / width, 1, f)) ||
+    if ((range && (file_use_range(w->codec, &w->used, w->base, range, bytes / width, 1, f) ||
+                   file_use_blocks(w->codec, &w->used, 0, 31, f))) || /* all of it */
         codec_reserve(w->codec, b->level == BITSNAP_BEST ? 20 : 0, range || form->columns, f)) /* no blocks are larger */
         return 1;
     b->columns = form->columns;

@@ -72,31 +72,62 @@ static void say(const codec *c, const char *path, const char *beside)
     fault_print(&note);
 }
 
-static int open_beside(base *b, codec *c, const link_end *e, const input *in, const char *path, uint64_t limit, int *found, fault *f)
+/* The path of the file that is this base: to be freed; null where there is none, then `others` says whether one is called so. */
+static char *base_beside(codec *c, const link_end *e, const input *in, const char *path, int *others, fault *f)
 {
-    int packed, failed = 0, others = 0;
-    for (packed = 0; e->name && packed < 2 && !*found && !failed; packed++) {
+    int packed;
+    for (packed = 0; e->name && packed < 2; packed++) {
         char *beside = path_beside(path, e->name, packed, f);
-        const char *name;
         link_end is;
         file_stamp stamp;
         fault why;
-        if (*f->text) return 1;
+        if (!beside && *f->text) return NULL;
+        if (!beside) continue;
         memset(&why, 0, sizeof why);
-        if (beside && (find_end(&is, c, beside, &stamp, &why) || !link_ends_agree(&is, e))) others++;
-        else if (beside && !stamp_is_file(&stamp, &in->stamp)) *found = 1;
-        if (*found) {
-            failed = used_name(&c->used, beside, USE_BASE, f);
-            if (!failed) say(c, path, beside);
-            name = failed ? NULL : c->used.files[c->used.count - 1].name;
-            c->depth++;
-            failed = failed || base_open(b, c, &name, 1, limit, f);
-            c->depth--;
-        }
+        if (find_end(&is, c, beside, &stamp, &why) || !link_ends_agree(&is, e)) *others = 1;
+        else if (!stamp_is_file(&stamp, &in->stamp)) return beside;
         free(beside);
     }
-    if (others && !*found && !failed)
-        return fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: give the base with -b", e->name);
+    return NULL;
+}
+
+static int open_beside(base *b, codec *c, const char *path, const char *beside, uint64_t limit, fault *f)
+{
+    const char *name;
+    int failed = used_name(&c->used, beside, USE_BASE, f);
+    if (failed) return 1;
+    say(c, path, beside);
+    name = c->used.files[c->used.count - 1].name;
+    c->depth++;
+    failed = base_open(b, c, &name, 1, limit, f);
+    c->depth--;
+    return failed;
+}
+
+/* All bases, or none. */
+static int open_all(base *list, codec *c, const link_end *ends, const input *in, const char *path, uint64_t limit, int *found, fault *f)
+{
+    const unsigned count = link_end_count(ends);
+    char **paths = (char **)calloc(count, sizeof *paths);
+    const link_end *e;
+    base *b = list, *last = NULL;
+    unsigned n, k;
+    int others = 0, failed = !paths && fault_memory(f);
+    for (e = ends, n = 0; e && !failed; e = e->next, n++) {
+        paths[n] = base_beside(c, e, in, path, &others, f);
+        if (paths[n]) continue;
+        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
+                                                  "give the base with -b", e->name));
+        break;
+    }
+    *found = n == count;
+    for (k = 0; k < n && *found && !failed; k++, last = b) {
+        if (last) b = last->next = (base *)calloc(1, sizeof *b);
+        failed = b ? open_beside(b, c, path, paths[k], limit, f) : fault_memory(f);
+        if (last && !failed) last->file.next = &b->file;
+    }
+    while (paths && n) free(paths[--n]);
+    free(paths);
     return failed;
 }
 
@@ -110,7 +141,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
     if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d deltas that follow each other; merge them", DEPTH_MOST);
-    failed = file_look_begin(&r, c, in, NULL, f) || open_beside(b, c, &r.link.base, in, path, limit, found, f);
+    failed = file_look_begin(&r, c, in, NULL, f) || open_all(b, c, &r.link.base, in, path, limit, found, f);
     file_read_close(&r);
     return failed || input_seek(in, 0, f);
 }

@@ -8,8 +8,8 @@
 /* What the file at this path holds, as deltas to it would have it: sizes and id of its text, without the text itself. */
 int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *f);
 
-/* The base of a delta, where a file of its name, packed or not, lies in the same folder and has the header that it should have; that
- * may be a delta whose base lies there, too. `found` says whether there is one, which is said unless warnings are not wanted. The
+/* The bases of a delta, where files of their names, packed or not, lie in the same folder and have the headers that they should have; they
+ * may be deltas whose bases lie there, too. `found` says whether they do, which is said unless warnings are not wanted. The
  * input is open, at its start, and goes back there: it may be no delta. base_close is to be called in any case. */
 int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, int *found, fault *f);
 

@@ -10,38 +10,106 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int read_packed(shard *s, codec *c, input *in, fault *f)
+static const char *last_part(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+/* Whether the file is called so, packed or not. */
+static int is_called(const char *file, const char *name)
+{
+    const size_t size = strlen(name);
+    return !strncmp(file, name, size) && (!file[size] || !strcmp(file + size, ".bsnap"));
+}
+
+static int is_in_folder_of(const char *file, const char *name)
+{
+    const size_t size = (size_t)(last_part(name) - name);
+    return (size_t)(last_part(file) - file) == size && !memcmp(file, name, size);
+}
+
+/* The number of the file that is this base of a delta, which is called `name`; s->count: there is none, or which it is cannot be told. */
+static size_t find_base(const shards *s, const link_end *e, const char *name)
+{
+    enum { BESIDE, BY_NAME, BY_DELTA, BY_HEADER, WAYS };
+    int way;
+    for (way = 0; way < WAYS; way++) {
+        size_t i, found = s->count, n = 0;
+        for (i = 0; i < s->count; i++) {
+            const char *file = s->files[i].name;
+            if (!link_ends_agree(&s->files[i].link.own, e)) continue;
+            if (way <= BY_NAME && (!e->name || !is_called(last_part(file), e->name) || (way == BESIDE && !is_in_folder_of(file, name)))) continue;
+            if ((way == BY_DELTA && !is_called(file, name)) || (way == BY_HEADER && s->files[i].is_twin)) continue;
+            found = i;
+            n++;
+        }
+        if (n == 1) return found;
+    }
+    return s->count;
+}
+
+/* Again, with the texts of the bases: a delta may have its text from there. */
+static int look_again(const shards *s, const shard *x, codec *c, input *in, file_reader *r, fault *f)
+{
+    file_base texts[BASES_MOST];
+    const link_end *e;
+    size_t n = 0;
+    memset(texts, 0, sizeof texts);
+    for (e = &r->link.base; e && s->before; e = e->next, n++) {
+        const size_t number = find_base(s->before, e, x->name);
+        if (number == s->before->count) return 0;
+        texts[n].text = s->before->files[number].text;
+        texts[n].text_size = (size_t)e->text_size;
+        if (n) texts[n - 1].next = &texts[n];
+    }
+    if (!n) return 0;
+    file_read_close(r);
+    return input_seek(in, 0, f) || file_look_begin(r, c, in, texts, f);
+}
+
+static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
 {
     file_reader r;
     int failed;
     memset(&r, 0, sizeof r);
     failed = file_look_begin(&r, c, in, NULL, f);
-    if (!failed && !r.text)
-        failed = fault_set(f, r.kind == BITSNAP_SOURCE_DELTA ? "is a delta: restore it first, or leave it out with --exclude"
-                                                            : "holds raw elements, which have no names; leave it out with --exclude");
-    if (!failed) {
-        s->text = r.text;
+    x->is_delta = !failed && r.kind == BITSNAP_SOURCE_DELTA;
+    if (x->is_delta && s->path) failed = look_again(s, x, c, in, &r, f);
+    if (!failed && !r.text && !s->path)
+        failed = fault_set(f, x->is_delta ? "is a delta: restore it first, or leave it out with --exclude"
+                                          : "holds raw elements, which have no names; leave it out with --exclude");
+    if (!failed && r.text) {
+        x->text = r.text;
+        x->link = r.link;
+        x->link.own.text_size = r.text_size;
+        x->link.own.data_size = r.claimed - r.done;
         r.text = NULL;
-        failed = safetensors_parse(&s->model, s->text, r.text_size, f);
+        memset(&r.link, 0, sizeof r.link);
+        failed = safetensors_parse(&x->model, x->text, (size_t)x->link.own.text_size, f);
     }
     file_read_close(&r);
     return failed;
 }
 
-static int read_header(shard *s, codec *c, fault *f)
+/* The text stays null where the file is no base. */
+static int read_header(const shards *s, shard *x, codec *c, fault *f)
 {
     input in;
     header h;
-    int failed = input_open(&in, s->path, f) || input_fill(&in, 8, f);
+    int failed = input_open(&in, x->path, f) || input_fill(&in, 8, f);
     if (!failed && file_is_bsnap(input_bytes(&in), input_available(&in))) {
-        failed = read_packed(s, c, &in, f);
+        failed = read_packed(s, x, c, &in, f);
     } else if (!failed) {
         failed = header_read(&h, &in, f);
-        s->text = h.text;
-        s->model = h.model;
+        x->text = h.text;
+        x->model = h.model;
+        x->link.own.text_size = h.size;
+        x->link.own.data_size = h.model.data_size;
     }
+    if (!failed && x->text) x->link.own.id = bitsnap_hash(x->text, (size_t)x->link.own.text_size);
     input_close(&in);
-    return failed ? fault_in(f, s->path) : 0;
+    return failed ? fault_in(f, x->path) : 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -80,6 +148,12 @@ static int ends(const char *name, const char *suffix)
     return size > more && !strcmp(name + size - more, suffix);
 }
 
+/* The next file of the walk, if it is one of tensors; `x` is where it goes. */
+static int is_tensor_file(const walk_entry *x)
+{
+    return x->kind == FOUND_FILE && (ends(x->name, ".safetensors") || ends(x->name, ".bsnap"));
+}
+
 int shards_open(shards *s, codec *c, const char *path, const selection *select, fault *f)
 {
     size_t i;
@@ -89,10 +163,10 @@ int shards_open(shards *s, codec *c, const char *path, const selection *select, 
     if (!s->files) return fault_memory(f);
     for (i = 0; i < s->folder.count; i++) {
         const walk_entry *x = &s->folder.at[i];
-        if (x->kind != FOUND_FILE || (!ends(x->name, ".safetensors") && !ends(x->name, ".bsnap"))) continue;
+        if (!is_tensor_file(x)) continue;
         s->files[s->count].path = x->path;
         s->files[s->count].name = x->name;
-        if (read_header(&s->files[s->count++], c, f)) return 1;
+        if (read_header(s, &s->files[s->count++], c, f)) return 1;
     }
     if (s->count) return index_tensors(s, f);
     (void)fault_set(f, "has no .safetensors or .bsnap file in it that is wanted");
@@ -117,9 +191,107 @@ void shards_close(shards *s)
     while (s->count) {
         bitsnap_safetensors_free(&s->files[--s->count].model);
         free(s->files[s->count].text);
+        free(s->files[s->count].why);
+        link_free(&s->files[s->count].link);
     }
     free(s->files);
     free(s->tensors);
     walk_free(&s->folder);
     memset(s, 0, sizeof *s);
+}
+
+/* ================================================================================= BASES */
+
+size_t shards_called(const shards *s, const char *name)
+{
+    size_t i;
+    for (i = 0; i < s->count && !is_called(s->files[i].name, name); i++)
+        ;
+    return i;
+}
+
+/* Whether it is packed, and stands there as it is, too: then in front of it, in the order of names. */
+static int is_there_unpacked(const shards *s, const char *name)
+{
+    const size_t size = strlen(name);
+    size_t i;
+    if (!ends(name, ".bsnap")) return 0;
+    for (i = s->count; i-- > 0 && !strncmp(s->files[i].name, name, size - 6);)
+        if (!s->files[i].name[size - 6]) return 1;
+    return 0;
+}
+
+int shards_open_bases(shards *s, codec *c, const char *path, const shards *before, fault *f)
+{
+    static const selection all = { { NULL }, { NULL }, 0, 0, 1 };
+    size_t i, k;
+    memset(s, 0, sizeof *s);
+    s->path = path;
+    s->before = before;
+    if (walk_folder(&s->folder, path, &all, f)) return *f->file ? 1 : fault_in(f, path);
+    s->files = (shard *)calloc(s->folder.count, sizeof *s->files);
+    if (!s->files) return fault_memory(f);
+    for (i = 0; i < s->folder.count; i++) {
+        const walk_entry *x = &s->folder.at[i];
+        shard *to = &s->files[s->count];
+        if (!is_tensor_file(x) || is_there_unpacked(s, x->name)) continue;
+        to->path = x->path;
+        to->name = x->name;
+        for (k = 0; k < i && !to->is_twin; k++) to->is_twin = s->folder.at[k].kind == FOUND_FILE && stamp_is_file(&s->folder.at[k].stamp, &x->stamp);
+        s->count++;
+        if (!read_header(s, to, c, f) && to->text && (!to->is_delta || before)) continue;
+        to->why = strdup(*f->text ? f->text : to->is_delta ? "is a delta, whose base is not in a folder before this one" : "holds raw elements, which are no base");
+        if (!to->why) return fault_memory(f);
+        memset(f, 0, sizeof *f);
+        bitsnap_safetensors_free(&to->model);
+        free(to->text);
+        link_free(&to->link);
+        memset(&to->model, 0, sizeof to->model);
+        to->text = NULL;
+    }
+    return s->count ? 0 : fault_set(f, "has no .safetensors or .bsnap file in it that could be a base") && fault_in(f, path);
+}
+
+static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, base *b, fault *f)
+{
+    const shard *x = &s->files[number];
+    char name[4096];
+    base before;
+    int failed;
+    if (used_name(&c->used, x->path, USE_BASE, f)) return 1;
+    if (!x->is_delta) return base_open(b, c, &x->path, 1, limit, f);
+    (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(x->name) - 6), x->name);
+    failed = shards_find_bases(s->before, &x->link.base, name, c, limit, &before, f);
+    if (failed && !*f->file) (void)fault_in(f, x->path);
+    failed = failed || base_follow(b, c, x->path, &before, limit, f);
+    base_close(&before);
+    return failed;
+}
+
+base *shards_add_base(const shards *s, size_t number, codec *c, uint64_t limit, base *list, base *last, fault *f)
+{
+    base *b = last ? (base *)calloc(1, sizeof *b) : list;
+    if (!b) return (void)fault_memory(f), NULL;
+    b->in.fd = -1;
+    if (last) last->next = b;
+    if (open_base(s, number, c, limit, b, f)) return NULL;
+    b->path = s->files[number].path;
+    if (last) last->file.next = &b->file;
+    return b;
+}
+
+int shards_find_bases(const shards *s, const link_end *ends_of, const char *name, codec *c, uint64_t limit, base *list, fault *f)
+{
+    const link_end *e;
+    base *last = NULL;
+    memset(list, 0, sizeof *list);
+    list->in.fd = -1;
+    for (e = ends_of; e; e = e->next) {
+        const size_t number = find_base(s, e, name);
+        if (number == s->count)
+            return fault_set(f, "is a delta against %s, and in %s no file has the header of that, or more than one has", e->name ? e->name : "a file", s->path);
+        last = shards_add_base(s, number, c, limit, list, last, f);
+        if (!last) return 1;
+    }
+    return 0;
 }

@@ -3,7 +3,7 @@
 #ifndef TOOL_SHARDS_H
 #define TOOL_SHARDS_H
 
-#include "codec.h"
+#include "base.h"
 #include "container.h"
 #include "../system/walk.h"
 
@@ -11,6 +11,10 @@ typedef struct shard {
     const char *path, *name; /* name: from the folder on */
     char *text;              /* the header text */
     safetensors model;
+    file_link link;          /* `own`, without the text, is what deltas to it say of it; the rest is of deltas */
+    int is_delta;
+    int is_twin;             /* of bases: another name of one before it */
+    char *why;               /* of bases: why it is none, though it is called so; or null */
 } shard;
 
 typedef struct shard_tensor {
@@ -22,13 +26,32 @@ typedef struct shards {
     walk folder;
     shard *files;
     size_t count;
-    shard_tensor *tensors; /* by name */
+    shard_tensor *tensors; /* by name; of bases there are none */
     size_t tensor_count;
+    const char *path;
+    const struct shards *before; /* of bases: the folder that has what its deltas are against, or null */
 } shards;
 
 /* Of all .safetensors and .bsnap files in the folder that are selected. No two tensors may have one name. */
 int shards_open(shards *s, codec *c, const char *path, const selection *select, fault *f);
 const shard_tensor *shards_find(const shards *s, text_slice name); /* or null */
 void shards_close(shards *s);
+
+/* ================================================================================= BASES
+ * A folder as what deltas are against: the files of one model, or of several; names may be in more than one. */
+
+/* Of all .safetensors and .bsnap files in the folder, but for what is packed beside a file that is not. Deltas have their bases in the
+ * folder `before`, or null. What can be no base has a reason instead of tensors. */
+int shards_open_bases(shards *s, codec *c, const char *path, const shards *before, fault *f);
+
+/* The number of the file that is called so, packed or not; s->count: there is none. */
+size_t shards_called(const shards *s, const char *name);
+
+/* Adds a file to a list of bases, the last of which is `last` (null: it is the first, and becomes `list`); returns the new last one, or null.
+ * base_close of the list is to be called after failures, too. */
+base *shards_add_base(const shards *s, size_t number, codec *c, uint64_t limit, base *list, base *last, fault *f);
+
+/* Opens the bases of a delta: the files with the headers that these ends have, by their names, then by that of the delta, `name`. */
+int shards_find_bases(const shards *s, const link_end *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* processors.c - how many processors there are for this process.
+/* processors.c - how many processors there are for this process, and how much memory.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
  * A thread more than there is time for costs more than it brings: it waits for its processor while others wait for it. */
@@ -9,6 +9,7 @@
 
 #include "processors.h"
 
+#include <float.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -53,26 +54,42 @@ static int read_line(char *line, int room, const char *directory, const char *na
     return failed;
 }
 
-/* The limit of one group; UINT_MAX where it has none. */
-static unsigned limit_of_group(const char *directory, int version)
+/* The limits of one group; DBL_MAX where it has none. */
+static double processors_of_group(const char *directory, int version)
 {
     char line[64], *next = line;
     double quota, period = 0;
     if (version == 2) {
-        if (read_line(line, sizeof line, directory, "cpu.max")) return UINT_MAX;
+        if (read_line(line, sizeof line, directory, "cpu.max")) return DBL_MAX;
         quota = strtod(line, &next); /* "max 100000" or "150000 100000" */
         period = strtod(next, NULL);
     } else {
-        if (read_line(line, sizeof line, directory, "cpu.cfs_quota_us")) return UINT_MAX;
+        if (read_line(line, sizeof line, directory, "cpu.cfs_quota_us")) return DBL_MAX;
         quota = strtod(line, NULL); /* -1: none */
         if (!read_line(line, sizeof line, directory, "cpu.cfs_period_us")) period = strtod(line, NULL);
     }
-    if (!(quota > 0) || !(period > 0) || quota / period > 65536) return UINT_MAX;
-    return (unsigned)(quota / period) + (quota / period > (unsigned)(quota / period));
+    return quota > 0 && period > 0 ? quota / period : DBL_MAX;
 }
 
+static double memory_of_group(const char *directory, int version)
+{
+    char line[64];
+    double bytes;
+    if (read_line(line, sizeof line, directory, version == 2 ? "memory.max" : "memory.limit_in_bytes")) return DBL_MAX;
+    bytes = strtod(line, NULL); /* "max" */
+    return bytes > 0 ? bytes : DBL_MAX;
+}
+
+/* What limits processes; in version 1 its groups are a tree of their own. */
+typedef struct controller {
+    const char *name;
+    double (*limit)(const char *directory, int version);
+} controller;
+
+static const controller of_processors = { "cpu", processors_of_group }, of_memory = { "memory", memory_of_group };
+
 /* The path of the process's group, as /proc/self/cgroup has it: "0::/path", or "4:cpu,cpuacct:/path". 1 where there is none. */
-static int find_group(char *path, size_t room, const char *root, int version)
+static int find_group(const controller *k, char *path, size_t room, const char *root, int version)
 {
     char name[PATH_MAX], line[PATH_MAX + 256];
     FILE *file;
@@ -85,7 +102,7 @@ static int find_group(char *path, size_t room, const char *root, int version)
         if (!at) continue;
         line[strcspn(line, "\n")] = 0;
         *at++ = 0;
-        found = version == 2 ? !strcmp(line, "0:") : lists(list + 1, "cpu");
+        found = version == 2 ? !strcmp(line, "0:") : lists(list + 1, k->name);
         if (found) (void)snprintf(path, room, "%s", at);
     }
     (void)fclose(file);
@@ -93,21 +110,21 @@ static int find_group(char *path, size_t room, const char *root, int version)
 }
 
 /* The least limit of a group and of those that it is in, up to where they are mounted. */
-static unsigned limit_of_mount(const char *root, const char *top, const char *point, int version)
+static double limit_of_mount(const controller *k, const char *root, const char *top, const char *point, int version)
 {
     char group[PATH_MAX], path[2 * PATH_MAX];
     const char *below = group;
     const size_t size = strcmp(top, "/") ? strlen(top) : 0;
     size_t mount;
-    unsigned least = UINT_MAX;
-    if (find_group(group, sizeof group, root, version)) return UINT_MAX;
+    double least = DBL_MAX;
+    if (find_group(k, group, sizeof group, root, version)) return DBL_MAX;
     if (strncmp(group, top, size) || (group[size] && group[size] != '/') || strstr(group, "/..")) below = ""; /* elsewhere */
     else below += size;
     (void)snprintf(path, sizeof path, "%s%s", root, point);
     mount = strlen(path);
     (void)snprintf(path + mount, sizeof path - mount, "%s", below);
     for (;;) {
-        const unsigned limit = limit_of_group(path, version);
+        const double limit = k->limit(path, version);
         char *slash = strrchr(path + mount, '/');
         if (limit < least) least = limit;
         if (!slash) return least;
@@ -115,21 +132,21 @@ static unsigned limit_of_mount(const char *root, const char *top, const char *po
     }
 }
 
-/* The least limit of all control groups of this process; UINT_MAX where there is none. `root` stands before all paths: nothing,
+/* The least limit of all control groups of this process; DBL_MAX where there is none. `root` stands before all paths: nothing,
  * but for tests. */
-static unsigned limit_of_groups(const char *root)
+static double limit_of_groups(const controller *k, const char *root)
 {
     char name[PATH_MAX], line[4 * PATH_MAX];
     FILE *file;
-    unsigned least = UINT_MAX;
+    double least = DBL_MAX;
     (void)snprintf(name, sizeof name, "%s/proc/self/mountinfo", root);
     file = fopen(name, "r");
-    if (!file) return UINT_MAX;
+    if (!file) return DBL_MAX;
     while (fgets(line, sizeof line, file)) {
         /* 36 35 98:0 TOP POINT options ... - cgroup source options */
         char *const behind = strstr(line, " - cgroup"), *word[6], *rest = line;
         int i, version = 1;
-        unsigned limit;
+        double limit;
         if (!behind) continue;
         if (behind[9] == '2') version = 2;
         for (i = 0; i < 6; i++) word[i] = strtok_r(i ? NULL : line, " ", &rest);
@@ -138,9 +155,9 @@ static unsigned limit_of_groups(const char *root)
             char *options = strrchr(behind + 1, ' ');
             if (!options) continue;
             options[strcspn(options, "\n")] = 0;
-            if (!lists(options + 1, "cpu")) continue;
+            if (!lists(options + 1, k->name)) continue;
         }
-        limit = limit_of_mount(root, word[3], word[4], version);
+        limit = limit_of_mount(k, root, word[3], word[4], version);
         if (limit < least) least = limit;
     }
     (void)fclose(file);
@@ -154,9 +171,23 @@ unsigned processors(void)
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned n = online < 1 ? 1 : online > 1024 ? 1024 : (unsigned)online;
 #ifdef __linux__
-    const unsigned limit = limit_of_groups("");
+    const double limit = limit_of_groups(&of_processors, "");
     n = allowed(n);
-    if (limit < n) n = limit;
+    if (limit < n) n = (unsigned)limit + (limit > (unsigned)limit);
 #endif
     return n;
+}
+
+uint64_t memory_size(void)
+{
+    double n = (double)((uint64_t)1 << 30);
+#ifdef _SC_PHYS_PAGES
+    const long pages = sysconf(_SC_PHYS_PAGES), each = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && each > 0) n = (double)pages * (double)each;
+#endif
+#ifdef __linux__
+    const double limit = limit_of_groups(&of_memory, "");
+    if (limit < n) n = limit;
+#endif
+    return (uint64_t)n;
 }

@@ -56,7 +56,8 @@ static size_t room_for(const safetensors *model, const renames *r)
 /* A tensor of a base. */
 typedef struct entry {
     const tensor *at;
-    text_slice core;
+    text_slice name, core;
+    int elsewhere; /* not in the base that is looked at first */
     unsigned base;
 } entry;
 
@@ -64,7 +65,15 @@ static int by_core(const void *a, const void *b)
 {
     const entry *x = (const entry *)a, *y = (const entry *)b;
     const int order = bitsnap_slice_compare(x->core, y->core);
-    return order ? order : bitsnap_slice_compare(x->at->name, y->at->name);
+    if (order || x->elsewhere != y->elsewhere) return order ? order : x->elsewhere - y->elsewhere;
+    return bitsnap_slice_compare(x->name, y->name);
+}
+
+static int in_order(const void *a, const void *b)
+{
+    const int order = by_core(a, b);
+    const unsigned x = ((const entry *)a)->base, y = ((const entry *)b)->base;
+    return order ? order : (x > y) - (x < y);
 }
 
 /* ================================================================================= PARTNERS */
@@ -104,41 +113,49 @@ static pair relate(const tensor *t, const tensor *old)
     return x;
 }
 
-static pair pair_with(const tensor *t, const entry *e)
+/* Among sorted entries the one that goes with `t`: with `exact` the first of its name that fits, or that does not, else the only one of its
+ * core. */
+static pair only_one(const tensor *t, const entry *wanted, int exact, const entry *entries, size_t count)
 {
-    pair x = relate(t, e->at);
-    x.base = e->base;
-    return x;
-}
-
-/* The partner among all entries, sorted. Of several names that differ from `name` none is: they are not the same tensor. */
-static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
-{
-    enum { NAMES_MOST = 64 }; /* of one core: so that no file can make this slow */
-    size_t low = 0, high = count, last, found = 0;
-    tensor called;
-    entry wanted;
-    const entry *same;
+    enum { LOOKED_AT = 64 }; /* at most, so that no file can make this slow: of more none is the one */
+    size_t low = 0, high = count, i, found = 0;
     pair x, next;
-    called.name = name;
-    wanted.at = &called;
-    wanted.core = core_of(name);
-    wanted.base = 0;
-    same = count ? (const entry *)bsearch(&wanted, entries, count, sizeof *entries, by_core) : NULL;
-    if (same) return pair_with(t, same);
     memset(&x, 0, sizeof x);
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (bitsnap_slice_compare(entries[middle].core, wanted.core) < 0) low = middle + 1;
+        if (by_core(&entries[middle], wanted) < 0) low = middle + 1;
         else high = middle;
     }
-    for (last = low; last < count && last - low < NAMES_MOST && !bitsnap_slice_compare(entries[last].core, wanted.core); last++) {
-        next = pair_with(t, &entries[last]);
+    for (i = low; i < count && i - low < LOOKED_AT; i++) {
+        const entry *e = &entries[i];
+        if (bitsnap_slice_compare(e->core, wanted->core) || e->elsewhere != wanted->elsewhere || (exact && bitsnap_slice_compare(e->name, wanted->name))) break;
+        next = relate(t, e->at);
+        next.base = e->base;
+        if (exact && (next.kind == PAIR_FOUND || i == low)) x = next;
         if (next.kind != PAIR_FOUND) continue;
-        found++;
-        x = next;
+        if (exact) return x;
+        if (!found) x = next;
+        if (!found || bitsnap_slice_compare(x.other->name, e->name)) found++; /* the same name in another file is no other tensor */
     }
-    if (found != 1 || last - low == NAMES_MOST) memset(&x, 0, sizeof x);
+    if (!exact && (found > 1 || i - low == LOOKED_AT)) memset(&x, 0, sizeof x);
+    return x;
+}
+
+/* The partner: first by the name, then by that but for prefixes. */
+static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
+{
+    entry wanted;
+    int way;
+    pair x;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.core = core_of(name);
+    for (way = 0; way < 4; way++) {
+        wanted.elsewhere = way & 1;
+        wanted.name = name;
+        if (way >= 2) wanted.name.size = 0;
+        x = only_one(t, &wanted, way < 2, entries, count);
+        if (x.other) break;
+    }
     return x;
 }
 
@@ -154,7 +171,7 @@ static void add_up(pairs *p)
     }
 }
 
-int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f)
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, size_t own, const renames *r, fault *f)
 {
     char *room = (char *)malloc(room_for(model, r));
     entry *entries;
@@ -172,11 +189,13 @@ int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bas
     for (k = 0, n = 0; k < count; k++) {
         for (i = 0; i < bases[k]->count; i++, n++) {
             entries[n].at = &bases[k]->tensors[i];
-            entries[n].core = core_of(entries[n].at->name);
+            entries[n].name = entries[n].at->name;
+            entries[n].core = core_of(entries[n].name);
+            entries[n].elsewhere = k != own;
             entries[n].base = k;
         }
     }
-    qsort(entries, n, sizeof *entries, by_core);
+    qsort(entries, n, sizeof *entries, in_order);
     p->count = model->count;
     for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], renamed(model->tensors[i].name, r, room), entries, n);
     free(entries);
@@ -386,6 +405,20 @@ int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const 
     free(b.frames);
     free(verdicts);
     return failed;
+}
+
+unsigned pairs_number(pairs *p, unsigned *numbers, unsigned count)
+{
+    unsigned k, n = 0;
+    size_t i;
+    for (k = 0; k < count; k++) numbers[k] = count;
+    for (i = 0; i < p->count; i++)
+        if (p->list[i].kind == PAIR_FOUND && p->list[i].bytes) numbers[p->list[i].base] = 0;
+    for (k = 0; k < count; k++)
+        if (!numbers[k]) numbers[k] = n++;
+    for (i = 0; i < p->count; i++)
+        if (p->list[i].kind == PAIR_FOUND) p->list[i].base = numbers[p->list[i].base];
+    return n;
 }
 
 uint64_t pairs_alone(const pairs *p)

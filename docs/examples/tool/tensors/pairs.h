@@ -36,14 +36,17 @@ typedef struct renames {
     size_t count;
 } renames;
 
-/* A partner in one of `count` bases has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
+/* A partner in one of `count` bases, in `own` (its number, if there is it) before all others and then in their order, has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
  * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
-int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, const renames *r, fault *f);
+int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, size_t own, const renames *r, fault *f);
 
 /* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
  * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
  * stands behind the header of a .safetensors file, as it does afterwards; of what is no regular file nothing can be sampled. */
-int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f);
+int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *bases, fault *f);
+
+/* Numbers the bases that are used anew, in their order: numbers[i] becomes the one of base i, or `count` where it is not; returns how many. */
+unsigned pairs_number(pairs *p, unsigned *numbers, unsigned count);
 
 /* What the tensors with partners would take without them, by the samples; 0: not known. */
 uint64_t pairs_alone(const pairs *p);
