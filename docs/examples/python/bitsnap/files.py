@@ -1,4 +1,5 @@
 """Files of tensors: .bsnap, .safetensors, and deltas with what they are against."""
+import contextlib
 import json
 import os
 import tempfile
@@ -24,13 +25,20 @@ def open_file(path, base=None, threads=1):
     it; without it the name that the delta has for its base is looked for beside it."""
     path = os.fspath(path)
     chain = [] if base is None else [base] if isinstance(base, (str, bytes, os.PathLike)) else list(base)
-    try:
+    with _place(path):
         return _open(path, chain, threads, 0)
-    except (_core.Error, OSError) as error:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = path
-        if isinstance(error, _core.Error):
-            error.args = (f"{os.fsdecode(path)}: {error.args[0]}",)
+
+
+@contextlib.contextmanager
+def _place(path, *more):
+    """Errors say which file they are of."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+    except _core.Error as error:
+        error.args = (": ".join([os.fsdecode(path), *more, error.args[0]]),)
         raise
 
 
@@ -79,6 +87,7 @@ class safe_open:
     def __init__(self, filename, framework="pt", device="cpu", *, base=None, threads=1):
         self._family = _family(framework)
         self._device = device
+        self._path = os.fspath(filename)
         self._file = open_file(filename, base, threads)
 
     def __enter__(self):
@@ -88,11 +97,12 @@ class safe_open:
         self._file.close()
 
     def keys(self):
-        return sorted(t[0] for t in self._file.tensors())
+        return sorted(self.offset_keys())
 
     def offset_keys(self):
         """Names in the order of their bytes."""
-        return [t[0] for t in self._file.tensors()]
+        with _place(self._path):
+            return [t[0] for t in self._file.tensors()]
 
     def metadata(self):
         text = self._file.metadata()
@@ -107,7 +117,8 @@ class safe_open:
 
     def verify(self):
         """Reads and checks everything."""
-        self._file.verify()
+        with _place(self._path):
+            self._file.verify()
 
     def _read(self, name, dtype, shape, first):
         if dtype not in DTYPES:
@@ -116,7 +127,8 @@ class safe_open:
         count = 1
         for dimension in shape:
             count *= dimension
-        self._file.read(name, first, count, memory)
+        with _place(self._path, name):
+            self._file.read(name, first, count, memory)
         return self._family.move(array, self._device)
 
 

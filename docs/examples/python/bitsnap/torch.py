@@ -4,6 +4,7 @@ import json
 import torch
 
 from . import files
+from ._core import Error
 from ._arrays import DTYPES, dtype_name, flat
 
 
@@ -68,11 +69,13 @@ def _join(path, key, tensors):
 
 
 def _give(value, read):
-    if not isinstance(value, dict):
+    if not isinstance(value, (dict, list)):
         return value
     (kind, x), = value.items()
     if kind == "t":
         return read(x)
+    if not isinstance(x, list):
+        raise TypeError
     if kind == "d":
         return {key: _give(v, read) for key, v in x}
     if kind in "lu":
@@ -95,7 +98,7 @@ def load(filename, device="cpu", *, base=None, threads=1):
             return {name: f.get_tensor(name) for name in f.offset_keys()}
         try:
             return _give(json.loads(structure), f.get_tensor)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            if type(error) not in (ValueError, TypeError, KeyError, json.JSONDecodeError, RecursionError):
-                raise  # of the codec
+        except Error:
+            raise
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(f"{filename}: what the state is made of is damaged") from error

@@ -8,6 +8,7 @@
 #include "../files/header.h"
 #include "../files/store.h"
 #include "../system/walk.h"
+#include "../tensors/pairs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -144,8 +145,57 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
 
 /* ================================================================================= SNAPSHOT */
 
-/* What a file may become a delta to: the one of its name in the step before; null where there is none, or its chain is long enough. */
-static const store_object *find_base(const job *j, const char *name, store_object *copy)
+/* How many bytes of a model's tensors have a partner in what an object holds; 0 where that cannot be told. */
+static uint64_t bytes_in_common(const job *j, const safetensors *model, const store_object *o)
+{
+    const renames none = { NULL, 0 };
+    const safetensors *one;
+    safetensors of;
+    size_t size;
+    uint64_t bytes = 0;
+    fault ignored;
+    char *text;
+    pairs p;
+    memset(&ignored, 0, sizeof ignored);
+    text = store_text(&j->store, j->codec, o, &size, &ignored);
+    if (!text) return 0;
+    one = &of;
+    if (!safetensors_parse(&of, text, size, &ignored) && !pairs_find(&p, model, &one, 1, 0, &none, &ignored)) {
+        bytes = p.found_bytes;
+        pairs_free(&p);
+    }
+    bitsnap_safetensors_free(&of);
+    free(text);
+    return bytes;
+}
+
+/* The object of a step that has most of a file's tensors: where shards are others than before, as their names tell. */
+static const store_object *most_alike(const job *j, const input *in, const store_step *s)
+{
+    const store_object *best = NULL;
+    uint64_t most = 0;
+    fault ignored;
+    input again;
+    header h;
+    size_t i;
+    if (input_again(in, &again, &ignored)) return NULL;
+    if (!header_read(&h, &again, &ignored)) {
+        for (i = 0; i < s->count; i++) {
+            const store_object *o = s->entries[i].kind == ENTRY_FILE ? manifest_object(&j->store.m, s->entries[i].id) : NULL;
+            const uint64_t bytes = o && o->tensors ? bytes_in_common(j, &h.model, o) : 0;
+            if (bytes <= most) continue;
+            most = bytes;
+            best = o;
+        }
+    }
+    header_free(&h);
+    input_close(&again);
+    return best;
+}
+
+/* What a file may become a delta to: the one of its name in the step before, or that which has most of its tensors; null where there is
+ * none, or its chain is long enough. */
+static const store_object *find_base(const job *j, const input *in, const char *name, store_object *copy)
 {
     const manifest *m = &j->store.m;
     const size_t i = manifest_find(m, j->step.number);
@@ -153,6 +203,7 @@ static const store_object *find_base(const job *j, const char *name, store_objec
     const store_object *o = e && e->kind == ENTRY_FILE ? manifest_object(m, e->id) : NULL, *chain[CHAIN_MAX];
     uint64_t deltas = 0;
     size_t n, k;
+    if (i && !e) o = most_alike(j, in, &m->steps[i - 1]);
     if (!o || !o->tensors) return NULL;
     n = manifest_chain(m, o, chain);
     for (k = 1; k < n; k++) deltas += chain[k]->bytes;
@@ -240,7 +291,7 @@ static int put_content(job *j, input *in, const walk_entry *e, uint64_t *id)
     known = manifest_object(&j->store.m, x.id);
     if (known && is_stored(j, in, known, &is)) return 1;
     if (is) return input_check_unchanged(in, j->f);
-    if (is_tensor_file(j, in, e)) failed = put_tensors(j, in, e->path, &x, known ? NULL : find_base(j, e->name, &from));
+    if (is_tensor_file(j, in, e)) failed = put_tensors(j, in, e->path, &x, known ? NULL : find_base(j, in, e->name, &from));
     else failed = put_copy(j, in, &x);
     if (failed || input_check_unchanged(in, j->f)) return 1;
     j->objects++;

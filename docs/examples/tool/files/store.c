@@ -212,6 +212,36 @@ int store_restore(const store *s, codec *c, const store_object *x, base *b, faul
     return restore_chain(s, c, chain, n, b, f);
 }
 
+char *store_text(const store *s, codec *c, const store_object *x, size_t *size, fault *f)
+{
+    const store_object *chain[CHAIN_MAX];
+    const size_t n = manifest_chain(&s->m, x, chain);
+    file_base before;
+    char *text = NULL;
+    size_t i;
+    int failed = 0;
+    memset(&before, 0, sizeof before);
+    for (i = 0; i < n && !failed; i++) {
+        char *path = store_object_path(s, chain[i], f);
+        file_reader r;
+        input in;
+        failed = !path || input_open(&in, path, f);
+        if (!failed) {
+            failed = file_look_begin(&r, c, &in, i ? &before : NULL, f) || (!r.text && fault_set(f, "does not follow what it is a delta to"));
+            free(text);
+            before.text = text = r.text;
+            before.text_size = *size = r.text_size;
+            r.text = NULL;
+            file_read_close(&r);
+            input_close(&in);
+        }
+        free(path);
+    }
+    if (!failed) return text;
+    free(text);
+    return NULL;
+}
+
 uint64_t store_id(const input *in) { return bitsnap_hash(in->map, in->map ? (size_t)in->size : 0); }
 
 int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f)

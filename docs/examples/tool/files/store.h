@@ -35,6 +35,9 @@ char *store_object_path(const store *s, const store_object *x, fault *f);
 int store_restore_one(const store *s, codec *c, const store_object *x, const base *before, base *b, fault *f);
 int store_restore(const store *s, codec *c, const store_object *x, base *b, fault *f);
 
+/* The header text of what a tensor object holds, by the headers of its chain alone: to be freed; null with the fault set. */
+char *store_text(const store *s, codec *c, const store_object *x, size_t *size, fault *f);
+
 /* Writes the content of an object, whose file is open, to an output that is. */
 int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f);
 

@@ -1,0 +1,35 @@
+#!/bin/sh
+# docs/examples/python, as pip builds and installs it: a wheel, in an environment without any other package; then with numpy and torch.
+cd "$(dirname "$0")/.." || exit 1
+python=${PYTHON:-python3}
+venv=$PWD/build/venv
+log=$(mktemp) && bare=$(mktemp -d) && trap 'rm -rf "$log" "$bare"' EXIT
+skip() { echo "skip - python: $1"; exit 0; }
+[ "$(uname -s)" = Linux ] || skip 'tested on Linux'
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || skip 'needs Python 3.11'
+if ! cmp -s tests/requirements.txt "$venv/done"; then
+    rm -rf "$venv"
+    "$python" -m venv "$venv" >"$log" 2>&1 || skip "needs Python's venv (Debian: python3-venv)"
+    "$venv/bin/python" -m pip install -q -r tests/requirements.txt >"$log" 2>&1 || { tail -n 3 "$log"; skip 'needs the packages in tests/requirements.txt, from PyPI'; }
+    cp tests/requirements.txt "$venv/done"
+fi
+[ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')/Python.h" ] || skip 'needs the headers of Python (Debian: python3-dev)'
+
+mkdir -p "$bare/src/docs/examples" && cp bitsnap.h bitsnap_simd.h "$bare/src" && # pip builds where the sources are
+    cp -R docs/examples/python docs/examples/file docs/examples/tool "$bare/src/docs/examples" || exit 1
+rm -rf "$bare"/src/docs/examples/python/build
+if CFLAGS='-O1 -Wall -Wextra -Werror' "$venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$bare" "$bare/src/docs/examples/python" >"$log" 2>&1 &&
+    "$python" -m venv "$bare/venv" && "$bare/venv/bin/python" -m pip install -q --no-index "$bare"/*.whl >"$log" 2>&1; then
+    echo 'ok - python: a wheel is built without a warning, and installed where there is nothing else'
+else
+    tail -n 20 "$log"
+    echo 'not ok - python: a wheel is built without a warning, and installed where there is nothing else'
+    exit 1
+fi
+case $(echo "$bare"/*.whl) in
+*-cp311-abi3-linux_*.whl) echo 'ok - python: it is for every release from 3.11 on' ;;
+*) echo "not ok - python: it is for every release from 3.11 on: $(ls "$bare")" ;;
+esac
+"$bare/venv/bin/python" tests/python_package.py bare || echo 'not ok - python: without numpy'
+"$venv/bin/python" -m pip install -q --force-reinstall --no-index --no-deps "$bare"/*.whl >"$log" 2>&1
+"$venv/bin/python" tests/python_package.py "$PWD/${BITSNAP:-build/bitsnap}" docs/examples/python/README.md || echo 'not ok - python: with numpy and torch'

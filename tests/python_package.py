@@ -1,0 +1,397 @@
+"""Tests of the package bitsnap, where it is installed: python_package.py bare | python_package.py TOOL README. By check_python.sh."""
+import gc
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+
+import bitsnap
+from bitsnap import _core
+
+tests = []
+
+
+def test(function):
+    tests.append(function)
+    return function
+
+
+def refused(kind, text, function, *args, **named):
+    """The exception of this kind, the text of which has these words."""
+    try:
+        function(*args, **named)
+    except kind as error:
+        assert text in str(error), f"{error!r} does not say: {text}"
+        return error
+    raise AssertionError(f"{function} was not refused: {text}")
+
+
+def run(kind):
+    failed = False
+    random.seed(1)
+    for function in tests:
+        try:
+            function()
+            print(f"ok - python: {kind}: {function.__name__}")
+        except Exception:  # whatever it is
+            traceback.print_exc(file=sys.stdout)
+            print(f"not ok - python: {kind}: {function.__name__}")
+            failed = True
+    return int(failed)
+
+
+def frames_of_bytes():
+    data = bytes(random.getrandbits(8) & 0x8F for _ in range(200000))
+    frame = bitsnap.compress(data, "BF16")
+    assert len(frame) < 0.9 * len(data) and bitsnap.decompress(frame) == data
+    assert bitsnap.decompress(frame, first=70000, count=3) == data[140000:140006] and bitsnap.decompress(frame, first=100000) == b""
+    assert bitsnap.compress(data, "bf16", level="best", threads=2) == bitsnap.compress(memoryview(data), "BF16", level=3)
+    assert bitsnap.decompress(bitsnap.compress(b"", "F32")) == b""
+    out = bytearray(len(data))
+    assert bitsnap.decompress_into(frame, out, threads=2) is out and out == data
+    room = bytearray(len(frame))
+    assert bitsnap.compress(data, "BF16", out=room) == len(frame) and room == frame
+    assert bitsnap.info(frame)["count"] == 100000 and bitsnap.info(frame)["dtype"] == "BF16"
+    bitsnap.test(frame)
+    seen = []
+    bitsnap.compress(data * 50, "BF16", progress=lambda done, total: seen.append((done, total)))
+    assert seen and all(done <= total == 5000000 for done, total in seen)
+    refused(ZeroDivisionError, "", bitsnap.compress, data * 50, "BF16", progress=lambda done, total: 1 // 0)
+    refused(TypeError, "bytes have no dtype", bitsnap.compress, data)
+    refused(ValueError, '"Q7" is no dtype', bitsnap.compress, data, "Q7")
+    refused(ValueError, '"great" is no level', bitsnap.compress, data, "F16", level="great")
+    refused(ValueError, "no elements of 4", bitsnap.compress, data[:-1], "F32")
+    refused(bitsnap.Error, "destination too small", bitsnap.compress, data, "BF16", out=bytearray(100))
+    refused(ValueError, "out has 9 bytes, the elements have 200000", bitsnap.decompress_into, frame, bytearray(9))
+    refused(BufferError, "not writable", bitsnap.decompress_into, frame, bytes(len(data)))
+    refused(ValueError, "not in the frame, which has 100000", bitsnap.decompress, frame, first=100001)
+    error = refused(bitsnap.Error, "truncated: the data ends inside the frame (R6, byte", bitsnap.decompress, frame[:-1])
+    assert isinstance(error, ValueError) and error.rule == 6 and error.status == 6 and error.offset
+
+
+def deltas_of_bytes():
+    base = bytes(random.getrandbits(8) for _ in range(400000))
+    data = bytearray(base)
+    for _ in range(500):
+        data[2 * random.randrange(200000)] ^= 1
+    delta = bitsnap.delta(data, base, "BF16", flags=bitsnap.CONTENT_ID | bitsnap.SELF_CONTAINED)
+    assert len(delta) < 3000 and bitsnap.decompress(delta, base=base) == data
+    assert bitsnap.info(delta)["base_id"] == bitsnap.content_id(base, "BF16")
+    assert bitsnap.decompress(bitsnap.invert(delta), base=data) == base
+    other = bytearray(data)
+    other[7] ^= 3
+    both = bitsnap.merge(delta, bitsnap.delta(other, data, "BF16", flags=bitsnap.CONTENT_ID | bitsnap.SELF_CONTAINED))
+    live = bytearray(base)
+    assert bitsnap.apply(live, both) is live and live == other
+    bitsnap.apply(live, both)  # once more is harmless
+    assert live == other
+    refused(bitsnap.Error, "needs its base", bitsnap.decompress, delta)
+    refused(bitsnap.Error, "not the base", bitsnap.decompress, delta, base=bytes(len(base)))
+    live[0] ^= 1
+    before = bytes(live)
+    refused(bitsnap.Error, "not the base", bitsnap.apply, live, both)
+    assert live == before
+    refused(ValueError, "elements has 3 bytes, those of the frame have 400000", bitsnap.apply, bytearray(3), both)
+    refused(TypeError, "not None", bitsnap.merge, delta, None)
+
+
+def damaged_bytes():
+    data = bytes(random.getrandbits(8) & 0x9F for _ in range(20000))
+    frame = bitsnap.compress(data, "F16")
+    file = _core.Writer(-1, [("a", "F16", "[100,100]", 20000)])
+    file.write(data)
+    file = file.finish()
+    for n in range(600):
+        for whole in (frame, file):
+            bad = bytearray(whole)
+            bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
+            if n % 3 == 0:
+                del bad[random.randrange(len(bad)):]
+            try:
+                if whole is frame:
+                    got = bitsnap.decompress(bad)
+                else:
+                    opened = _core.File(bad)
+                    got = opened.read(opened.tensors()[0][0])
+                    opened.verify()
+                assert got == data
+            except bitsnap.Error:
+                pass
+
+
+def misuse_of_files():
+    file = _core.Writer(-1, [("a", "I8", "[3]", 3)])
+    file.write(b"ab")
+    refused(bitsnap.Error, "", file.finish)
+    refused(ValueError, "has ended", file.write, b"c")
+    refused(TypeError, "must be a list", _core.Writer, -1, ())
+    refused(bitsnap.Error, "", _core.Writer, -1, [("a", "I8", "[3]", 3), ("a", "I8", "[3]", 3)])
+    file = _core.Writer(-1, [("a", "I8", "[3]", 3)])
+    file.write(b"abc")
+    whole = file.finish()
+    base = _core.File(whole)
+    assert base.kind == "safetensors" and base.size == len(whole) and base.data_size == 3 and not base.quantized and base.metadata() is None
+    assert base.find("a") == ("a", "I8", (3,), 0, 3) and base.frames()[0]["count"] == 3
+    refused(KeyError, "b", base.find, "b")
+    refused(UnicodeEncodeError, "", base.find, "\ud800")
+    refused(ValueError, "not in the tensor, which has 3", base.read, "a", 2, 2)
+    refused(ValueError, "is opened once", base.__init__, whole)
+    delta = _core.Writer(-1, [("a", "I8", "[3]", 3)], bases=[base])
+    refused(ValueError, "is a base, and used by", base.tensors)
+    refused(ValueError, "none of which is a base already", _core.File, whole, [base])
+    delta.write(b"abd")
+    delta = delta.finish()
+    opened = _core.File(delta)
+    assert opened.kind == "delta" and opened.bases == [""]
+    refused(bitsnap.Error, "needs its base", opened.read, "a")
+    opened = _core.File(delta, [_core.File(whole)])
+    assert opened.read("a") == b"abd" and opened.read("a", 1, 1) == b"b"
+    opened.close()
+    opened.close()
+    refused(ValueError, "is closed", opened.tensors)
+    refused(ValueError, "is closed", lambda: opened.kind)
+    refused(ValueError, "at most 255 open Files", _core.File, delta, [3])
+    refused(OSError, "", _core.File, 12345)
+    refused(bitsnap.Error, "neither a .bsnap file nor a .safetensors file", _core.File, b"nothing of the kind, but long enough to be a header")
+    gc.collect()
+
+
+def other_threads_run():
+    data = bytes(1 << 20) + os.urandom(30 << 20)
+    ran, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            ran.append(1)
+            done.wait(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    bitsnap.compress(data, "F32", level="best")
+    done.set()
+    thread.join()
+    assert len(ran) > 3, len(ran)
+
+
+def blocks(readme, kind):
+    """The blocks of Python in a document."""
+    with open(readme, encoding="utf-8") as f:
+        return [code for language, code in re.findall(r"^```(python[ a-z]*)\n(.*?)^```", f.read(), re.S | re.M) if language == kind]
+
+
+if sys.argv[1] == "bare":
+    tests += [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]
+    sys.exit(run("bytes"))
+
+tool, readme = map(os.path.abspath, sys.argv[1:3])
+os.chdir(tempfile.mkdtemp(prefix="bitsnap-python-"))
+
+import ml_dtypes  # noqa: E402
+import numpy  # noqa: E402
+import safetensors.numpy  # noqa: E402
+import torch  # noqa: E402
+
+import bitsnap.numpy  # noqa: E402
+import bitsnap.torch  # noqa: E402
+from bitsnap._arrays import DTYPES  # noqa: E402
+
+rng = numpy.random.default_rng(1)
+
+
+def weights(*shape, dtype="float32"):
+    return (0.02 * rng.standard_normal(shape)).astype(dtype)
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def every_type():
+    arrays, tensors = {}, {}
+    for name, (kind, _) in DTYPES.items():
+        dtype = bitsnap.numpy._dtype(name)
+        arrays[name] = numpy.frombuffer(bytes(rng.integers(0, 2 if name == "BOOL" else 256, 24 * dtype.itemsize, numpy.uint8)), dtype).reshape(2, 3, 4)
+        frame = bitsnap.compress(arrays[name])
+        assert bitsnap.decompress(frame) == arrays[name].tobytes(), name
+        if hasattr(torch, kind):
+            tensors[name] = torch.frombuffer(bytearray(arrays[name].tobytes()), dtype=getattr(torch, kind)).reshape(2, 3, 4)
+            assert bitsnap.compress(tensors[name]) == frame, name
+    arrays["none"], arrays["scalar"] = numpy.empty((0, 5), "int16"), numpy.float64(3).reshape(())
+    bitsnap.numpy.save_file(arrays, "types.bsnap", {"k": "v", "quote": '"\n'})
+    again = bitsnap.numpy.load_file("types.bsnap")
+    assert again.keys() == arrays.keys() and all(same(again[name], arrays[name]) for name in arrays)
+    again = bitsnap.torch.load_file("types.bsnap", threads=2)
+    assert all(t.untyped_storage().nbytes() == again[n].untyped_storage().nbytes() and bytes(again[n].untyped_storage()) == bytes(t.untyped_storage())
+               and again[n].dtype == t.dtype for n, t in tensors.items())
+    with bitsnap.safe_open("types.bsnap", "np") as f:
+        assert f.metadata() == {"k": "v", "quote": '"\n'} and f.keys() == sorted(arrays)
+    refused(TypeError, "not supported", bitsnap.compress, numpy.array(["a"]))
+    refused(TypeError, "not supported", bitsnap.compress, numpy.zeros(3, ">f4"))
+    refused(ValueError, "not contiguous", bitsnap.compress, weights(4, 4).T)
+    refused(ValueError, "not contiguous", bitsnap.compress, torch.zeros(4, 4).T)
+    refused(ValueError, "meta", bitsnap.compress, torch.zeros(4, device="meta"))
+
+
+def dlpack():
+    class Foreign:  # an array of a library that nobody here knows
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __dlpack__(self, **named):
+            return self.tensor.__dlpack__(**named)
+
+    tensor = torch.from_numpy(weights(100, 100))
+    frame = bitsnap.compress(Foreign(tensor), "F32")
+    assert frame == bitsnap.compress(tensor)
+    out = torch.zeros(100, 100)
+    bitsnap.decompress_into(frame, Foreign(out))
+    assert torch.equal(out, tensor)
+    refused(ValueError, "not contiguous", bitsnap.compress, Foreign(tensor.T), "F32")
+    assert bitsnap.decompress(bitsnap.compress(Foreign(torch.zeros(0)), "F32")) == b""
+
+
+def slices():
+    a = weights(100, 30, 7)
+    safetensors.numpy.save_file({"a": a, "v": a[0, 0].copy()}, "plain.safetensors")
+    bitsnap.numpy.save_file({"a": a, "v": a[0, 0].copy(), "s": numpy.int64(3).reshape(())}, "slices.bsnap")
+    for name in ("plain.safetensors", "slices.bsnap"):
+        for family in ("np", "pt"):
+            with bitsnap.safe_open(name, family) as f:
+                part = f.get_slice("a")
+                assert part.get_shape() == [100, 30, 7] and part.get_dtype() == "F32"
+                steps = [slice(90, 10, -7)] if family == "np" else []
+                for index in [5, -1, slice(3, 9), slice(None, None, 10), (slice(90, 200), slice(0, 4), 3), (3, 4), slice(5, 5), slice(9, 3), Ellipsis,
+                              (Ellipsis, 3), (slice(2, 4), None), *steps]:
+                    assert numpy.array_equal(numpy.asarray(part[index]), a[index]), (name, family, index)
+                refused(IndexError, "has 100 rows", part.__getitem__, 100)
+                refused(KeyError, "nothing", f.get_slice, "nothing")
+                assert numpy.array_equal(numpy.asarray(f.get_slice("v")[2:]), a[0, 0, 2:])
+                threads = [threading.Thread(target=lambda: [f.get_tensor("a") for _ in range(20)]) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+    refused(ValueError, "is no framework", bitsnap.safe_open, "slices.bsnap", "jax")
+    refused(FileNotFoundError, "absent.bsnap", bitsnap.safe_open, "absent.bsnap", "np")
+    refused(bitsnap.Error, readme, bitsnap.safe_open, readme, "np")
+
+
+def rows_of_a_large_file():
+    """One row of 64 MiB: few bytes are read."""
+    a = weights(1 << 15, 1 << 10, dtype=ml_dtypes.bfloat16)
+    bitsnap.numpy.save_file({"a": a, "b": a[:1].copy()}, "large.bsnap", level="fast")
+    before = int(open("/proc/self/io").read().split()[1])
+    with bitsnap.safe_open("large.bsnap", "np") as f:
+        row = f.get_slice("a")[20000]
+    read = int(open("/proc/self/io").read().split()[1]) - before
+    assert same(row, a[20000]) and read < 1 << 20, read
+
+
+def deltas_and_their_bases():
+    a, states = weights(300, 300, dtype=ml_dtypes.bfloat16), []
+    for step in range(4):
+        a = a.copy()
+        a.view("uint16").reshape(-1)[step::50] += 1
+        states.append({"a": a, "b": weights(7)})
+        bitsnap.numpy.save_file(states[-1], f"step-{step}.bsnap", base=f"step-{step - 1}.bsnap" if step else None)
+    assert os.path.getsize("step-3.bsnap") < 0.1 * os.path.getsize("step-0.bsnap")
+    for step in range(4):
+        assert same(bitsnap.numpy.load_file(f"step-{step}.bsnap")["a"], states[step]["a"])
+    os.mkdir("elsewhere")
+    os.rename("step-1.bsnap", "elsewhere/one.bsnap")
+    refused(bitsnap.Error, "needs its base", bitsnap.numpy.load_file, "step-3.bsnap")
+    again = bitsnap.numpy.load_file("step-3.bsnap", base=["step-0.bsnap", "elsewhere/one.bsnap", "step-2.bsnap"])
+    assert same(again["a"], states[3]["a"])
+    refused(bitsnap.Error, "step-3.bsnap: ", bitsnap.numpy.load_file, "step-3.bsnap", base="step-0.bsnap")
+
+
+def the_tool_and_safetensors():
+    arrays = {f"layer.{i}.weight": weights(64, 65, dtype=kind) for i, kind in enumerate(["float32", "float16", ml_dtypes.bfloat16] * 3)}
+    bitsnap.numpy.save_file(arrays, "ours.bsnap")
+    subprocess.run([tool, "test", "-q", "ours.bsnap"], check=True)
+    subprocess.run([tool, "decompress", "-q", "ours.bsnap", "-o", "ours.safetensors"], check=True)
+    theirs = safetensors.numpy.load_file("ours.safetensors")
+    assert theirs.keys() == arrays.keys() and all(same(theirs[n].view(arrays[n].dtype), arrays[n]) for n in arrays)
+    safetensors.numpy.save_file(arrays, "theirs.safetensors")
+    subprocess.run([tool, "compress", "-q", "theirs.safetensors", "-o", "theirs.bsnap"], check=True)
+    for name in ("theirs.bsnap", "theirs.safetensors"):
+        again = bitsnap.numpy.load_file(name)
+        assert all(same(again[n], arrays[n]) for n in arrays)
+    with bitsnap.safe_open("theirs.bsnap", "np") as f, safetensors.safe_open("theirs.safetensors", "np") as g:
+        assert f.keys() == sorted(g.keys()) and f.offset_keys() == g.offset_keys()
+        f.verify()
+
+
+def files_appear_as_a_whole():
+    import resource
+    import signal
+
+    before = {"a": weights(50)}
+    bitsnap.numpy.save_file(before, "kept.bsnap")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100000, limit[1]))
+    try:
+        refused(OSError, "File too large", bitsnap.numpy.save_file, {"a": weights(500, 500)}, "kept.bsnap")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert same(bitsnap.numpy.load_file("kept.bsnap")["a"], before["a"])
+    refused(TypeError, "dictionary of strings", bitsnap.numpy.save_file, before, "kept.bsnap", {"a": 1})
+    refused(FileNotFoundError, "", bitsnap.numpy.save_file, before, "no/such/place.bsnap")
+    assert not [name for name in os.listdir() if name.startswith(".bitsnap-")]
+    os.umask(0o027)
+    bitsnap.numpy.save_file(before, "mode.bsnap")
+    assert os.stat("mode.bsnap").st_mode & 0o777 == 0o640
+    os.umask(0o022)
+    assert bitsnap.numpy.save(before) == open("kept.bsnap", "rb").read()
+
+
+def equal(a, b):
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, dict):
+        return type(a) is type(b) and list(a) == list(b) and all(type(x) is type(y) and equal(a[x], b[y]) for x, y in zip(a, b))
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    return type(a) is type(b) and a == b
+
+
+def states_of_torch():
+    model = torch.nn.TransformerEncoderLayer(32, 4, 64).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3, 1, 32, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    state = {"model": dict(model.state_dict()), "optimizer": optimizer.state_dict(), "step": 7, 1: torch.ones(3), "1": torch.zeros(3), "none": None,
+             "list": [1.5, "x", True, (2, 3 + 4j), {}, []], "a": {"b": torch.ones(1)}, "a.b": torch.zeros(1), "t": {"t": "t"}}
+    size = bitsnap.torch.save(state, "state.bsnap")
+    assert size == os.path.getsize("state.bsnap") and equal(bitsnap.torch.load("state.bsnap"), state)
+    optimizer.step()
+    state["optimizer"], state["step"] = optimizer.state_dict(), 8
+    bitsnap.torch.save(state, "next.bsnap", base="state.bsnap")
+    assert equal(bitsnap.torch.load("next.bsnap"), state)
+    refused(TypeError, "code is not stored", bitsnap.torch.save, {"f": print}, "code.bsnap")
+    refused(TypeError, "keys are strings and numbers", bitsnap.torch.save, {(1, 2): 3}, "code.bsnap")
+    assert not os.path.exists("code.bsnap")
+    tensors = {"a": torch.ones(3, 4, requires_grad=True), "b": torch.ones(4, 3).T}
+    bitsnap.torch.save_file(tensors, "tensors.bsnap")
+    assert torch.equal(bitsnap.torch.load("tensors.bsnap")["b"], tensors["b"])
+    for structure in ("{", '{"t":"nothing"}', "[" * 100000, '{"d":[[[],1]]}', '{"q":1}', "{}", '{"d":7}', '{"l":{"a":3}}', '{"n":["a"]}'):
+        bitsnap.torch.save_file({"a": torch.ones(1)}, "bad.bsnap", {bitsnap.torch.STRUCTURE: structure})
+        refused(ValueError, "bad.bsnap: what the state is made of is damaged", bitsnap.torch.load, "bad.bsnap")
+
+
+def the_readme():
+    for kind in ("python", "python torch"):
+        found = blocks(readme, kind)
+        assert found, kind
+        for code in found:
+            exec(compile(code, readme, "exec"), {})
+
+
+tests += [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole, states_of_torch,
+          the_readme]
+sys.exit(run("arrays"))
