@@ -165,17 +165,17 @@ for step in range(8):  # half of each file is new: deltas of half its size, of w
 expect([s["chain"] for s in log()] == [1, 2, 3, 4, 5, 6, 1, 2] or max(s["chain"] for s in log()) < 7, [s["chain"] for s in log()])
 run(0, "verify -q run")
 shutil.rmtree("run")
-want = {0: checkpoint(0)}
+moved = {0: checkpoint(0)}
 run(0, "snapshot run in --step 0")
 checkpoint(1)
 os.rename("in/model-00001-of-00003.safetensors", "in/consolidated.safetensors")
 os.remove("in/model-00002-of-00003.safetensors")
 os.remove("in/model-00003-of-00003.safetensors")
-want[1] = tree("in")
+moved[1] = tree("in")
 run(0, "snapshot run in")
 new = [o for o in manifest()["objects"] if o["size"] == os.stat("in/consolidated.safetensors").st_size and "base" in o]
 expect(len(new) == 1 and new[0]["bytes"] < new[0]["size"] / 8, f"a file of another name: {new}")
-restored(want)
+restored(moved)
 run(0, "verify -q run")
 result("--max-chain; files whole where a delta does not help, and where the deltas have become twice what the whole takes")
 
