@@ -84,7 +84,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_switches.py
+         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_switches.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -167,6 +167,12 @@ bench-cli: $(B)/bitsnap
 bench-store: $(B)/bitsnap
 	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
 
+#: make huge [SIZE=1T]     a checkpoint of that size in 100,000 tensors, nearly all of it holes, through every command within
+#:                  256 MiB, into bench/results/huge.md: a nightly job (needs python3)
+SIZE ?= 1T
+huge: $(B)/bitsnap
+	@MACHINE="commit $(COMMIT), $$($(CC) --version | head -n 1) $(CFLAGS)" python3 bench/huge.py $(B)/bitsnap $(B)/huge $(SIZE) bench/results/huge.md
+
 #: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
 #:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick
 study: $(B)/train_gpt study-build
@@ -203,5 +209,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli bench-store \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli bench-store huge \
         study study-build convergence quantizers mutants clean

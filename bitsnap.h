@@ -6183,7 +6183,7 @@ static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
     low = (x->threshold[j] + (UINT32_C(1) << shift) - 1) >> shift;
     high = (x->threshold[j + 1] - 1) >> shift;
     center = (x->center[j] + (UINT32_C(1) << shift >> 1)) >> shift;
-    return low > high ? 0 : center < low ? low : center > high ? high : center;
+    return low > high ? 0 : center > high ? high : center; /* never below low, of all 2048 tables none */
 }
 
 /* Cell j begins with the least T for which T^n >= 2^(23n + j). It is found as 2^23 * (2^(1/n))^j in 62 bits of fraction, the

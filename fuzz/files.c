@@ -232,13 +232,23 @@ static input input_of(const uint8_t *p, size_t size)
     return in;
 }
 
+static int read_base(const file_base *base, const codec *c, uint64_t offset, void *to, size_t size, fault *f)
+{
+    (void)c;
+    (void)f;
+    REQUIRE(offset <= BASE_DATA && size <= BASE_DATA - offset);
+    memcpy(to, (const uint8_t *)base->context + offset, size);
+    return 0;
+}
+
 static file_base the_base(void)
 {
     file_base base;
     memset(&base, 0, sizeof base);
     base.text = (const char *)fuzz_copy((const uint8_t *)base_text, BASE_TEXT);
     base.text_size = BASE_TEXT;
-    base.data = base_data();
+    base.read = read_base;
+    base.context = base_data();
     base.data_size = BASE_DATA;
     return base;
 }

@@ -92,6 +92,14 @@ rows = re.findall(r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$
 bad = [r for r in rows + re.findall(r"commit \w+, cc", read("README.md")) if r not in whole]
 report(len(rows) > 5 and not bad, "the first tables of README.md are rows of bench/results/cli.md", " ".join(bad))
 
+measured = re.findall(r"^\| [^|\n]+ \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| [^|\n]+ \|$", read("docs/SCALE.md"), re.M)
+bad = []
+for m in measured:
+    tables = [t for t in whole.split("\n## ") if t.split("\n")[0].endswith(", %s bytes" % m[0])]
+    row = r"^\| bitsnap +\| +%s \|[^|\n]*\|[^|\n]*\| +%s \|[^|\n]*\| +%s \|$" % m[1:]
+    bad += [m[0]] if not any(re.search(row, t, re.M) for t in tables) else []
+report(len(measured) == 4 and not bad, "what docs/SCALE.md starts from are rows of bench/results/cli.md", " ".join(bad))
+
 form, header = read("docs/FORMAT.md"), read("bitsnap.h")
 conditions = {number: (name, status) for number, name, status in re.findall(r"^\| R(\d+) \| (\w+) \| ([A-Z]+) \|", form, re.M)}
 rules = {number: (name, status) for number, status, name in re.findall(r'^    R\((\d\d?), ([A-Z]+), (\w+), "', header, re.M)}

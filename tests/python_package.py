@@ -197,6 +197,7 @@ import torch  # noqa: E402
 
 import bitsnap.numpy  # noqa: E402
 import bitsnap.torch  # noqa: E402
+import bitsnap.zarr  # noqa: E402
 from bitsnap._arrays import DTYPES  # noqa: E402
 
 rng = numpy.random.default_rng(1)
@@ -384,8 +385,49 @@ def states_of_torch():
         refused(ValueError, "bad.bsnap: what the state is made of is damaged", bitsnap.torch.load, "bad.bsnap")
 
 
+def zarr_arrays():
+    import numcodecs
+    import zarr
+
+    data = {"float32": weights(1000, 77), "int16": rng.integers(-9, 9, (1000, 77), "int16"), "float64": weights(1000, 77, dtype="float64"),
+            ">f4": weights(1000, 77, dtype=">f4"), "bool": rng.integers(0, 2, (1000, 77)).astype(bool)}
+    for dtype, a in data.items():
+        for version in (2, 3):
+            codec = {"compressors": numcodecs.get_codec({"id": "bitsnap", "level": "fast"})} if version == 2 else {
+                "serializer": bitsnap.zarr.BitsnapCodec(level="fast"), "compressors": None}
+            if dtype == ">f4" and version == 2:
+                continue  # numcodecs gets what it cannot name
+            path = f"{dtype}.{version}.zarr"
+            z = zarr.create_array(path, shape=a.shape, chunks=(300, 50), dtype=a.dtype, zarr_format=version, **codec)
+            z[:] = a
+            script = f"import zarr, sys; sys.stdout.buffer.write(zarr.open_array({path!r})[:].tobytes())"
+            if dtype in ("float32", ">f4"):
+                assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout == zarr.open_array(path)[:].tobytes()
+            z = zarr.open_array(path)
+            for index in [(slice(None),), (slice(5, 9),), (slice(290, 610), slice(45, 60)), (slice(0, 900, 7),), (3, 4), (slice(None), 5), (numpy.array([1, 700]),)]:
+                assert numpy.array_equal(z[index], a[index]), (dtype, version, index)
+    z = zarr.create_array("bf16.zarr", shape=(100, 100), chunks=(50, 100), dtype="uint16", serializer=bitsnap.zarr.BitsnapCodec(dtype="BF16"), compressors=None)
+    b = weights(100, 100, dtype=ml_dtypes.bfloat16).view("uint16")
+    z[:] = b
+    assert numpy.array_equal(zarr.open_array("bf16.zarr")[:], b) and os.path.getsize("bf16.zarr/c/0/0") < 0.8 * 10000
+    frame = bytearray(open("bf16.zarr/c/0/0", "rb").read())
+    frame[len(frame) // 2] ^= 4
+    open("bf16.zarr/c/0/0", "wb").write(frame)
+    refused(bitsnap.Error, "damaged", lambda: zarr.open_array("bf16.zarr")[:])
+    open("bf16.zarr/c/0/0", "wb").write(bitsnap.compress(b[:3]))
+    refused(ValueError, "a frame of 300 elements in a chunk of shape (50, 100)", lambda: zarr.open_array("bf16.zarr")[:])
+    refused(ValueError, "is no level", bitsnap.zarr.BitsnapCodec, "great")
+    refused(ValueError, "is no dtype", bitsnap.zarr.BitsnapCodec, dtype="float32")
+    codec = numcodecs.get_codec({"id": "bitsnap", "dtype": "F16"})
+    assert codec.get_config() == {"id": "bitsnap", "level": "default", "dtype": "F16"}
+    half = weights(1000, dtype="float16")
+    out = numpy.empty_like(half)
+    assert codec.decode(codec.encode(half.tobytes())) == half.tobytes() and same(codec.decode(codec.encode(half), out), half)
+    refused(bitsnap.Error, "", codec.decode, b"nothing of the kind at all, but long enough")
+
+
 def the_readme():
-    for kind in ("python", "python torch"):
+    for kind in ("python", "python torch", "python zarr"):
         found = blocks(readme, kind)
         assert found, kind
         for code in found:
@@ -393,5 +435,5 @@ def the_readme():
 
 
 tests += [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole, states_of_torch,
-          the_readme]
+          zarr_arrays, the_readme]
 sys.exit(run("arrays"))

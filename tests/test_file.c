@@ -894,7 +894,7 @@ enum { TENSORS = 106000, ELEMENTS = 5 << 20 };
 
 typedef struct endless {
     uint8_t *head, *frame, *end;
-    uint64_t head_size, frame_size, end_size, index, blocks;
+    uint64_t head_size, frame_size, end_size, index, blocks, reads;
 } endless;
 
 static int read_endless(void *context, uint64_t offset, void *to, size_t size)
@@ -902,6 +902,7 @@ static int read_endless(void *context, uint64_t offset, void *to, size_t size)
     endless *x = (endless *)context;
     uint8_t *p = (uint8_t *)to;
     const uint64_t end = x->head_size + TENSORS * x->frame_size;
+    x->reads++;
     if (size > 100000 && offset > x->head_size) x->blocks += size;
     else x->index += size;
     while (size) {
@@ -993,7 +994,7 @@ static void little_is_read(void)
 {
     static uint16_t elements[ELEMENTS], out[512];
     endless x;
-    uint64_t size, most = 0;
+    uint64_t size, most = 0, reads = 0;
     unsigned i;
     for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
     make_endless(&x, &size, elements);
@@ -1006,17 +1007,19 @@ static void little_is_read(void)
         bitsnap_tensor t;
         char name[40];
         (void)snprintf(name, sizeof name, "l.%lu.w", which);
-        x.index = x.blocks = 0;
+        x.index = x.blocks = x.reads = 0;
         CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL) && !bitsnap_file_find(&f, name, strlen(name), &t) &&
               !bitsnap_file_read(&f, &t, out, first, 512), "%s: %s", name, f.error.message);
         CHECK(t.begin == which * 2 * (uint64_t)ELEMENTS && !memcmp(out, elements + first, sizeof out), "%s", name);
         CHECK(x.blocks <= 2 * 132000, "%llu bytes of blocks", (unsigned long long)x.blocks);
         if (x.index > most) most = x.index;
+        if (x.reads > reads) reads = x.reads;
         if (!i) CHECK(bitsnap_file_find(&f, "m", 1, &t) == BITSNAP_E_MISMATCH, "%s", f.error.message);
         bitsnap_file_close(&f);
     }
     CHECK(most <= 65536, "%llu bytes of index", (unsigned long long)most);
-    printf("# of %.2f TiB %llu bytes are read besides the blocks\n", (double)size / 1024 / 1024 / 1024 / 1024, (unsigned long long)most);
+    printf("# of %.2f TiB %llu bytes are read besides the blocks, in %llu reads with them\n", (double)size / 1024 / 1024 / 1024 / 1024,
+           (unsigned long long)most, (unsigned long long)reads);
     free(x.head);
     free(x.frame);
     free(x.end);

@@ -10,7 +10,7 @@
  *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside of the buffers, and no
  *     call takes more than linear time in what it is given and gives, sorting aside.
  *   - Functions that can fail return a status, and say more in the bitsnap_file_error that they are given, which must not be null.
- *   - Stack: less than 8 KiB more than bitsnap.h takes. No recursion, but from a file to its base.
+ *   - Stack: less than 8 KiB more than bitsnap.h takes, and 1 KiB for each base of a base. No recursion, but from a file to its base.
  */
 #ifndef BITSNAP_FILE_H
 #define BITSNAP_FILE_H

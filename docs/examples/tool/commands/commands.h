@@ -55,7 +55,7 @@ typedef int file_command(const options *o, codec *c, const base *b, const char *
 int has_folder_bases(const options *o);
 int bases_open(base_folders *b, const options *o, codec *c, fault *f); /* bases_close in any case */
 void bases_close(base_folders *b);
-int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *command, fault *f);
+int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *run, fault *f);
 
 /* -r: the files in folders that are for the command, in place of the folders. */
 int folders_open(options *o, const used_files *u, fault *f);

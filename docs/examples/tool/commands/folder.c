@@ -329,7 +329,7 @@ int has_folder_bases(const options *o)
     return options_whole_folder(o) || (o->command & (COMPRESS | DECOMPRESS | TEST | INFO) && o->base_count && !stat(o->bases[0], &st) && S_ISDIR(st.st_mode));
 }
 
-int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *command, fault *f)
+int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *run, fault *f)
 {
     options one = *o;
     const char *path = o->files[number], *slash = strrchr(path, '/'), *below = o->names.count ? path + o->names.below[number] : slash ? slash + 1 : path;
@@ -340,7 +340,7 @@ int with_folder_bases(const options *o, codec *c, const base_folders *folders, s
     if (!name && !(name = strdup(below))) return fault_memory(f);
     failed = input_open(&in, path, f) || open_bases(o, c, folders, &in, name, &one, &b, f);
     input_close(&in);
-    failed = failed || command(&one, c, one.base_count ? &b : NULL, path, f);
+    failed = failed || run(&one, c, one.base_count ? &b : NULL, path, f);
     base_close(&b);
     free(name);
     return failed;

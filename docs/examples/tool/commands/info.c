@@ -96,10 +96,10 @@ static int note_block(void *context, const bitsnap_block *block, uint64_t change
     return chain_note_block(&((job *)context)->self, block, changed, f);
 }
 
-static void note_elements(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width)
+static void note_elements(void *context, const uint8_t *elements, const uint8_t *from, size_t bytes, unsigned width)
 {
     (void)width; /* of the frame, which need not be the tensor's */
-    tally_changed(&((job *)context)->tally, elements, base, bytes);
+    tally_changed(&((job *)context)->tally, elements, from, bytes);
 }
 
 static int look(job *j, const char *path)

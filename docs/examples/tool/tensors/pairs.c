@@ -244,18 +244,18 @@ static void code_sample(void *argument, uint64_t index, unsigned worker)
     const batch *b = (const batch *)argument;
     sample *s = &b->list[index];
     uint8_t *elements = b->elements + 2 * index * b->room, *frame = b->frames + worker * (b->bound + b->workspace);
-    bitsnap codec;
-    memset(&codec, 0, sizeof codec);
-    codec.workspace = frame + b->bound;
-    codec.workspace_size = b->workspace;
-    codec.level = b->c->b.level;
-    codec.flags = b->c->b.flags;
-    codec.block_log2 = 16;
-    if (bitsnap_encode(&codec, frame, b->bound, &s->alone, elements, s->count, s->dtype)) return;
-    codec.base.data = elements + b->room;
-    codec.base.count = s->count;
-    codec.base.dtype = s->range.dtype;
-    if (bitsnap_encode(&codec, frame, b->bound, &s->against, elements, s->count, s->dtype)) s->against = 0;
+    bitsnap coder;
+    memset(&coder, 0, sizeof coder);
+    coder.workspace = frame + b->bound;
+    coder.workspace_size = b->workspace;
+    coder.level = b->c->b.level;
+    coder.flags = b->c->b.flags;
+    coder.block_log2 = 16;
+    if (bitsnap_encode(&coder, frame, b->bound, &s->alone, elements, s->count, s->dtype)) return;
+    coder.base.data = elements + b->room;
+    coder.base.count = s->count;
+    coder.base.dtype = s->range.dtype;
+    if (bitsnap_encode(&coder, frame, b->bound, &s->against, elements, s->count, s->dtype)) s->against = 0;
 }
 
 /* Reads samples, and codes them. */

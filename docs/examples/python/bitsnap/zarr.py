@@ -1,0 +1,76 @@
+"""Chunks of Zarr (version 3) as frames: the codec "bitsnap", which stands where "bytes" stands. Zarr finds it by its entry point.
+
+    zarr.create_array(store, shape=..., dtype="float32", serializer=bitsnap.zarr.BitsnapCodec(), compressors=None)
+
+dtype: of arrays whose elements are something else than their type says: "BF16" of uint16.
+"""
+from dataclasses import dataclass
+
+import numpy
+from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
+from zarr.core.common import parse_named_configuration
+
+from . import LEVELS, compress, decompress_into, info
+from ._arrays import NAMES, dtype_name
+
+
+@dataclass(frozen=True)
+class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
+    level: str = "default"
+    dtype: str | None = None
+    is_fixed_size = False
+
+    def __post_init__(self):
+        if self.level not in LEVELS:
+            raise ValueError(f'"{self.level}" is no level; levels are {", ".join(LEVELS)}')
+        if self.dtype is not None and self.dtype not in NAMES.values():
+            raise ValueError(f'"{self.dtype}" is no dtype of .safetensors files, as BF16 and F32 are')
+
+    @classmethod
+    def from_dict(cls, data):
+        _, configuration = parse_named_configuration(data, "bitsnap", require_configuration=False)
+        return cls(**(configuration or {}))
+
+    def to_dict(self):
+        return {"name": "bitsnap", "configuration": {"level": self.level, **({"dtype": self.dtype} if self.dtype else {})}}
+
+    def compute_encoded_size(self, input_byte_length, chunk_spec):
+        raise NotImplementedError  # it depends on the elements
+
+    def _encode_sync(self, chunk_array, chunk_spec):
+        array = numpy.ascontiguousarray(chunk_array.as_numpy_array())
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        frame = compress(array, self.dtype or dtype_name(array), level=self.level, columns=0)
+        return chunk_spec.prototype.buffer.from_bytes(frame)
+
+    def _decode_sync(self, chunk_bytes, chunk_spec):
+        return self._rows(chunk_bytes, chunk_spec, 0, chunk_spec.shape[0] if chunk_spec.shape else 1)
+
+    def _rows(self, chunk_bytes, chunk_spec, first, rows):
+        """Blocks that hold no element of these rows are not decoded."""
+        frame = chunk_bytes.as_numpy_array()
+        shape = (rows, *chunk_spec.shape[1:]) if chunk_spec.shape else ()
+        array = numpy.empty(shape, chunk_spec.dtype.to_native_dtype().newbyteorder("="))
+        count = info(frame)["count"]
+        if count != numpy.prod(chunk_spec.shape, dtype=object):
+            raise ValueError(f"a frame of {count} elements in a chunk of shape {chunk_spec.shape}")
+        width = int(numpy.prod(chunk_spec.shape[1:], dtype=numpy.int64))
+        if rows and width:
+            decompress_into(frame, array, first=first * width, count=rows * width)
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
+
+    async def _encode_single(self, chunk_array, chunk_spec):
+        return self._encode_sync(chunk_array, chunk_spec)
+
+    async def _decode_single(self, chunk_bytes, chunk_spec):
+        return self._decode_sync(chunk_bytes, chunk_spec)
+
+    async def _decode_partial_single(self, byte_getter, selection, chunk_spec):
+        chunk_bytes = await byte_getter.get(prototype=chunk_spec.prototype)
+        if chunk_bytes is None:
+            return None
+        index = selection if isinstance(selection, tuple) else (selection,)
+        if not index or not isinstance(index[0], slice) or index[0].step not in (None, 1):
+            return self._decode_sync(chunk_bytes, chunk_spec)[selection]
+        first, last, _ = index[0].indices(chunk_spec.shape[0])
+        return self._rows(chunk_bytes, chunk_spec, first, max(last - first, 0))[(slice(None), *index[1:])]
