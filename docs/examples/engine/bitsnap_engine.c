@@ -1,0 +1,1399 @@
+/* bitsnap_engine.c - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
+ *   SEGMENT  CONTENTS  VIEWS  THREADS  ENGINE  SNAPSHOT  RECOVERY  STATUS  READERS */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* locks that belong to an open file, not to a process */
+#endif
+#include "bitsnap_engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK F_SETLK
+#define F_OFD_GETLK F_GETLK
+#endif
+#ifndef MAP_POPULATE
+#define MAP_POPULATE 0
+#endif
+
+enum {
+    PIECE = 1 << 19,  /* elements of a tensor that become one frame */
+    PATH = 4096
+};
+#define NONE UINT32_MAX /* no chunk */
+
+static engine_status fail(engine_error *error, engine_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    error->status = status;
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static engine_status no_memory(engine_error *error) { return fail(error, ENGINE_E_SYSTEM, "out of memory"); }
+
+static engine_status good(engine_error *error)
+{
+    error->status = ENGINE_OK;
+    *error->message = 0;
+    return ENGINE_OK;
+}
+
+static uint64_t nanoseconds(void) /* since the machine was started: nobody sets this clock */
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ================================================================================= SEGMENT
+ * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal, whose map lists chunks: so it looks like
+ * bytes in a row, though chunks are taken wherever they are free, and two snapshots may share some. Which chunks are free is written
+ * nowhere: those that no sealed slot has. So a trainer that is killed leaves nothing to be put right.
+ *
+ * Two phases: all chunks and the map are written while the slot has no seal; then the seal, its check last. Before a slot is
+ * used again its seal goes first. */
+
+#define SEGMENT_MAGIC UINT64_C(0x314E474E45534EB5) /* also tells the byte order */
+
+typedef struct segment_header {
+    uint64_t magic, size, chunk_log2, chunks;
+    uint64_t check;                        /* XXH3 of these */
+    uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
+} segment_header;
+
+typedef struct slot_seal {
+    uint64_t check;                        /* XXH3 of what follows; 0: nothing is here */
+    uint64_t sequence, step, made;         /* the first snapshot is 1; nanoseconds() */
+    uint64_t chunks, map_check;            /* entries of the map, and XXH3 of them */
+    uint64_t contents_at, contents_size, contents_check;
+    uint64_t tensors, pieces, elements_size, frames_size;
+    double max_relative;
+} slot_seal;
+
+typedef struct segment_slot {
+    slot_seal seal;
+    uint64_t claim; /* the trainer is about to take the seal away */
+    uint64_t pin;   /* the reader wants it to stay */
+    uint8_t free_[512 - sizeof(slot_seal) - 16];
+} segment_slot;
+
+typedef struct map_entry {
+    uint64_t id;     /* of these bytes: the sequence of the snapshot that wrote them, and their place in it */
+    uint32_t chunk;
+    uint32_t next;   /* the entry where a frame goes on that does not end in this chunk */
+} map_entry;
+
+enum { HEADER = 4096, ARENA_ALIGN = 4096, LEAST_LOG2 = 14, MOST_LOG2 = 20, MOST_CHUNKS = 1 << 24 };
+enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
+
+typedef struct segment {
+    int fd;
+    uint8_t *base;
+    uint64_t size, chunks;
+    unsigned chunk_log2;
+    char path[PATH];
+} segment;
+
+static segment_header *header_of(const segment *s) { return (segment_header *)(void *)s->base; }
+static segment_slot *slot_of(const segment *s, unsigned i) { return (segment_slot *)(void *)(s->base + HEADER) + i; }
+
+static map_entry *map_of(const segment *s, unsigned slot)
+{
+    return (map_entry *)(void *)(s->base + HEADER + ENGINE_SLOTS * sizeof(segment_slot)) + slot * s->chunks;
+}
+
+static uint64_t arena_at(uint64_t chunks)
+{
+    const uint64_t at = HEADER + ENGINE_SLOTS * sizeof(segment_slot) + ENGINE_SLOTS * chunks * sizeof(map_entry);
+    return (at + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static uint64_t header_check(const segment_header *h) { return bitsnap_hash(h, offsetof(segment_header, check)); }
+
+static uint64_t seal_check(const slot_seal *s)
+{
+    const uint64_t x = bitsnap_hash(&s->sequence, sizeof *s - sizeof s->check);
+    return x ? x : 1;
+}
+
+/* A copy of the seal, if there is one. */
+static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
+{
+    memcpy(seal, &slot_of(s, slot)->seal, sizeof *seal);
+    return seal->check && seal->check == seal_check(seal);
+}
+
+static int lock(const segment *s, short type, int which) /* 0, or -1: somebody else has it */
+{
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = type;
+    l.l_whence = SEEK_SET;
+    l.l_start = which;
+    l.l_len = 1;
+    return fcntl(s->fd, F_OFD_SETLK, &l);
+}
+
+static int is_locked(const segment *s, int which)
+{
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = F_WRLCK;
+    l.l_whence = SEEK_SET;
+    l.l_start = which;
+    l.l_len = 1;
+    return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+}
+
+static void segment_close(segment *s)
+{
+    if (s->base) munmap(s->base, (size_t)s->size);
+    if (s->fd >= 0) close(s->fd); /* with it go the locks */
+    s->base = NULL;
+    s->fd = -1;
+}
+
+static engine_status segment_name(segment *s, const char *directory, const char *name, engine_error *error)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    memset(s, 0, sizeof *s);
+    s->fd = -1;
+    if (!name || !*name || name[strspn(name, allowed)])
+        return fail(error, ENGINE_E_ARGUMENT, "the name of a segment is made of letters, digits, '.', '-' and '_'");
+    if (snprintf(s->path, sizeof s->path, "%s/bitsnap-%s", directory ? directory : "/dev/shm", name) >= (int)sizeof s->path)
+        return fail(error, ENGINE_E_ARGUMENT, "the name of the segment is too long");
+    return ENGINE_OK;
+}
+
+static engine_status segment_map(segment *s, int populate, engine_error *error)
+{
+    void *p = mmap(NULL, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (populate ? MAP_POPULATE : 0), s->fd, 0);
+    if (p == MAP_FAILED) return fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
+    s->base = (uint8_t *)p;
+    return ENGINE_OK;
+}
+
+/* An open segment, with what its header says, as far as that can be true. */
+static engine_status segment_check(segment *s, int populate, engine_error *error)
+{
+    segment_header h;
+    struct stat st;
+    if (fstat(s->fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h || (uint64_t)st.st_size > SIZE_MAX)
+        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine", s->path);
+    s->size = (uint64_t)st.st_size;
+    if (segment_map(s, populate, error)) return error->status;
+    memcpy(&h, s->base, sizeof h);
+    if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
+        h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
+        h.chunks > (s->size - arena_at(h.chunks)) >> h.chunk_log2)
+        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine; remove it if nobody needs it", s->path);
+    s->chunks = h.chunks;
+    s->chunk_log2 = (unsigned)h.chunk_log2;
+    return ENGINE_OK;
+}
+
+static engine_status segment_attach(segment *s, const char *directory, const char *name, engine_error *error)
+{
+    if (segment_name(s, directory, name, error)) return error->status;
+    s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (s->fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    if (!segment_check(s, 0, error)) return ENGINE_OK;
+    segment_close(s);
+    return error->status;
+}
+
+/* A new segment gets its name when it is whole. */
+static engine_status segment_make(segment *s, uint64_t budget, engine_error *error)
+{
+    char temporary[PATH + 24];
+    segment_header h;
+    int status;
+    memset(&h, 0, sizeof h);
+    s->chunk_log2 = MOST_LOG2;
+    while (s->chunk_log2 > LEAST_LOG2 && budget >> s->chunk_log2 < 1024) s->chunk_log2--;
+    s->size = budget / ARENA_ALIGN * ARENA_ALIGN;
+    if (s->size < HEADER + ENGINE_SLOTS * sizeof(segment_slot) + 2 * ARENA_ALIGN || s->size > SIZE_MAX / 2)
+        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes holds no snapshot", (unsigned long long)budget);
+    s->chunks = (s->size - arena_at(0) - ARENA_ALIGN) / ((UINT64_C(1) << s->chunk_log2) + ENGINE_SLOTS * sizeof(map_entry));
+    if (!s->chunks || s->chunks > MOST_CHUNKS)
+        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes is too %s", (unsigned long long)budget, s->chunks ? "large" : "small");
+    snprintf(temporary, sizeof temporary, "%s.%ld.new", s->path, (long)getpid());
+    unlink(temporary);
+    s->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->fd < 0) return fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    while ((status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) continue;
+    if (status) {
+        (void)fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
+                   (unsigned long long)s->size, strerror(status));
+    } else if (!segment_map(s, 1, error)) {
+        h.magic = SEGMENT_MAGIC, h.size = s->size, h.chunk_log2 = s->chunk_log2, h.chunks = s->chunks;
+        h.check = header_check(&h);
+        memcpy(s->base, &h, sizeof h);
+        if (!lock(s, F_WRLCK, LOCK_TRAINER) && !link(temporary, s->path)) {
+            unlink(temporary);
+            return ENGINE_OK;
+        }
+        (void)fail(error, errno == EEXIST ? ENGINE_E_BUSY : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    }
+    unlink(temporary);
+    segment_close(s);
+    return error->status;
+}
+
+/* ================================================================================= CONTENTS
+ * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It stands in the chunks as frames do. */
+
+#define CONTENTS_MAGIC UINT64_C(0x31524944454E4EB5)
+
+typedef struct contents_header {
+    uint64_t magic, step, tensors, pieces, names_size;
+} contents_header;
+
+typedef struct contents_tensor {
+    uint64_t name_at, name_size, dtype, kind, count, columns;
+    uint64_t master; /* 0: none, else number + 1 */
+    uint64_t first_piece;
+} contents_tensor;
+
+typedef struct contents_frame {
+    uint64_t at, size, check; /* chunk of the map << chunk_log2 | byte of it; bytes; XXH3 of them */
+} contents_frame;
+
+typedef struct contents_piece {
+    uint64_t tensor, first, count; /* elements */
+    contents_frame frame;
+    contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
+    uint64_t settled;       /* the anchor is among anchors */
+} contents_piece;
+
+typedef struct contents {
+    uint8_t *bytes; /* owned */
+    uint64_t size;
+    const contents_header *header;
+    const contents_tensor *tensors;
+    const contents_piece *pieces;
+    const char *names;
+} contents;
+
+/* Elements of each piece but the last: whole rows, where rows are short enough. */
+static uint64_t piece_count(uint64_t columns) { return columns && columns <= PIECE ? PIECE / columns * columns : PIECE; }
+
+static int is_float16(uint64_t dtype) { return dtype == BITSNAP_BF16 || dtype == BITSNAP_F16; }
+
+/* More bytes than a frame of a piece can have. */
+static uint64_t frame_most(uint64_t count, unsigned width) { return count * width + count / 512 + 4096; }
+
+static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, uint64_t *piece)
+{
+    const contents_header *h = d->header;
+    const contents_tensor *t = &d->tensors[i], *master;
+    const unsigned width = t->dtype < 256 ? bitsnap_width((bitsnap_dtype)t->dtype) : 0;
+    const uint64_t each = piece_count(t->columns);
+    uint64_t first;
+    if (t->name_at != *name || t->name_size > h->names_size - *name) return "a name that is not there";
+    *name += t->name_size;
+    if (memchr(d->names + t->name_at, 0, (size_t)t->name_size)) return "a name with a zero byte";
+    if (!width || t->kind > ENGINE_MOMENT2 || t->count > UINT64_C(1) << 48) return "a tensor of a kind that is unknown";
+    if (t->first_piece != *piece || t->count / each > h->pieces) return "pieces that are out of order";
+    if (t->master) {
+        if (t->master > h->tensors || !is_float16(t->dtype)) return "a master that is none";
+        master = &d->tensors[t->master - 1];
+        if (master->dtype != BITSNAP_F32 || master->count != t->count) return "a master that is none";
+    }
+    for (first = 0; first < t->count; first += each, ++*piece) {
+        const contents_piece *p = &d->pieces[*piece];
+        const uint64_t count = t->count - first < each ? t->count - first : each;
+        if (*piece >= h->pieces || p->tensor != i || p->first != first || p->count != count) return "pieces that do not make up a tensor";
+        if (!p->frame.size || p->frame.size > frame_most(count, width) || p->anchor.size > frame_most(count, width) || (p->anchor.size && t->master))
+            return "frames of impossible sizes";
+    }
+    return NULL;
+}
+
+/* Takes over d->bytes, which may be anything. Returns what is wrong with them, or null. */
+static const char *contents_parse(contents *d)
+{
+    const uint64_t most = d->size / sizeof(contents_piece);
+    uint64_t i, name = 0, piece = 0;
+    const char *wrong = NULL;
+    if (d->size < sizeof *d->header) return "contents that are cut";
+    d->header = (const contents_header *)(const void *)d->bytes;
+    if (d->header->magic != CONTENTS_MAGIC) return "no contents";
+    if (d->header->tensors > d->size / sizeof(contents_tensor) || d->header->pieces > most || d->header->names_size > d->size ||
+        d->size != sizeof *d->header + d->header->tensors * sizeof(contents_tensor) + d->header->pieces * sizeof(contents_piece) +
+                       d->header->names_size)
+        return "contents of another size";
+    d->tensors = (const contents_tensor *)(const void *)(d->header + 1);
+    d->pieces = (const contents_piece *)(const void *)(d->tensors + d->header->tensors);
+    d->names = (const char *)(const void *)(d->pieces + d->header->pieces);
+    for (i = 0; i < d->header->tensors && !wrong; i++) wrong = check_tensor(d, i, &name, &piece);
+    return wrong ? wrong : piece == d->header->pieces ? NULL : "pieces of no tensor";
+}
+
+/* ================================================================================= VIEWS */
+
+/* A snapshot that can be read. The bytes behind it may change: what comes out has been checked, or is an error. */
+typedef struct snapshot {
+    const segment *s;
+    slot_seal seal;
+    unsigned slot;
+    map_entry *map; /* a copy, owned */
+    contents d;
+} snapshot;
+
+static void snapshot_free(snapshot *v)
+{
+    free(v->map);
+    free(v->d.bytes);
+    memset(v, 0, sizeof *v);
+}
+
+/* Copies bytes out of the chunks; 1: there are not as many. */
+static int snapshot_read(const snapshot *v, uint64_t at, uint64_t size, uint8_t *to)
+{
+    const unsigned log2 = v->s->chunk_log2;
+    const uint8_t *arena = v->s->base + arena_at(v->s->chunks);
+    uint64_t chunk = at >> log2, begin = at & ((UINT64_C(1) << log2) - 1);
+    while (size) {
+        const uint64_t room = (UINT64_C(1) << log2) - begin, n = size < room ? size : room;
+        if (chunk >= v->seal.chunks) return 1;
+        memcpy(to, arena + ((uint64_t)v->map[chunk].chunk << log2) + begin, (size_t)n);
+        to += n;
+        size -= n;
+        chunk = v->map[chunk].next;
+        begin = 0;
+    }
+    return 0;
+}
+
+/* The snapshot of a slot, with map and contents. Returns what is wrong with it, or null; "" for nothing there. */
+static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
+{
+    uint64_t i, size;
+    const char *wrong;
+    memset(v, 0, sizeof *v);
+    v->s = s;
+    v->slot = slot;
+    if (!read_seal(s, slot, &v->seal)) return "";
+    if (v->seal.chunks > s->chunks || !v->seal.contents_size || v->seal.contents_size >> s->chunk_log2 > s->chunks)
+        return "a seal with impossible sizes";
+    size = v->seal.chunks * sizeof(map_entry);
+    v->map = (map_entry *)malloc((size_t)size + 1);
+    v->d.bytes = (uint8_t *)malloc((size_t)v->seal.contents_size);
+    v->d.size = v->seal.contents_size;
+    if (!v->map || !v->d.bytes) return "no memory to read it";
+    memcpy(v->map, map_of(s, slot), (size_t)size);
+    if (bitsnap_hash(v->map, (size_t)size) != v->seal.map_check) return "its map is damaged";
+    for (i = 0; i < v->seal.chunks; i++)
+        if (v->map[i].chunk >= s->chunks) return "its map leads nowhere";
+    if (snapshot_read(v, v->seal.contents_at, v->d.size, v->d.bytes) || bitsnap_hash(v->d.bytes, (size_t)v->d.size) != v->seal.contents_check)
+        return "its contents are damaged";
+    wrong = contents_parse(&v->d);
+    if (!wrong && (v->d.header->step != v->seal.step || v->d.header->pieces != v->seal.pieces || v->d.header->tensors != v->seal.tensors))
+        wrong = "its seal is of another one";
+    return wrong;
+}
+
+static const char *read_frame(const snapshot *v, const contents_frame *f, uint8_t *to)
+{
+    if (snapshot_read(v, f->at, f->size, to)) return "a frame that is not there";
+    return bitsnap_hash(to, (size_t)f->size) == f->check ? NULL : "a frame is damaged";
+}
+
+/* What a thread needs to code a piece. */
+typedef struct worker {
+    bitsnap b;
+    uint8_t *frame, *elements; /* a frame, and the elements of an anchor */
+    uint64_t frame_size, elements_size;
+} worker;
+
+static int reserve(uint8_t **p, uint64_t *size, uint64_t wanted)
+{
+    if (*size >= wanted) return 0;
+    free(*p);
+    *p = (uint8_t *)malloc((size_t)wanted);
+    *size = *p ? wanted : 0;
+    return !*p;
+}
+
+static int reserve_workspace(bitsnap *b, size_t wanted)
+{
+    if (b->workspace_size >= wanted) return 0;
+    free(b->workspace);
+    b->workspace = malloc(wanted);
+    b->workspace_size = b->workspace ? wanted : 0;
+    return !b->workspace;
+}
+
+static void worker_free(worker *w)
+{
+    free(w->b.workspace);
+    free(w->frame);
+    free(w->elements);
+    memset(w, 0, sizeof *w);
+}
+
+/* Decodes w->frame. Returns what is wrong, or null. */
+static const char *decode(worker *w, uint64_t size, void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap_info info;
+    if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
+    if (info.count != count || info.dtype != dtype || info.workspace_size > 64u * PIECE) return "a frame of other elements";
+    if (reserve_workspace(&w->b, info.workspace_size)) return "no memory to decode it";
+    return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
+}
+
+/* The elements of a piece; master: those of its tensor's master, or null. */
+static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, void *elements, const void *master)
+{
+    const contents_piece *p = &v->d.pieces[piece];
+    const contents_tensor *t = &v->d.tensors[p->tensor];
+    const bitsnap_dtype dtype = (bitsnap_dtype)t->dtype;
+    const unsigned width = bitsnap_width(dtype);
+    const char *wrong;
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (reserve(&w->frame, &w->frame_size, frame_most(p->count, width)) || reserve(&w->elements, &w->elements_size, p->count * width))
+        return "no memory to read it";
+    if (p->anchor.size) {
+        wrong = read_frame(v, &p->anchor, w->frame);
+        if (!wrong) wrong = decode(w, p->anchor.size, w->elements, p->count, dtype);
+        if (wrong) return wrong;
+        w->b.base.data = w->elements;
+        w->b.base.dtype = dtype;
+    } else if (t->master) {
+        w->b.base.data = (const uint8_t *)master + 4 * p->first;
+        w->b.base.dtype = BITSNAP_F32;
+    }
+    w->b.base.count = p->count;
+    wrong = read_frame(v, &p->frame, w->frame);
+    return wrong ? wrong : decode(w, p->frame.size, elements, p->count, dtype);
+}
+
+/* ================================================================================= THREADS */
+
+typedef struct pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t start, done;
+    pthread_t *threads;
+    unsigned count, running, numbers; /* threads besides the caller; at work; given to threads so far */
+    uint64_t round;
+    int quit;
+    void (*run)(void *context, unsigned worker);
+    void *context;
+} pool;
+
+static void *pool_thread(void *argument)
+{
+    pool *p = (pool *)argument;
+    uint64_t seen = 0;
+    unsigned number;
+    pthread_mutex_lock(&p->mutex);
+    number = ++p->numbers;
+    for (;;) {
+        while (!p->quit && p->round == seen) pthread_cond_wait(&p->start, &p->mutex);
+        if (p->quit) break;
+        seen = p->round;
+        pthread_mutex_unlock(&p->mutex);
+        p->run(p->context, number);
+        pthread_mutex_lock(&p->mutex);
+        if (!--p->running) pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+static void pool_stop(pool *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->quit = 1;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->mutex);
+    while (p->count) pthread_join(p->threads[--p->count], NULL);
+    free(p->threads);
+    pthread_cond_destroy(&p->start);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->mutex);
+}
+
+static int pool_start(pool *p, unsigned threads)
+{
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->start, NULL);
+    pthread_cond_init(&p->done, NULL);
+    p->threads = (pthread_t *)calloc(threads, sizeof *p->threads);
+    for (; p->threads && p->count + 1 < threads; p->count++)
+        if (pthread_create(&p->threads[p->count], NULL, pool_thread, p)) break;
+    if (p->threads && p->count + 1 == threads) return 0;
+    pool_stop(p);
+    return 1;
+}
+
+/* run(context, worker) by every thread at once; each takes from the same tasks. */
+static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->run = run;
+    p->context = context;
+    p->running = p->count;
+    p->round++;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->mutex);
+    run(context, 0);
+    pthread_mutex_lock(&p->mutex);
+    while (p->running) pthread_cond_wait(&p->done, &p->mutex);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* ================================================================================= ENGINE */
+
+/* What has been seen of a piece: whether another delta is worth a try. */
+typedef struct choice {
+    unsigned char wait, pause; /* snapshots until the next one; and then, if that fails as well */
+} choice;
+
+struct engine {
+    segment s;
+    engine_options o;
+    pool workers;
+    worker *w;
+    snapshot last;   /* the newest one, if last.map is not null */
+    choice *choices; /* of its pieces */
+    uint64_t choices_count, sequence;
+    engine_cost cost;
+};
+
+static void say(const engine *e, const char *format, ...)
+{
+    char message[256];
+    va_list arguments;
+    if (!e->o.say) return;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    e->o.say(e->o.say_context, message);
+}
+
+int engine_policy(engine_options *o, const char *name)
+{
+    static const struct { const char *name; unsigned m, v; } policies[] = {
+        { "lossless", 0, 0 }, { "resume", 70, 35 }, { "standard", 16, 8 }, { "small", 8, 4 }
+    };
+    size_t i;
+    for (i = 0; i < sizeof policies / sizeof *policies; i++) {
+        if (strcmp(policies[i].name, name)) continue;
+        o->m_cells = policies[i].m;
+        o->v_cells = policies[i].v;
+        return 0;
+    }
+    return 1;
+}
+
+/* The newest snapshot that opens, older than `below`. */
+static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine_error *error)
+{
+    slot_seal seal;
+    unsigned i, best;
+    int damaged = below != UINT64_MAX;
+    for (;;) {
+        const char *wrong;
+        uint64_t sequence = 0;
+        for (i = best = 0; i < ENGINE_SLOTS; i++)
+            if (read_seal(&e->s, i, &seal) && seal.sequence < below && seal.sequence > sequence) sequence = seal.sequence, best = i;
+        if (!sequence) break;
+        wrong = snapshot_open(v, &e->s, best);
+        if (!wrong) return ENGINE_OK;
+        say(e, "slot %u, step %llu: %s", best, (unsigned long long)v->seal.step, wrong);
+        snapshot_free(v);
+        below = sequence;
+        damaged = 1;
+    }
+    return damaged ? fail(error, ENGINE_E_DAMAGED, "%.150s: no snapshot in it is whole", e->s.path)
+                   : fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
+}
+
+engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
+{
+    engine *e = (engine *)calloc(1, sizeof *e);
+    slot_seal seal;
+    unsigned i;
+    *made = NULL;
+    if (!e) return no_memory(error);
+    e->o = *o;
+    if (!e->o.threads) e->o.threads = 1;
+    if (!e->o.level) e->o.level = BITSNAP_FAST;
+    if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
+    if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
+        (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+        goto failed;
+    }
+    e->s.fd = open(e->s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (e->s.fd < 0 && (errno != ENOENT || !o->budget)) {
+        (void)fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", e->s.path, strerror(errno));
+        goto failed;
+    }
+    if (e->s.fd < 0) {
+        if (segment_make(&e->s, o->budget, error)) goto failed;
+    } else if (lock(&e->s, F_WRLCK, LOCK_TRAINER)) {
+        (void)fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
+        goto failed;
+    } else if (segment_check(&e->s, 1, error)) {
+        goto failed;
+    } else if (o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
+        (void)fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; remove it, or open it with budget 0", e->s.path,
+                   (unsigned long long)e->s.size, (unsigned long long)o->budget);
+        goto failed;
+    }
+    header_of(&e->s)->trainer_pid = (uint64_t)getpid();
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* of a trainer that was killed */
+        if (read_seal(&e->s, i, &seal) && seal.sequence > e->sequence) e->sequence = seal.sequence;
+    }
+    e->w = (worker *)calloc(e->o.threads, sizeof *e->w);
+    if (!e->w || pool_start(&e->workers, e->o.threads)) {
+        (void)fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
+        goto failed;
+    }
+    *made = e;
+    return good(error);
+failed:
+    segment_close(&e->s);
+    free(e->w);
+    free(e);
+    return error->status;
+}
+
+void engine_close(engine *e, int remove)
+{
+    unsigned i;
+    if (!e) return;
+    pool_stop(&e->workers);
+    for (i = 0; i < e->o.threads; i++) worker_free(&e->w[i]);
+    if (remove) unlink(e->s.path);
+    snapshot_free(&e->last);
+    segment_close(&e->s);
+    free(e->choices);
+    free(e->w);
+    free(e);
+}
+
+const engine_cost *engine_last_cost(const engine *e) { return &e->cost; }
+
+/* ================================================================================= SNAPSHOT */
+
+/* Frames one behind the other, over chunks. */
+typedef struct stream {
+    uint32_t chunk; /* of the map; NONE: none yet */
+    uint64_t fill;
+} stream;
+
+/* A snapshot being made. */
+typedef struct making {
+    engine *e;
+    const engine_tensor *tensors;
+    size_t count;
+    contents d;              /* being filled in */
+    contents_piece *pieces;  /* those of d */
+    const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
+    pthread_mutex_t mutex;    /* for what follows */
+    map_entry *map;
+    uint32_t chunks;
+    uint32_t *free_, frees;   /* chunks that no snapshot has */
+    uint32_t *import;         /* the map's entry for each entry of the last snapshot's map */
+    engine_status status;
+    engine_error *error;
+    double max_relative;
+    engine_cost cost;
+    uint64_t next;            /* piece; without the mutex */
+    stream *streams;          /* two for each worker: frames, anchors */
+    slot_seal seal;
+} making;
+
+static void making_fail(making *m, engine_status status, const char *what, uint64_t tensor)
+{
+    pthread_mutex_lock(&m->mutex);
+    if (!m->status) m->status = fail(m->error, status, "%.120s: %s", m->tensors[tensor].name, what);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static int failed_already(making *m)
+{
+    int status;
+    pthread_mutex_lock(&m->mutex);
+    status = m->status != ENGINE_OK;
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+/* With the mutex: a new entry of the map. */
+static uint32_t new_chunk(making *m)
+{
+    map_entry *x = &m->map[m->chunks];
+    if (!m->frees) return NONE;
+    x->id = (m->e->sequence + 1) << 24 | m->chunks;
+    x->chunk = m->free_[--m->frees];
+    x->next = NONE;
+    return m->chunks++;
+}
+
+/* Puts bytes behind those of a stream; 1: there is no room. */
+static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, uint64_t *at)
+{
+    const segment *s = &m->e->s;
+    const uint64_t whole = UINT64_C(1) << s->chunk_log2;
+    uint8_t *arena = s->base + arena_at(s->chunks);
+    int first = 1;
+    *at = 0;
+    while (size) {
+        uint64_t n;
+        if (st->chunk == NONE || st->fill == whole) {
+            uint32_t chunk;
+            pthread_mutex_lock(&m->mutex);
+            chunk = new_chunk(m);
+            if (chunk != NONE && !first) m->map[st->chunk].next = chunk;
+            pthread_mutex_unlock(&m->mutex);
+            if (chunk == NONE) return 1;
+            st->chunk = chunk;
+            st->fill = 0;
+        }
+        if (first) *at = (uint64_t)st->chunk << s->chunk_log2 | st->fill;
+        first = 0;
+        n = whole - st->fill < size ? whole - st->fill : size;
+        memcpy(arena + ((uint64_t)m->map[st->chunk].chunk << s->chunk_log2) + st->fill, bytes, (size_t)n);
+        bytes += n;
+        size -= n;
+        st->fill += n;
+    }
+    return 0;
+}
+
+/* The same frame in the new snapshot, which then shares its chunks with the last one. */
+static contents_frame import(making *m, const contents_frame *f)
+{
+    const snapshot *v = &m->e->last;
+    const unsigned log2 = m->e->s.chunk_log2;
+    const uint64_t begin = f->at & ((UINT64_C(1) << log2) - 1);
+    uint64_t chunk = f->at >> log2, left = begin + f->size;
+    uint32_t *link = NULL;
+    contents_frame made = *f;
+    pthread_mutex_lock(&m->mutex);
+    for (;;) {
+        uint32_t *to = &m->import[chunk];
+        if (*to == NONE) {
+            *to = m->chunks++;
+            m->map[*to] = v->map[chunk];
+            m->map[*to].next = NONE;
+        }
+        if (link) *link = *to;
+        else made.at = (uint64_t)*to << log2 | begin;
+        if (left <= UINT64_C(1) << log2) break;
+        left -= UINT64_C(1) << log2;
+        link = &m->map[*to].next;
+        chunk = v->map[chunk].next;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return made;
+}
+
+static int encode(worker *w, uint64_t capacity, size_t *size, const void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    if (reserve_workspace(&w->b, bitsnap_workspace_size(&w->b, count, dtype))) {
+        w->b.error.status = BITSNAP_E_WORKSPACE;
+        return 1;
+    }
+    return bitsnap_encode(&w->b, w->frame, (size_t)capacity, size, elements, count, dtype) != BITSNAP_OK;
+}
+
+/* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most half of it, so that anchor and
+ * two deltas never take more than two whole frames. */
+static size_t encode_delta(making *m, worker *w, uint64_t i, const void *elements, bitsnap_dtype dtype)
+{
+    const contents_piece *before = &m->before[i], *p = &m->pieces[i];
+    const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
+    choice *c = &m->e->choices[i];
+    size_t size = 0;
+    if (c->wait) {
+        c->wait--;
+        return 0;
+    }
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (!read_frame(&m->e->last, anchor, w->frame) && !decode(w, anchor->size, w->elements, p->count, dtype)) {
+        w->b.base.data = w->elements;
+        w->b.base.count = p->count;
+        w->b.base.dtype = dtype;
+        if (encode(w, anchor->size / 2, &size, elements, p->count, dtype)) size = 0;
+    }
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (size) c->pause = 0;
+    else c->wait = c->pause = (unsigned char)(c->pause < 64 ? 2 * c->pause + 1 : c->pause);
+    return size;
+}
+
+static void make_piece(making *m, uint64_t i, unsigned number)
+{
+    worker *w = &m->e->w[number];
+    stream *st = &m->streams[2 * number];
+    contents_piece *p = &m->pieces[i];
+    const engine_tensor *t = &m->tensors[p->tensor];
+    const unsigned width = bitsnap_width(t->dtype);
+    const uint8_t *elements = (const uint8_t *)t->data + p->first * width;
+    const uint64_t capacity = frame_most(p->count, width);
+    const unsigned cells = t->kind == ENGINE_MOMENT1 ? m->e->o.m_cells : t->kind == ENGINE_MOMENT2 ? m->e->o.v_cells : 0;
+    size_t size = 0;
+    uint64_t written = 0;
+    bitsnap_info info;
+    if (reserve(&w->frame, &w->frame_size, capacity) || reserve(&w->elements, &w->elements_size, p->count * width)) {
+        making_fail(m, ENGINE_E_SYSTEM, "no memory to encode it", p->tensor);
+        return;
+    }
+    w->b.level = m->e->o.level;
+    if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
+    if (size) {
+        const contents_piece *before = &m->before[i];
+        const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
+        p->frame.check = bitsnap_hash(w->frame, size);
+        p->frame.size = size;
+        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+        written = size;
+        p->settled = 1;
+        if (before->settled) {
+            p->anchor = import(m, anchor);
+        } else { /* it moves from among frames that will go to those that stay */
+            p->anchor = *anchor;
+            if (read_frame(&m->e->last, anchor, w->frame)) {
+                making_fail(m, ENGINE_E_DAMAGED, "its frame in the last snapshot is damaged", p->tensor);
+                return;
+            }
+            if (append(m, st + 1, w->frame, anchor->size, &p->anchor.at)) goto full;
+            written += anchor->size;
+        }
+    } else {
+        memset(&w->b.base, 0, sizeof w->b.base);
+        if (t->master) {
+            w->b.base.data = (const uint8_t *)t->master->data + 4 * p->first;
+            w->b.base.count = p->count;
+            w->b.base.dtype = BITSNAP_F32;
+        }
+        w->b.quantizer.cells = cells;
+        w->b.columns = cells && p->count % (t->columns ? t->columns : 1) == 0 ? t->columns : 0;
+        if (encode(w, capacity, &size, elements, p->count, t->dtype)) {
+            making_fail(m, ENGINE_E_ARGUMENT, bitsnap_message(&w->b), p->tensor);
+            return;
+        }
+        memset(&w->b.base, 0, sizeof w->b.base);
+        w->b.quantizer.cells = 0;
+        w->b.columns = 0;
+        p->frame.check = bitsnap_hash(w->frame, size);
+        p->frame.size = written = size;
+        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->cost.elements_size += p->count * width;
+    m->cost.frames_size += p->frame.size + p->anchor.size;
+    m->cost.written_size += written;
+    if (p->anchor.size) m->cost.delta++;
+    else if (t->master) m->cost.cast++;
+    else m->cost.whole++;
+    if (cells && !bitsnap_read_info(&info, w->frame, size) && info.certificate.max_relative > m->max_relative)
+        m->max_relative = info.certificate.max_relative;
+    pthread_mutex_unlock(&m->mutex);
+    return;
+full:
+    making_fail(m, ENGINE_E_FULL, "the snapshot does not fit the budget", p->tensor);
+}
+
+static void make_pieces(void *context, unsigned number)
+{
+    making *m = (making *)context;
+    for (;;) {
+        const uint64_t i = __atomic_fetch_add(&m->next, 1, __ATOMIC_RELAXED);
+        if (i >= m->d.header->pieces || failed_already(m)) return;
+        make_piece(m, i, number);
+    }
+}
+
+static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *tensors, size_t count)
+{
+    const int octaves = is_float16(t->dtype) || t->dtype == BITSNAP_F32 || t->dtype == BITSNAP_F64;
+    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
+    if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
+    if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
+    if (t->master && (!is_float16(t->dtype) || t->master->dtype != BITSNAP_F32 || t->master->count != t->count || t->master->kind != ENGINE_EXACT))
+        return "its master is no F32 tensor of the same count";
+    return NULL;
+}
+
+/* The contents for these tensors, but for where the frames are. */
+static engine_status list_tensors(contents *d, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    contents_header h;
+    contents_tensor *t;
+    contents_piece *p;
+    char *name;
+    size_t i;
+    uint64_t first, piece = 0;
+    memset(&h, 0, sizeof h);
+    h.magic = CONTENTS_MAGIC, h.step = step, h.tensors = count;
+    for (i = 0; i < count; i++) {
+        const char *wrong = wrong_tensor(&tensors[i], tensors, count);
+        const uint64_t each = piece_count(tensors[i].columns);
+        if (wrong) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        h.names_size += strlen(tensors[i].name);
+        h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
+    }
+    d->size = sizeof h + h.tensors * sizeof *t + h.pieces * sizeof *p + h.names_size;
+    d->bytes = (uint8_t *)calloc(1, (size_t)d->size);
+    if (!d->bytes) return no_memory(error);
+    memcpy(d->bytes, &h, sizeof h);
+    t = (contents_tensor *)(void *)(d->bytes + sizeof h);
+    p = (contents_piece *)(void *)(t + count);
+    name = (char *)(void *)(p + h.pieces);
+    d->header = (const contents_header *)(const void *)d->bytes, d->tensors = t, d->pieces = p, d->names = name;
+    for (i = 0; i < count; i++, t++) {
+        const uint64_t each = piece_count(tensors[i].columns);
+        t->name_size = strlen(tensors[i].name);
+        t->name_at = (uint64_t)(name - d->names);
+        memcpy(name, tensors[i].name, (size_t)t->name_size);
+        name += t->name_size;
+        t->dtype = tensors[i].dtype, t->kind = tensors[i].kind, t->count = tensors[i].count, t->columns = tensors[i].columns;
+        t->master = tensors[i].master ? (uint64_t)(tensors[i].master - tensors) + 1 : 0;
+        t->first_piece = piece;
+        for (first = 0; first < t->count; first += each, p++, piece++)
+            p->tensor = i, p->first = first, p->count = t->count - first < each ? t->count - first : each;
+    }
+    return ENGINE_OK;
+}
+
+/* Whether two contents list the same tensors. */
+static int same_tensors(const contents *a, const contents *b)
+{
+    return a->header->tensors == b->header->tensors && a->header->pieces == b->header->pieces && a->header->names_size == b->header->names_size &&
+           !memcmp(a->tensors, b->tensors, (size_t)a->header->tensors * sizeof *a->tensors) &&
+           !memcmp(a->names, b->names, (size_t)a->header->names_size);
+}
+
+/* Takes the seal away, unless the reader wants it: then 1. Each of the two says what it is about to do before it looks at
+ * what the other does. */
+static int unseal(const segment *s, unsigned slot)
+{
+    segment_slot *x = slot_of(s, slot);
+    __atomic_store_n(&x->claim, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&x->pin, __ATOMIC_SEQ_CST) && is_locked(s, LOCK_READER)) {
+        __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
+        return 1;
+    }
+    __atomic_store_n(&x->seal.check, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* A slot for the next snapshot. All but the last one go, which stays until this is whole; but for those that are read. */
+static int free_slot(const engine *e, unsigned *slot)
+{
+    slot_seal seal;
+    unsigned i;
+    int found = 0;
+    for (i = ENGINE_SLOTS; i-- > 0;) {
+        if (e->last.map && i == e->last.slot) continue;
+        if (read_seal(&e->s, i, &seal) && unseal(&e->s, i)) continue;
+        *slot = i;
+        found = 1;
+    }
+    return !found;
+}
+
+/* Chunks that no sealed slot has. A slot whose map is damaged has none that could still be used. */
+static engine_status find_free(making *m)
+{
+    const segment *s = &m->e->s;
+    uint8_t *used = (uint8_t *)calloc((size_t)s->chunks, 1);
+    snapshot v;
+    unsigned i;
+    uint64_t k;
+    if (!used) return no_memory(m->error);
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        const char *wrong = snapshot_open(&v, s, i);
+        for (k = 0; !wrong && k < v.seal.chunks; k++) used[v.map[k].chunk] = 1;
+        snapshot_free(&v);
+    }
+    for (k = s->chunks; k-- > 0;)
+        if (!used[k]) m->free_[m->frees++] = (uint32_t)k;
+    free(used);
+    return ENGINE_OK;
+}
+
+/* Map and seal: from here on the snapshot is there. */
+static void seal_slot(making *m, unsigned slot, uint64_t step)
+{
+    const segment *s = &m->e->s;
+    segment_slot *x = slot_of(s, slot);
+    slot_seal *seal = &m->seal;
+    seal->sequence = m->e->sequence + 1;
+    seal->step = step;
+    seal->made = nanoseconds();
+    seal->chunks = m->chunks;
+    seal->map_check = bitsnap_hash(m->map, m->chunks * sizeof *m->map);
+    seal->tensors = m->d.header->tensors;
+    seal->pieces = m->d.header->pieces;
+    seal->elements_size = m->cost.elements_size;
+    seal->frames_size = m->cost.frames_size;
+    seal->max_relative = m->max_relative;
+    seal->check = seal_check(seal);
+    memcpy(map_of(s, slot), m->map, m->chunks * sizeof *m->map);
+    memcpy((uint8_t *)&x->seal + sizeof seal->check, &seal->sequence, sizeof *seal - sizeof seal->check);
+    __atomic_store_n(&x->seal.check, seal->check, __ATOMIC_SEQ_CST);
+}
+
+static engine_status make(making *m, unsigned slot, uint64_t step)
+{
+    engine *e = m->e;
+    const size_t streams = 2 * (size_t)e->o.threads;
+    size_t i;
+    m->map = (map_entry *)calloc((size_t)e->s.chunks, sizeof *m->map);
+    m->free_ = (uint32_t *)malloc((size_t)e->s.chunks * sizeof *m->free_);
+    m->import = (uint32_t *)malloc(((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
+    m->streams = (stream *)malloc(streams * sizeof *m->streams);
+    if (!m->map || !m->free_ || !m->import || !m->streams) return no_memory(m->error);
+    for (i = 0; i < streams; i++) m->streams[i].chunk = NONE;
+    memset(m->import, 0xFF, ((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
+    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(m)) return m->error->status;
+    m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
+    if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
+    if (!m->before || e->choices_count != m->d.header->pieces) {
+        free(e->choices);
+        e->choices_count = m->d.header->pieces;
+        e->choices = (choice *)calloc((size_t)e->choices_count + 1, sizeof *e->choices);
+        if (!e->choices) {
+            e->choices_count = 0;
+            return no_memory(m->error);
+        }
+    }
+    pool_run(&e->workers, make_pieces, m);
+    if (m->status) return m->status;
+    m->seal.contents_size = m->d.size;
+    m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
+    if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
+        return fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
+    seal_slot(m, slot, step);
+    return ENGINE_OK;
+}
+
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    making m;
+    unsigned slot = 0;
+    const uint64_t start = nanoseconds();
+    memset(&m, 0, sizeof m);
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error;
+    if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
+    if (free_slot(e, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
+    pthread_mutex_init(&m.mutex, NULL);
+    if (!make(&m, slot, step)) {
+        snapshot_free(&e->last);
+        e->last.s = &e->s, e->last.slot = slot, e->last.seal = m.seal, e->last.map = m.map, e->last.d = m.d;
+        m.map = NULL;
+        m.d.bytes = NULL;
+        e->sequence++;
+        e->cost = m.cost;
+        e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+        (void)good(error);
+    }
+    pthread_mutex_destroy(&m.mutex);
+    free(m.map), free(m.free_), free(m.import), free(m.streams), free(m.d.bytes);
+    return error->status;
+}
+
+engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    const struct timespec pause = { 0, 2000000 };
+    engine_status status;
+    /* what the reader holds it lets go of, so that for both there is something to wait for */
+    while ((status = try_snapshot(e, step, tensors, count, error)) == ENGINE_E_BUSY || status == ENGINE_E_FULL) {
+        if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
+        if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
+        nanosleep(&pause, NULL);
+    }
+    return status;
+}
+
+/* ================================================================================= RECOVERY */
+
+typedef struct restoring {
+    engine *e;
+    const snapshot *v;
+    const engine_tensor **to; /* for each tensor of the snapshot */
+    uint64_t next;
+    int casts;                /* those that have a master, after all others */
+    pthread_mutex_t mutex;
+    const char *wrong;
+    uint64_t wrong_tensor;
+} restoring;
+
+static void restore_pieces(void *context, unsigned number)
+{
+    restoring *r = (restoring *)context;
+    const contents *d = &r->v->d;
+    for (;;) {
+        const uint64_t i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
+        const contents_tensor *t;
+        const char *wrong;
+        if (i >= d->header->pieces || __atomic_load_n(&r->wrong, __ATOMIC_RELAXED)) return;
+        t = &d->tensors[d->pieces[i].tensor];
+        if ((t->master != 0) != r->casts) continue;
+        wrong = decode_piece(r->v, i, &r->e->w[number], (uint8_t *)r->to[d->pieces[i].tensor]->data + d->pieces[i].first * bitsnap_width((bitsnap_dtype)t->dtype),
+                             t->master ? r->to[t->master - 1]->data : NULL);
+        if (!wrong) continue;
+        pthread_mutex_lock(&r->mutex);
+        __atomic_store_n(&r->wrong, wrong, __ATOMIC_RELAXED);
+        r->wrong_tensor = d->pieces[i].tensor;
+        pthread_mutex_unlock(&r->mutex);
+    }
+}
+
+static engine_status match(const snapshot *v, const engine_tensor **to, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    uint64_t i, k;
+    if (v->d.header->tensors != count)
+        return fail(error, ENGINE_E_MISMATCH, "the snapshot of step %llu has %llu tensors, not %llu", (unsigned long long)v->seal.step,
+                    (unsigned long long)v->d.header->tensors, (unsigned long long)count);
+    for (i = 0; i < count; i++) {
+        const contents_tensor *t = &v->d.tensors[i];
+        const char *name = v->d.names + t->name_at;
+        for (k = 0; k < count; k++) { /* most often they are in the same order */
+            const engine_tensor *x = &tensors[(i + k) % count];
+            if (!x->name || strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
+            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data))
+                return fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
+                            bitsnap_dtype_name((bitsnap_dtype)t->dtype));
+            to[i] = x;
+            break;
+        }
+        if (!to[i]) return fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100), name);
+    }
+    return ENGINE_OK;
+}
+
+static engine_status restore(engine *e, const snapshot *v, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    restoring r;
+    memset(&r, 0, sizeof r);
+    r.e = e, r.v = v;
+    r.to = (const engine_tensor **)calloc(count + 1, sizeof *r.to);
+    if (!r.to) return no_memory(error);
+    if (!match(v, r.to, tensors, count, error)) {
+        pthread_mutex_init(&r.mutex, NULL);
+        for (r.casts = 0; r.casts < 2 && !r.wrong; r.casts++) {
+            r.next = 0;
+            pool_run(&e->workers, restore_pieces, &r);
+        }
+        pthread_mutex_destroy(&r.mutex);
+        if (r.wrong)
+            (void)fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
+        else (void)good(error);
+    }
+    free((void *)r.to);
+    return error->status;
+}
+
+engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    uint64_t below = UINT64_MAX;
+    snapshot v;
+    *step = 0;
+    snapshot_free(&e->last);
+    for (;;) {
+        if (newest(e, below, &v, error)) return error->status;
+        if (!restore(e, &v, tensors, count, error)) break;
+        if (error->status != ENGINE_E_DAMAGED) {
+            snapshot_free(&v);
+            return error->status;
+        }
+        say(e, "%s", error->message);
+        below = v.seal.sequence;
+        snapshot_free(&v);
+    }
+    e->last = v;
+    *step = v.seal.step;
+    memset(&e->cost, 0, sizeof e->cost);
+    e->cost.elements_size = v.seal.elements_size;
+    e->cost.frames_size = v.seal.frames_size;
+    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+    return good(error);
+}
+
+/* ================================================================================= STATUS */
+
+engine_status engine_read_status(const char *directory, const char *name, engine_report *r, engine_error *error)
+{
+    segment s;
+    slot_seal seal;
+    snapshot v;
+    uint8_t *used;
+    uint64_t k;
+    unsigned i;
+    memset(r, 0, sizeof *r);
+    if (segment_attach(&s, directory, name, error)) return error->status;
+    used = (uint8_t *)calloc((size_t)s.chunks, 1);
+    r->size = s.size, r->chunks = s.chunks, r->chunk = UINT64_C(1) << s.chunk_log2;
+    r->trainer = is_locked(&s, LOCK_TRAINER), r->agent = is_locked(&s, LOCK_AGENT);
+    r->trainer_pid = header_of(&s)->trainer_pid, r->agent_pid = header_of(&s)->agent_pid;
+    for (i = 0; used && i < ENGINE_SLOTS; i++) {
+        engine_slot *x = &r->slots[i];
+        if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
+        x->whole = 1;
+        x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
+        x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
+        x->age = 1e-9 * (double)(nanoseconds() - seal.made);
+        x->max_relative = seal.max_relative;
+        x->pinned = slot_of(&s, i)->pin != 0 && is_locked(&s, LOCK_READER);
+        for (k = 0; k < v.seal.chunks; k++) {
+            r->chunks_used += !used[v.map[k].chunk];
+            used[v.map[k].chunk] = 1;
+        }
+        snapshot_free(&v);
+    }
+    segment_close(&s);
+    if (!used) return no_memory(error);
+    free(used);
+    return good(error);
+}
+
+engine_status engine_remove(const char *directory, const char *name, engine_error *error)
+{
+    segment s;
+    if (segment_name(&s, directory, name, error)) return error->status;
+    s.fd = open(s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (s.fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
+    else if (unlink(s.path)) (void)fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    else (void)good(error);
+    segment_close(&s);
+    return error->status;
+}
+
+/* ================================================================================= READERS */
+
+struct engine_view {
+    segment s;
+    snapshot v;
+    worker w;
+    engine_tensor *tensors;
+    char *names;
+};
+
+void engine_view_close(engine_view *v)
+{
+    if (!v) return;
+    if (v->s.base && v->v.map) __atomic_store_n(&slot_of(&v->s, v->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
+    snapshot_free(&v->v);
+    worker_free(&v->w);
+    segment_close(&v->s);
+    free(v->tensors);
+    free(v->names);
+    free(v);
+}
+
+static engine_status list_view(engine_view *v, engine_error *error)
+{
+    const contents *d = &v->v.d;
+    char *name;
+    uint64_t i;
+    v->tensors = (engine_tensor *)calloc((size_t)d->header->tensors + 1, sizeof *v->tensors);
+    name = v->names = (char *)malloc((size_t)(d->header->names_size + d->header->tensors) + 1);
+    if (!v->tensors || !v->names) return no_memory(error);
+    for (i = 0; i < d->header->tensors; i++) {
+        const contents_tensor *t = &d->tensors[i];
+        engine_tensor *x = &v->tensors[i];
+        memcpy(name, d->names + t->name_at, (size_t)t->name_size);
+        x->name = name;
+        name += t->name_size;
+        *name++ = 0;
+        x->dtype = (bitsnap_dtype)t->dtype, x->count = t->count, x->columns = t->columns, x->kind = (engine_kind)t->kind;
+        x->master = t->master ? &v->tensors[t->master - 1] : NULL;
+    }
+    return good(error);
+}
+
+engine_status engine_view_open(engine_view **made, const char *directory, const char *name, uint64_t sequence, engine_error *error)
+{
+    engine_view *v = (engine_view *)calloc(1, sizeof *v);
+    slot_seal seal;
+    unsigned i, best = ENGINE_SLOTS;
+    *made = NULL;
+    if (!v) return no_memory(error);
+    if (segment_attach(&v->s, directory, name, error)) {
+        free(v);
+        return error->status;
+    }
+    if (lock(&v->s, F_WRLCK, LOCK_READER)) {
+        (void)fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", v->s.path);
+        engine_view_close(v);
+        return error->status;
+    }
+    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&v->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of a reader that was killed */
+    for (i = 0; i < ENGINE_SLOTS; i++)
+        if (read_seal(&v->s, i, &seal) && seal.sequence > sequence) sequence = seal.sequence, best = i;
+    if (best == ENGINE_SLOTS) {
+        (void)fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", v->s.path);
+    } else {
+        const char *wrong;
+        __atomic_store_n(&slot_of(&v->s, best)->pin, 1, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&slot_of(&v->s, best)->claim, __ATOMIC_SEQ_CST)) (void)fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", v->s.path);
+        else if ((wrong = snapshot_open(&v->v, &v->s, best)) != NULL) (void)fail(error, ENGINE_E_DAMAGED, "%.150s: slot %u: %s", v->s.path, best, wrong);
+        else if (!list_view(v, error)) *made = v;
+    }
+    if (!*made) {
+        const engine_error kept = *error;
+        if (best < ENGINE_SLOTS) __atomic_store_n(&slot_of(&v->s, best)->pin, 0, __ATOMIC_SEQ_CST);
+        engine_view_close(v);
+        *error = kept;
+    }
+    return error->status;
+}
+
+uint64_t engine_view_step(const engine_view *v) { return v->v.seal.step; }
+uint64_t engine_view_sequence(const engine_view *v) { return v->v.seal.sequence; }
+
+const engine_tensor *engine_view_tensors(const engine_view *v, size_t *count)
+{
+    *count = (size_t)v->v.d.header->tensors;
+    return v->tensors;
+}
+
+/* The elements of a tensor, given those of its master. */
+static const char *read_tensor(engine_view *v, uint64_t tensor, void *elements, const void *master)
+{
+    const contents *d = &v->v.d;
+    const contents_tensor *t = &d->tensors[tensor];
+    const uint64_t end = tensor + 1 < d->header->tensors ? d->tensors[tensor + 1].first_piece : d->header->pieces;
+    const char *wrong = NULL;
+    uint64_t i;
+    for (i = t->first_piece; i < end && !wrong; i++)
+        wrong = decode_piece(&v->v, i, &v->w, (uint8_t *)elements + d->pieces[i].first * bitsnap_width((bitsnap_dtype)t->dtype), master);
+    return wrong;
+}
+
+engine_status engine_view_read(engine_view *v, size_t tensor, void *elements, engine_error *error)
+{
+    const contents_tensor *t = &v->v.d.tensors[tensor];
+    void *master = t->master ? malloc((size_t)(4 * t->count) + 1) : NULL;
+    const char *wrong = NULL;
+    if (t->master && !master) return no_memory(error);
+    if (t->master) wrong = read_tensor(v, t->master - 1, master, NULL);
+    if (!wrong) wrong = read_tensor(v, tensor, elements, master);
+    free(master);
+    return wrong ? fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->v.seal.step, v->tensors[tensor].name, wrong) : good(error);
+}

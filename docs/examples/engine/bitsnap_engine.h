@@ -1,0 +1,168 @@
+/* bitsnap_engine.h - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
+ *
+ * At the end of a step a trainer hands over its tensors, and has them back when they are encoded: into a segment of shared memory,
+ * which stays when the trainer is killed, and from which its successor goes on.
+ *
+ *     engine_options o = {0};
+ *     engine_error error;
+ *     engine *e;
+ *     o.name = "run7.0";                                          // of this rank
+ *     o.budget = 3 * bytes_of_the_state / 2;                      // two snapshots
+ *     if (engine_open(&e, &o, &error)) ...                        // error.message
+ *     if (engine_recover(e, &step, tensors, count, &error)) ...   // ENGINE_E_NONE: begin anew
+ *     for (;;) {
+ *         train(step++);
+ *         if (engine_snapshot(e, step, tensors, count, &error)) ...   // ENGINE_E_FULL: this one is left out
+ *     }
+ *     engine_close(e, ENGINE_REMOVE);
+ *
+ * The contract of every function below:
+ *   - One thread at a time uses an engine; the engine's own threads work within a call, and none of them afterwards.
+ *   - A snapshot is there whole or not at all, and the newest whole one stays until the next is whole: whatever is killed, whenever.
+ *   - Memory is taken when the engine is opened, all of it: afterwards a full /dev/shm is nobody's trouble. What a call needs besides
+ *     is private: about 8 MiB a thread, and 100 bytes for each 2^19 elements.
+ *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
+ *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
+ *   - Functions return a status, and say more in error, which must not be null.
+ * Needs C99, POSIX, and gcc or clang. */
+#ifndef BITSNAP_ENGINE_H
+#define BITSNAP_ENGINE_H
+
+#include "bitsnap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ================================================================================= TYPES */
+
+typedef enum engine_status {
+    ENGINE_OK = 0,
+    ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
+    ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
+    ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
+    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay */
+    ENGINE_E_NONE = 5,     /* there is no snapshot */
+    ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
+    ENGINE_E_MISMATCH = 7  /* a snapshot of other tensors */
+} engine_status;
+
+typedef struct engine_error {
+    engine_status status;
+    char message[232]; /* what, where, and what to do about it, without a full stop */
+} engine_error;
+
+/* What may become of the elements of a tensor. */
+typedef enum engine_kind {
+    ENGINE_EXACT = 0,  /* nothing: they come back bit for bit */
+    ENGINE_MOMENT1 = 1, /* Adam's first moment: within the bound of options.m_cells */
+    ENGINE_MOMENT2 = 2  /* and the second: options.v_cells */
+} engine_kind;
+
+/* A tensor of this rank: contiguous elements, in native byte order. */
+typedef struct engine_tensor {
+    const char *name;
+    bitsnap_dtype dtype;
+    void *data;           /* written by engine_recover alone */
+    uint64_t count;
+    uint64_t columns;     /* its last dimension, or 0; see bitsnap.columns */
+    engine_kind kind;
+    const struct engine_tensor *master; /* of F16 and BF16: the F32 tensor of the same array and count that it is rounded from; or null */
+} engine_tensor;
+
+enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
+enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
+
+typedef struct engine_options {
+    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank */
+    const char *directory; /* where it is; null: /dev/shm */
+    uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
+    unsigned threads;      /* 0: 1 */
+    int level;             /* of the codec; 0: BITSNAP_FAST */
+    unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
+    double patience;
+    void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
+    void *say_context;
+} engine_options;
+
+/* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
+int engine_policy(engine_options *o, const char *name);
+
+/* What the last snapshot or recovery took. */
+typedef struct engine_cost {
+    double seconds;
+    uint64_t elements_size; /* bytes of the tensors */
+    uint64_t frames_size;   /* bytes of the frames that stand for them */
+    uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
+    uint64_t whole, cast, delta; /* pieces of tensors, by how they are coded */
+} engine_cost;
+
+typedef struct engine engine;
+
+/* ================================================================================= TRAINER */
+
+/* Opens the segment of this name, or makes it, in which case `budget` must be given. What a killed trainer has left is taken over.
+ * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
+engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
+
+/* Ends the use of an engine (null: nothing); the segment stays, or goes. */
+void engine_close(engine *e, int remove);
+
+/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend.
+ * Any error leaves the snapshots that there were, but for the older one where there were two. */
+engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
+
+/* Restores the tensors from the newest snapshot that is whole; says so where that is not the newest one. Names, dtypes and counts must be
+ * those of the snapshot, in any order. After an error the tensors are unspecified. */
+engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
+
+const engine_cost *engine_last_cost(const engine *e);
+
+/* ================================================================================= STATUS
+ * For everybody: who only looks needs no engine, and disturbs none. */
+
+enum { ENGINE_SLOTS = 8 };
+
+typedef struct engine_slot {
+    int whole;              /* a snapshot is here; else all the rest is 0 */
+    uint64_t sequence, step;
+    uint64_t tensors, pieces;
+    uint64_t elements_size, frames_size, chunks; /* bytes, bytes, chunks that it refers to */
+    double age;             /* seconds */
+    double max_relative;    /* the largest error that was measured; 0: it is lossless */
+    uint64_t pinned;        /* the agent reads it */
+} engine_slot;
+
+typedef struct engine_report {
+    uint64_t size, chunk, chunks, chunks_used;
+    int trainer, agent;     /* 1: one is there */
+    uint64_t trainer_pid, agent_pid; /* the last ones */
+    engine_slot slots[ENGINE_SLOTS];
+} engine_report;
+
+engine_status engine_read_status(const char *directory, const char *name, engine_report *r, engine_error *error);
+
+/* Removes the segment, unless a trainer or an agent has it (ENGINE_E_BUSY). */
+engine_status engine_remove(const char *directory, const char *name, engine_error *error);
+
+/* ================================================================================= VIEWS
+ * A snapshot to be read by another process, as the agent does. A view keeps its snapshot from being overwritten. */
+
+typedef struct engine_view engine_view;
+
+/* Opens the newest snapshot that is newer than `sequence`; ENGINE_E_NONE: there is none. */
+engine_status engine_view_open(engine_view **v, const char *directory, const char *name, uint64_t sequence, engine_error *error);
+void engine_view_close(engine_view *v);
+uint64_t engine_view_step(const engine_view *v);
+uint64_t engine_view_sequence(const engine_view *v);
+
+/* Its tensors, without data, good until engine_view_close; and one of them. */
+const engine_tensor *engine_view_tensors(const engine_view *v, size_t *count);
+engine_status engine_view_read(engine_view *v, size_t tensor, void *elements, engine_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITSNAP_ENGINE_H */

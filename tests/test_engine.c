@@ -1,0 +1,431 @@
+/* test_engine.c - the checkpoint engine: what goes in comes out, whatever is killed, damaged, full or read meanwhile. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#include "docs/examples/engine/bitsnap_engine.c"
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { N = 300000, TENSORS = 6, ROWS = 100, COLUMNS = 3000 };
+
+/* A small state of training, which is a function of the step alone. */
+typedef struct state {
+    float *master, *m, *v;
+    uint16_t *weights, *frozen;
+    uint8_t rng[48];
+    engine_tensor tensors[TENSORS];
+} state;
+
+static char place[] = "/tmp/test_engine.XXXXXX";
+static char said[256];
+
+static void hear(void *context, const char *message)
+{
+    (void)context;
+    snprintf(said, sizeof said, "%s", message);
+}
+
+static uint16_t rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static engine_tensor tensor_of(const char *name, bitsnap_dtype dtype, void *data, uint64_t count, engine_kind kind, const engine_tensor *master)
+{
+    engine_tensor t;
+    memset(&t, 0, sizeof t);
+    t.name = name, t.dtype = dtype, t.data = data, t.count = count, t.kind = kind, t.master = master;
+    if (count == N) t.columns = COLUMNS;
+    return t;
+}
+
+static void state_make(state *s)
+{
+    memset(s, 0, sizeof *s);
+    s->master = (float *)calloc(N, 4), s->m = (float *)calloc(N, 4), s->v = (float *)calloc(N, 4);
+    s->weights = (uint16_t *)calloc(N, 2), s->frozen = (uint16_t *)calloc(N, 2);
+    s->tensors[0] = tensor_of("weights", BITSNAP_BF16, s->weights, N, ENGINE_EXACT, &s->tensors[1]);
+    s->tensors[1] = tensor_of("master", BITSNAP_F32, s->master, N, ENGINE_EXACT, NULL);
+    s->tensors[2] = tensor_of("exp_avg", BITSNAP_F32, s->m, N, ENGINE_MOMENT1, NULL);
+    s->tensors[3] = tensor_of("exp_avg_sq", BITSNAP_F32, s->v, N, ENGINE_MOMENT2, NULL);
+    s->tensors[4] = tensor_of("frozen", BITSNAP_BF16, s->frozen, N, ENGINE_EXACT, NULL);
+    s->tensors[5] = tensor_of("rng", BITSNAP_I8, s->rng, sizeof s->rng, ENGINE_EXACT, NULL);
+}
+
+static void state_free(state *s)
+{
+    free(s->master), free(s->m), free(s->v), free(s->weights), free(s->frozen);
+}
+
+static void state_at(state *s, uint64_t step)
+{
+    size_t i;
+    const uint64_t before = test_state;
+    test_state = 1000 * step;
+    for (i = 0; i < N; i++) {
+        const uint32_t r = (uint32_t)test_random();
+        s->master[i] = (float)((int)(i * 2654435761u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f;
+        s->m[i] = (float)((int)(r % 20001) - 10000) * 1e-9f;
+        s->v[i] = (float)(1 + r / 65536 % 1000) * 1e-12f;
+        s->weights[i] = rounded(s->master[i]);
+        s->frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + (i % 5000 == step % 5000));
+    }
+    test_fill(s->rng, sizeof s->rng);
+    test_state = before;
+}
+
+static int same(const state *a, const state *b)
+{
+    return !memcmp(a->master, b->master, 4 * N) && !memcmp(a->m, b->m, 4 * N) && !memcmp(a->v, b->v, 4 * N) &&
+           !memcmp(a->weights, b->weights, 2 * N) && !memcmp(a->frozen, b->frozen, 2 * N) && !memcmp(a->rng, b->rng, sizeof a->rng);
+}
+
+static state now, then;
+
+static engine_options options_of(const char *name, uint64_t budget)
+{
+    engine_options o;
+    memset(&o, 0, sizeof o);
+    o.name = name, o.directory = place, o.budget = budget, o.threads = 3, o.say = hear;
+    return o;
+}
+
+static engine *open_engine(const engine_options *o)
+{
+    engine_error error;
+    engine *e;
+    CHECK(!engine_open(&e, o, &error), "%s", error.message);
+    return e;
+}
+
+static void take(engine *e, uint64_t step)
+{
+    engine_error error;
+    state_at(&now, step);
+    CHECK(!engine_snapshot(e, step, now.tensors, TENSORS, &error), "step %u: %s", (unsigned)step, error.message);
+}
+
+static uint64_t recovered(engine *e)
+{
+    engine_error error;
+    uint64_t step = 0;
+    state_at(&then, 77);
+    CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
+    state_at(&now, step);
+    CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+    return step;
+}
+
+enum { BUDGET = 14 << 20 };
+
+static void round_trip(void)
+{
+    const engine_options o = options_of("round", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_NONE, "%s", error.message);
+    for (step = 1; step <= 9; step++) take(e, step);
+    CHECK(recovered(e) == 9, "not the newest");
+    take(e, 10);
+    engine_close(e, ENGINE_KEEP);
+    e = open_engine(&o);
+    CHECK(recovered(e) == 10, "not the newest");
+    take(e, 11); /* with a delta to what was recovered */
+    CHECK(engine_last_cost(e)->delta > 0 && engine_last_cost(e)->cast > 0 && engine_last_cost(e)->whole > 0, "not all forms");
+    CHECK(recovered(e) == 11, "not the newest");
+    CHECK(!engine_read_status(place, "round", &r, &error) && r.trainer && !r.agent && r.trainer_pid == (uint64_t)getpid(), "%s", error.message);
+    engine_close(e, ENGINE_REMOVE);
+    CHECK(engine_read_status(place, "round", &r, &error) == ENGINE_E_NONE, "%s", error.message);
+}
+
+/* What does not change stands once, however many snapshots there are; and what falls out of use is used again. */
+static void deltas(void)
+{
+    const engine_options o = options_of("deltas", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e = open_engine(&o);
+    uint64_t step, whole = 0, most = 0;
+    for (step = 1; step <= 40; step++) {
+        state_at(&now, step);
+        CHECK(!engine_snapshot(e, step, &now.tensors[4], 1, &error), "%s", error.message);
+        if (step == 1) whole = engine_last_cost(e)->written_size;
+        if (step > 2) CHECK(engine_last_cost(e)->written_size < whole / 50, "%u bytes", (unsigned)engine_last_cost(e)->written_size);
+        CHECK(!engine_read_status(place, "deltas", &r, &error), "%s", error.message);
+        if (step > 4 && r.chunks_used > most) most = r.chunks_used;
+    }
+    CHECK(most * r.chunk < whole + 12 * r.chunk, "%u chunks of %u, %u bytes whole", (unsigned)most, (unsigned)r.chunk, (unsigned)whole);
+    memset(then.frozen, 0, 2 * N);
+    CHECK(!engine_recover(e, &step, &then.tensors[4], 1, &error) && step == 40 && !memcmp(then.frozen, now.frozen, 2 * N), "%s", error.message);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void moments_within_bounds(void)
+{
+    engine_options o = options_of("moments", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e;
+    uint64_t step, i;
+    double largest = 0;
+    CHECK(engine_policy(&o, "whatever") && !engine_policy(&o, "standard"), "policies");
+    e = open_engine(&o);
+    take(e, 5);
+    CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
+    CHECK(!memcmp(now.master, then.master, 4 * N) && !memcmp(now.weights, then.weights, 2 * N), "what is exact");
+    for (i = 0; i < N; i++) {
+        const double m = now.m[i] ? then.m[i] / (double)now.m[i] - 1 : then.m[i], v = then.v[i] / (double)now.v[i] - 1;
+        CHECK(m < 0.022 && m > -0.022 && v < 0.044 && v > -0.044, "element %u", (unsigned)i);
+        if (v > largest) largest = v;
+    }
+    CHECK(!engine_read_status(place, "moments", &r, &error) && r.slots[0].max_relative >= largest && r.slots[0].max_relative < 0.044, "certificate");
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void does_not_fit(void)
+{
+    const engine_options o = options_of("full", 5 << 20);
+    engine_error error;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    state_at(&now, 1);
+    CHECK(!engine_snapshot(e, 1, &now.tensors[2], 2, &error), "%s", error.message);
+    for (step = 2; step < 5; step++) {
+        state_at(&now, step);
+        CHECK(engine_snapshot(e, step, now.tensors, TENSORS, &error) == ENGINE_E_FULL && strstr(error.message, "budget"), "%s", error.message);
+        CHECK(!engine_recover(e, &step, &then.tensors[2], 2, &error) && step == 1, "%s", error.message);
+        break;
+    }
+    state_at(&now, 1);
+    CHECK(!memcmp(now.m, then.m, 4 * N) && !memcmp(now.v, then.v, 4 * N), "the one that was there");
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* A trainer that is killed while it takes snapshots: what it had finished is there. */
+static void killed(void)
+{
+    const engine_options o = options_of("killed", BUDGET);
+    const char *kills = getenv("KILLS");
+    int round, rounds = kills ? atoi(kills) : 12;
+    uint64_t least = 0;
+    for (round = 0; round < rounds; round++) {
+        int pipes[2], status;
+        uint64_t acknowledged = least, x, step;
+        engine *e;
+        pid_t child;
+        CHECK(!pipe(pipes), "pipe");
+        child = fork();
+        if (!child) {
+            engine_error error;
+            if (engine_open(&e, &o, &error)) _exit(3);
+            for (step = least + 1;; step++) {
+                state_at(&now, step);
+                if (engine_snapshot(e, step, now.tensors, TENSORS, &error) || write(pipes[1], &step, 8) != 8) _exit(4);
+            }
+        }
+        close(pipes[1]);
+        if (read(pipes[0], &x, 8) == 8) acknowledged = x;
+        usleep((useconds_t)test_below(60000));
+        kill(child, SIGKILL);
+        while (read(pipes[0], &x, 8) == 8) acknowledged = x;
+        close(pipes[0]);
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "status %d", status);
+        e = open_engine(&o);
+        step = recovered(e);
+        CHECK(step >= acknowledged && step <= acknowledged + 1, "step %u, %u was acknowledged", (unsigned)step, (unsigned)acknowledged);
+        least = step;
+        engine_close(e, ENGINE_KEEP);
+    }
+    {
+        engine_error error;
+        CHECK(!engine_remove(place, "killed", &error), "%s", error.message);
+    }
+}
+
+/* Any bytes of a segment changed: a step comes back as it was, or an error. */
+static void damaged(void)
+{
+    const engine_options o = options_of("damaged", BUDGET);
+    char path[PATH];
+    struct stat st;
+    uint8_t *copy, *p;
+    unsigned round, old = 0, lost = 0;
+    int fd;
+    engine *e = open_engine(&o);
+    size_t at[4], size[4];
+    take(e, 1);
+    take(e, 2);
+    /* the seal of the newest, its map, a chunk of it; and anything */
+    at[0] = (size_t)((uint8_t *)slot_of(&e->s, e->last.slot) - e->s.base), size[0] = sizeof(slot_seal);
+    at[1] = (size_t)((uint8_t *)map_of(&e->s, e->last.slot) - e->s.base), size[1] = (size_t)e->last.seal.chunks * sizeof(map_entry);
+    at[2] = (size_t)(arena_at(e->s.chunks) + ((uint64_t)e->last.map[1].chunk << e->s.chunk_log2)), size[2] = (size_t)1 << e->s.chunk_log2;
+    at[3] = 0, size[3] = (size_t)e->s.size;
+    engine_close(e, ENGINE_KEEP);
+    snprintf(path, sizeof path, "%s/bitsnap-damaged", place);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && !fstat(fd, &st), "open");
+    p = (uint8_t *)mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    copy = (uint8_t *)malloc((size_t)st.st_size);
+    memcpy(copy, p, (size_t)st.st_size);
+    for (round = 0; round < 60; round++) {
+        engine_error error;
+        uint64_t step;
+        size_t i, flips = 1 + test_below(4);
+        *said = 0;
+        for (i = 0; i < flips; i++) p[at[round % 4] + test_below(size[round % 4])] ^= (uint8_t)(1 + test_below(255));
+        if (!engine_open(&e, &o, &error)) {
+            const engine_status status = engine_recover(e, &step, then.tensors, TENSORS, &error);
+            if (!status) {
+                state_at(&now, step);
+                CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+                CHECK(step == 2 || *said || step == 1, "an older step, and no word of it");
+                old += step == 1;
+            } else {
+                CHECK(status == ENGINE_E_DAMAGED || status == ENGINE_E_NONE, "%s", error.message);
+                lost++;
+            }
+            engine_close(e, ENGINE_KEEP);
+        } else {
+            CHECK(error.status == ENGINE_E_DAMAGED, "%s", error.message);
+            lost++;
+        }
+        memcpy(p, copy, (size_t)st.st_size);
+    }
+    CHECK(old > 30, "the older one was needed %u times, both were lost %u times", old, lost);
+    munmap(p, (size_t)st.st_size);
+    close(fd);
+    unlink(path);
+    free(copy);
+}
+
+/* Contents are anything: nothing is read behind them. */
+static void contents_of_anything(void)
+{
+    const engine_options o = options_of("contents", BUDGET);
+    engine *e = open_engine(&o);
+    contents d;
+    guarded g;
+    unsigned round, accepted = 0;
+    take(e, 1);
+    g = guarded_alloc((size_t)e->last.d.size, 0);
+    for (round = 0; round < 200000; round++) {
+        size_t i, flips = test_below(4);
+        memcpy(g.p, e->last.d.bytes, (size_t)e->last.d.size);
+        for (i = 0; i < flips; i++) {
+            const size_t at = test_below((size_t)e->last.d.size / 8);
+            const uint64_t x = test_below(3) ? test_below(1000) : (UINT64_MAX - test_below(3)) >> test_below(64);
+            memcpy(g.p + 8 * at, &x, 8);
+        }
+        memset(&d, 0, sizeof d);
+        d.size = test_below(4) ? e->last.d.size : test_below((size_t)e->last.d.size);
+        d.bytes = g.p + (e->last.d.size - d.size) / 8 * 8;
+        d.size = (uint64_t)(g.p + e->last.d.size - d.bytes);
+        memmove(d.bytes, g.p, (size_t)d.size);
+        accepted += !contents_parse(&d);
+    }
+    CHECK(accepted > 1000, "accepted %u", accepted);
+    guarded_free(g);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out. */
+static void read_meanwhile(void)
+{
+    const engine_options o = options_of("read", 8 << 20);
+    engine_error error;
+    engine_view *v;
+    engine *e = open_engine(&o);
+    const engine_tensor *t;
+    size_t count, i;
+    uint64_t step;
+    int busy = 0;
+    CHECK(engine_view_open(&v, place, "read", 0, &error) == ENGINE_E_NONE && !v, "%s", error.message);
+    take(e, 1);
+    CHECK(!engine_view_open(&v, place, "read", 0, &error) && engine_view_step(v) == 1, "%s", error.message);
+    for (step = 2; step < 12; step++) {
+        state_at(&now, step);
+        busy += engine_snapshot(e, step, now.tensors, TENSORS, &error) != ENGINE_OK;
+        CHECK(!error.status || error.status == ENGINE_E_FULL, "%s", error.message);
+    }
+    CHECK(busy > 0, "the budget holds more than two");
+    t = engine_view_tensors(v, &count);
+    CHECK(count == TENSORS && !strcmp(t[3].name, "exp_avg_sq") && t[0].master == &t[1], "names");
+    state_at(&now, 1);
+    for (i = 0; i < count; i++) {
+        uint8_t *p = (uint8_t *)malloc((size_t)t[i].count * bitsnap_width(t[i].dtype));
+        CHECK(!engine_view_read(v, i, p, &error) && !memcmp(p, now.tensors[i].data, (size_t)t[i].count * bitsnap_width(t[i].dtype)), "%s %s", t[i].name, error.message);
+        free(p);
+    }
+    engine_view_close(v);
+    take(e, 20);
+    CHECK(!engine_view_open(&v, place, "read", 1, &error) && engine_view_step(v) == 20, "%s", error.message);
+    engine_view_close(v);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void refusals(void)
+{
+    engine_options o = options_of("refused", BUDGET);
+    engine_error error;
+    engine_tensor t;
+    engine *e = open_engine(&o), *other;
+    uint64_t step;
+    pid_t child = fork();
+    int status;
+    if (!child) _exit(engine_open(&other, &o, &error) == ENGINE_E_BUSY && strstr(error.message, "another trainer") ? 0 : 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "a second trainer");
+    CHECK(engine_remove(place, "refused", &error) == ENGINE_E_BUSY, "%s", error.message);
+    take(e, 1);
+#define REFUSED(member, value, words)                                                                                             \
+    t = now.tensors[0], t.master = NULL, t.member = value;                                                                        \
+    CHECK(engine_snapshot(e, 2, &t, 1, &error) == ENGINE_E_ARGUMENT && strstr(error.message, words), "%s", error.message)
+    REFUSED(name, NULL, "name");
+    REFUSED(data, NULL, "data");
+    REFUSED(dtype, (bitsnap_dtype)99, "dtype");
+    REFUSED(kind, (engine_kind)7, "moment");
+    REFUSED(master, &now.tensors[1], "master");
+    CHECK(engine_recover(e, &step, then.tensors, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "6 tensors"), "%s", error.message);
+    then.tensors[4].count--;
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "frozen"), "%s", error.message);
+    then.tensors[4].count++;
+    then.tensors[5].name = "rng2";
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "not wanted"), "%s", error.message);
+    then.tensors[5].name = "rng";
+    engine_close(e, ENGINE_KEEP);
+    o.budget = 2 * BUDGET;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_MISMATCH && strstr(error.message, "budget"), "%s", error.message);
+    CHECK(!engine_remove(place, "refused", &error), "%s", error.message);
+    o.budget = 0;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_NONE, "%s", error.message);
+    o.budget = UINT64_C(1) << 43;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_SYSTEM && strstr(error.message, "lower the budget"), "%s", error.message);
+    o.budget = 9000;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
+    o.name = "../x";
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
+}
+
+int main(void)
+{
+    test_program = "engine";
+    if (!mkdtemp(place)) return 1;
+    state_make(&now);
+    state_make(&then);
+    RUN(round_trip);
+    RUN(deltas);
+    RUN(moments_within_bounds);
+    RUN(does_not_fit);
+    RUN(killed);
+    RUN(damaged);
+    RUN(contents_of_anything);
+    RUN(read_meanwhile);
+    RUN(refusals);
+    state_free(&now);
+    state_free(&then);
+    CHECK(!rmdir(place), "something is left in %s", place);
+    return test_failures != 0;
+}
