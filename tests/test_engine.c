@@ -2,7 +2,10 @@
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
+#define BITSNAP_FILE_IMPLEMENTATION
+#include "docs/examples/file/bitsnap_file.h"
 #include "docs/examples/engine/bitsnap_engine.c"
+#include "docs/examples/engine/engine_disk.c"
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -69,7 +72,7 @@ static void state_at(state *s, uint64_t step)
         s->master[i] = (float)((int)(i * 2654435761u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f;
         s->m[i] = (float)((int)(r % 20001) - 10000) * 1e-9f;
         s->v[i] = (float)(1 + r / 65536 % 1000) * 1e-12f;
-        s->weights[i] = rounded(s->master[i]);
+        s->weights[i] = rounded(s->master[i]) ^ (step % 4 == 0 && i == 12345); /* now and then it is not what it should be */
         s->frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + (i % 5000 == step % 5000));
     }
     test_fill(s->rng, sizeof s->rng);
@@ -332,39 +335,80 @@ static void contents_of_anything(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out. */
+static int piece_is(const engine_piece *p, const engine_tensor *t)
+{
+    const size_t width = bitsnap_width(t->dtype);
+    return p->elements && !memcmp(p->elements, (const uint8_t *)t->data + p->first * width, (size_t)p->count * width);
+}
+
+/* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out and says what it lacks. */
 static void read_meanwhile(void)
 {
     const engine_options o = options_of("read", 8 << 20);
     engine_error error;
-    engine_view *v;
+    engine_reader *r, *other;
     engine *e = open_engine(&o);
     const engine_tensor *t;
+    engine_piece p;
     size_t count, i;
-    uint64_t step;
+    uint64_t step, sequence = 0, number;
     int busy = 0;
-    CHECK(engine_view_open(&v, place, "read", 0, &error) == ENGINE_E_NONE && !v, "%s", error.message);
+    CHECK(!engine_reader_open(&r, place, "read", 0, &error), "%s", error.message);
+    CHECK(engine_reader_open(&other, place, "read", 0, &error) == ENGINE_E_BUSY && !other, "%s", error.message);
+    CHECK(engine_reader_next(r, &sequence, &step, &error) == ENGINE_E_NONE && !engine_reader_is_wanted(r), "%s", error.message);
     take(e, 1);
-    CHECK(!engine_view_open(&v, place, "read", 0, &error) && engine_view_step(v) == 1, "%s", error.message);
+    CHECK(!engine_reader_next(r, &sequence, &step, &error) && step == 1, "%s", error.message);
     for (step = 2; step < 12; step++) {
         state_at(&now, step);
         busy += engine_snapshot(e, step, now.tensors, TENSORS, &error) != ENGINE_OK;
         CHECK(!error.status || error.status == ENGINE_E_FULL, "%s", error.message);
     }
-    CHECK(busy > 0, "the budget holds more than two");
-    t = engine_view_tensors(v, &count);
+    CHECK(busy > 0 && engine_reader_is_wanted(r), "the budget holds more than two");
+    t = engine_reader_tensors(r, &count);
     CHECK(count == TENSORS && !strcmp(t[3].name, "exp_avg_sq") && t[0].master == &t[1], "names");
     state_at(&now, 1);
     for (i = 0; i < count; i++) {
-        uint8_t *p = (uint8_t *)malloc((size_t)t[i].count * bitsnap_width(t[i].dtype));
-        CHECK(!engine_view_read(v, i, p, &error) && !memcmp(p, now.tensors[i].data, (size_t)t[i].count * bitsnap_width(t[i].dtype)), "%s %s", t[i].name, error.message);
-        free(p);
+        for (number = 0; !engine_reader_piece(r, i, number, 1, &p, &error); number++) CHECK(piece_is(&p, &now.tensors[i]), "%s %s", t[i].name, error.message);
+        CHECK(number == 1 && error.status == ENGINE_E_NONE, "%s: %u pieces, %s", t[i].name, (unsigned)number, error.message);
+        CHECK(!engine_reader_piece(r, i, 0, 0, &p, &error) && !p.frame == (i == 0), "frame or elements");
     }
-    engine_view_close(v);
+    engine_reader_release(r);
     take(e, 20);
-    CHECK(!engine_view_open(&v, place, "read", 1, &error) && engine_view_step(v) == 20, "%s", error.message);
-    engine_view_close(v);
+    CHECK(!engine_reader_next(r, &sequence, &step, &error) && step == 20 && !engine_reader_is_wanted(r), "%s", error.message);
+    CHECK(!engine_reader_is_alone(r) && !engine_reader_is_removed(r), "who is there");
     engine_close(e, ENGINE_REMOVE);
+    CHECK(engine_reader_is_alone(r) && engine_reader_is_removed(r), "who is there");
+    engine_reader_close(r);
+}
+
+/* Tensors of several pieces, rows that do not divide them, masters that are cut elsewhere. */
+static void large_tensors(void)
+{
+    enum { MANY = 3 * PIECE + 777 };
+    const engine_options o = options_of("large", 64 << 20);
+    engine_error error;
+    engine_reader *r;
+    engine_tensor t[2], back[2];
+    engine_piece p;
+    float *master = (float *)malloc(4 * MANY), *master_back = (float *)malloc(4 * MANY);
+    uint16_t *weights = (uint16_t *)malloc(2 * MANY), *weights_back = (uint16_t *)malloc(2 * MANY);
+    engine *e = open_engine(&o);
+    uint64_t i, number, step, sequence = 0;
+    for (i = 0; i < MANY; i++) master[i] = (float)((int)(i * 40503 % 9973) - 5000) * 1e-5f, weights[i] = rounded(master[i]);
+    t[0] = tensor_of("weights", BITSNAP_BF16, weights, MANY, ENGINE_EXACT, &t[1]);
+    t[1] = tensor_of("master", BITSNAP_F32, master, MANY, ENGINE_EXACT, NULL);
+    t[1].columns = 3000;
+    back[0] = t[0], back[1] = t[1], back[0].data = weights_back, back[1].data = master_back, back[0].master = &back[1];
+    CHECK(!engine_snapshot(e, 7, t, 2, &error), "%s", error.message);
+    CHECK(!engine_recover(e, &step, back, 2, &error) && step == 7, "%s", error.message);
+    CHECK(!memcmp(master, master_back, 4 * MANY) && !memcmp(weights, weights_back, 2 * MANY), "elements");
+    CHECK(!engine_reader_open(&r, place, "large", 1, &error) && !engine_reader_next(r, &sequence, &step, &error), "%s", error.message);
+    for (i = 0; i < 2; i++)
+        for (number = 0; !engine_reader_piece(r, i, number, 1, &p, &error); number++) CHECK(piece_is(&p, &t[i]), "piece %u", (unsigned)number);
+    CHECK(number == 4, "%u pieces", (unsigned)number);
+    engine_reader_close(r);
+    engine_close(e, ENGINE_REMOVE);
+    free(master), free(master_back), free(weights), free(weights_back);
 }
 
 static void refusals(void)
@@ -423,6 +467,7 @@ int main(void)
     RUN(damaged);
     RUN(contents_of_anything);
     RUN(read_meanwhile);
+    RUN(large_tensors);
     RUN(refusals);
     state_free(&now);
     state_free(&then);

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* locks that belong to an open file, not to a process */
 #endif
-#include "bitsnap_engine.h"
+#include "engine_disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@
 #endif
 
 enum {
-    PIECE = 1 << 19,  /* elements of a tensor that become one frame */
+    PIECE = 1 << 18,  /* elements of a tensor that become one frame */
     PATH = 4096
 };
 #define NONE UINT32_MAX /* no chunk */
@@ -71,6 +72,7 @@ typedef struct segment_header {
     uint64_t magic, size, chunk_log2, chunks;
     uint64_t check;                        /* XXH3 of these */
     uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
+    uint64_t disk_step, disk_made, skipped; /* by the agent, for engine_read_status */
 } segment_header;
 
 typedef struct slot_seal {
@@ -86,7 +88,8 @@ typedef struct segment_slot {
     slot_seal seal;
     uint64_t claim; /* the trainer is about to take the seal away */
     uint64_t pin;   /* the reader wants it to stay */
-    uint8_t free_[512 - sizeof(slot_seal) - 16];
+    uint64_t wanted; /* it should let go: the trainer had no room */
+    uint8_t free_[512 - sizeof(slot_seal) - 24];
 } segment_slot;
 
 typedef struct map_entry {
@@ -273,7 +276,7 @@ typedef struct contents_frame {
 
 typedef struct contents_piece {
     uint64_t tensor, first, count; /* elements */
-    contents_frame frame;
+    contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
     contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
     uint64_t settled;       /* the anchor is among anchors */
 } contents_piece;
@@ -316,7 +319,8 @@ static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, u
         const contents_piece *p = &d->pieces[*piece];
         const uint64_t count = t->count - first < each ? t->count - first : each;
         if (*piece >= h->pieces || p->tensor != i || p->first != first || p->count != count) return "pieces that do not make up a tensor";
-        if (!p->frame.size || p->frame.size > frame_most(count, width) || p->anchor.size > frame_most(count, width) || (p->anchor.size && t->master))
+        if (!p->frame.size && (!t->master || t->dtype != BITSNAP_BF16 || p->anchor.size)) return "a frame without bytes";
+        if (p->frame.size > frame_most(count, width) || p->anchor.size > frame_most(count, width) || (p->anchor.size && t->master))
             return "frames of impossible sizes";
     }
     return NULL;
@@ -412,6 +416,31 @@ static const char *read_frame(const snapshot *v, const contents_frame *f, uint8_
     return bitsnap_hash(to, (size_t)f->size) == f->check ? NULL : "a frame is damaged";
 }
 
+static uint8_t *elements_at(const engine_tensor *t, uint64_t first) { return (uint8_t *)t->data + first * bitsnap_width(t->dtype); }
+
+/* F32 -> BF16, to nearest even; NaNs stay NaNs. */
+static void round_elements(uint16_t *to, const void *from, size_t n)
+{
+    const uint32_t *p = (const uint32_t *)from;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = p[i], rounded = (x + 0x7FFF + (x >> 16 & 1)) >> 16;
+        to[i] = (uint16_t)((x & 0x7FFFFFFF) > 0x7F800000 ? x >> 16 | 0x40 : rounded);
+    }
+}
+
+static int is_rounded(const uint16_t *elements, const void *master, size_t n)
+{
+    uint16_t some[4096];
+    size_t i;
+    for (i = 0; i < n; i += 4096) {
+        const size_t k = n - i < 4096 ? n - i : 4096;
+        round_elements(some, (const uint8_t *)master + 4 * i, k);
+        if (memcmp(some, elements + i, 2 * k)) return 0;
+    }
+    return 1;
+}
+
 /* What a thread needs to code a piece. */
 typedef struct worker {
     bitsnap b;
@@ -455,7 +484,7 @@ static const char *decode(worker *w, uint64_t size, void *elements, uint64_t cou
     return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
 }
 
-/* The elements of a piece; master: those of its tensor's master, or null. */
+/* The elements of a piece; master: the same elements of its tensor's master, or null. */
 static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, void *elements, const void *master)
 {
     const contents_piece *p = &v->d.pieces[piece];
@@ -463,6 +492,10 @@ static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, vo
     const bitsnap_dtype dtype = (bitsnap_dtype)t->dtype;
     const unsigned width = bitsnap_width(dtype);
     const char *wrong;
+    if (!p->frame.size) {
+        round_elements((uint16_t *)elements, master, (size_t)p->count);
+        return bitsnap_hash(elements, (size_t)(2 * p->count)) == p->frame.check ? NULL : "its master is not the one that it was rounded from";
+    }
     memset(&w->b.base, 0, sizeof w->b.base);
     if (reserve(&w->frame, &w->frame_size, frame_most(p->count, width)) || reserve(&w->elements, &w->elements_size, p->count * width))
         return "no memory to read it";
@@ -473,7 +506,7 @@ static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, vo
         w->b.base.data = w->elements;
         w->b.base.dtype = dtype;
     } else if (t->master) {
-        w->b.base.data = (const uint8_t *)master + 4 * p->first;
+        w->b.base.data = master;
         w->b.base.dtype = BITSNAP_F32;
     }
     w->b.base.count = p->count;
@@ -623,6 +656,25 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
                    : fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
 }
 
+/* The agent, if there is none: a session of its own, which does not end with this one. */
+static engine_status start_agent(engine *e, engine_error *error)
+{
+    char *const *argv = (char *const *)(uintptr_t)e->o.agent; /* execv changes nothing */
+    int status = 0;
+    pid_t child, waited;
+    if (!e->o.agent || is_locked(&e->s, LOCK_AGENT)) return ENGINE_OK;
+    child = fork();
+    if (!child) {
+        (void)setsid();
+        execv(argv[0], argv);
+        _exit(127);
+    }
+    do waited = child < 0 ? child : waitpid(child, &status, 0);
+    while (waited < 0 && child > 0 && errno == EINTR);
+    if (waited == child && child > 0 && !status) return ENGINE_OK;
+    return fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
+}
+
 engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
 {
     engine *e = (engine *)calloc(1, sizeof *e);
@@ -665,8 +717,11 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         (void)fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
         goto failed;
     }
-    *made = e;
-    return good(error);
+    if (!start_agent(e, error)) {
+        *made = e;
+        return good(error);
+    }
+    pool_stop(&e->workers);
 failed:
     segment_close(&e->s);
     free(e->w);
@@ -847,7 +902,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     contents_piece *p = &m->pieces[i];
     const engine_tensor *t = &m->tensors[p->tensor];
     const unsigned width = bitsnap_width(t->dtype);
-    const uint8_t *elements = (const uint8_t *)t->data + p->first * width;
+    const uint8_t *elements = elements_at(t, p->first);
     const uint64_t capacity = frame_most(p->count, width);
     const unsigned cells = t->kind == ENGINE_MOMENT1 ? m->e->o.m_cells : t->kind == ENGINE_MOMENT2 ? m->e->o.v_cells : 0;
     size_t size = 0;
@@ -858,6 +913,10 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         return;
     }
     w->b.level = m->e->o.level;
+    if (t->master && t->dtype == BITSNAP_BF16 && is_rounded((const uint16_t *)(const void *)elements, elements_at(t->master, p->first), (size_t)p->count)) {
+        p->frame.check = bitsnap_hash(elements, (size_t)(2 * p->count));
+        goto done;
+    }
     if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
     if (size) {
         const contents_piece *before = &m->before[i];
@@ -881,7 +940,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     } else {
         memset(&w->b.base, 0, sizeof w->b.base);
         if (t->master) {
-            w->b.base.data = (const uint8_t *)t->master->data + 4 * p->first;
+            w->b.base.data = elements_at(t->master, p->first);
             w->b.base.count = p->count;
             w->b.base.dtype = BITSNAP_F32;
         }
@@ -898,6 +957,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         p->frame.size = written = size;
         if (append(m, st, w->frame, size, &p->frame.at)) goto full;
     }
+done:
     pthread_mutex_lock(&m->mutex);
     m->cost.elements_size += p->count * width;
     m->cost.frames_size += p->frame.size + p->anchor.size;
@@ -1119,8 +1179,9 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
     engine_status status;
-    /* what the reader holds it lets go of, so that for both there is something to wait for */
+    unsigned i;
     while ((status = try_snapshot(e, step, tensors, count, error)) == ENGINE_E_BUSY || status == ENGINE_E_FULL) {
+        for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
         if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
         nanosleep(&pause, NULL);
@@ -1147,17 +1208,18 @@ static void restore_pieces(void *context, unsigned number)
     const contents *d = &r->v->d;
     for (;;) {
         const uint64_t i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
+        const contents_piece *p;
         const contents_tensor *t;
         const char *wrong;
         if (i >= d->header->pieces || __atomic_load_n(&r->wrong, __ATOMIC_RELAXED)) return;
-        t = &d->tensors[d->pieces[i].tensor];
+        p = &d->pieces[i];
+        t = &d->tensors[p->tensor];
         if ((t->master != 0) != r->casts) continue;
-        wrong = decode_piece(r->v, i, &r->e->w[number], (uint8_t *)r->to[d->pieces[i].tensor]->data + d->pieces[i].first * bitsnap_width((bitsnap_dtype)t->dtype),
-                             t->master ? r->to[t->master - 1]->data : NULL);
+        wrong = decode_piece(r->v, i, &r->e->w[number], elements_at(r->to[p->tensor], p->first), t->master ? elements_at(r->to[t->master - 1], p->first) : NULL);
         if (!wrong) continue;
         pthread_mutex_lock(&r->mutex);
         __atomic_store_n(&r->wrong, wrong, __ATOMIC_RELAXED);
-        r->wrong_tensor = d->pieces[i].tensor;
+        r->wrong_tensor = p->tensor;
         pthread_mutex_unlock(&r->mutex);
     }
 }
@@ -1207,12 +1269,10 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
-engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
-    const uint64_t start = nanoseconds();
     uint64_t below = UINT64_MAX;
     snapshot v;
-    *step = 0;
     snapshot_free(&e->last);
     for (;;) {
         if (newest(e, below, &v, error)) return error->status;
@@ -1227,11 +1287,27 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     }
     e->last = v;
     *step = v.seal.step;
-    memset(&e->cost, 0, sizeof e->cost);
     e->cost.elements_size = v.seal.elements_size;
     e->cost.frames_size = v.seal.frames_size;
-    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
     return good(error);
+}
+
+engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    size_t i;
+    *step = 0;
+    memset(&e->cost, 0, sizeof e->cost);
+    for (i = 0; i < count; i++)
+        if (!tensors[i].name || (tensors[i].count && !tensors[i].data)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+    if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED)) {
+        engine_error other;
+        if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
+        e->cost.source = ENGINE_FROM_DISK;
+        if (disk_recover(e->o.disk, e->o.name, step, tensors, count, e->o.say, e->o.say_context, &other) != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
+    }
+    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+    return error->status;
 }
 
 /* ================================================================================= STATUS */
@@ -1250,6 +1326,8 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     r->size = s.size, r->chunks = s.chunks, r->chunk = UINT64_C(1) << s.chunk_log2;
     r->trainer = is_locked(&s, LOCK_TRAINER), r->agent = is_locked(&s, LOCK_AGENT);
     r->trainer_pid = header_of(&s)->trainer_pid, r->agent_pid = header_of(&s)->agent_pid;
+    r->disk_step = header_of(&s)->disk_step, r->skipped = header_of(&s)->skipped;
+    if (header_of(&s)->disk_made) r->disk_age = 1e-9 * (double)(nanoseconds() - header_of(&s)->disk_made);
     for (i = 0; used && i < ENGINE_SLOTS; i++) {
         engine_slot *x = &r->slots[i];
         if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
@@ -1286,114 +1364,180 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
 
 /* ================================================================================= READERS */
 
-struct engine_view {
+struct engine_reader {
     segment s;
-    snapshot v;
-    worker w;
+    snapshot v;      /* the one that is held, if v.map is not null */
+    worker w, other; /* of a master */
+    uint8_t *master, *elements;
+    uint64_t master_size, elements_size;
     engine_tensor *tensors;
     char *names;
 };
 
-void engine_view_close(engine_view *v)
+engine_status engine_reader_open(engine_reader **made, const char *directory, const char *name, int agent, engine_error *error)
 {
-    if (!v) return;
-    if (v->s.base && v->v.map) __atomic_store_n(&slot_of(&v->s, v->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
-    snapshot_free(&v->v);
-    worker_free(&v->w);
-    segment_close(&v->s);
-    free(v->tensors);
-    free(v->names);
-    free(v);
+    engine_reader *r = (engine_reader *)calloc(1, sizeof *r);
+    unsigned i;
+    *made = NULL;
+    if (!r) return no_memory(error);
+    if (segment_attach(&r->s, directory, name, error)) {
+        free(r);
+        return error->status;
+    }
+    if ((agent && lock(&r->s, F_WRLCK, LOCK_AGENT)) || lock(&r->s, F_WRLCK, LOCK_READER)) {
+        (void)fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", r->s.path);
+        engine_reader_close(r);
+        return error->status;
+    }
+    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
+    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid();
+    *made = r;
+    return good(error);
 }
 
-static engine_status list_view(engine_view *v, engine_error *error)
+void engine_reader_release(engine_reader *r)
 {
-    const contents *d = &v->v.d;
+    if (r->v.map) __atomic_store_n(&slot_of(&r->s, r->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
+    snapshot_free(&r->v);
+    free(r->tensors);
+    free(r->names);
+    r->tensors = NULL;
+    r->names = NULL;
+}
+
+void engine_reader_close(engine_reader *r)
+{
+    if (!r) return;
+    engine_reader_release(r);
+    worker_free(&r->w);
+    worker_free(&r->other);
+    segment_close(&r->s);
+    free(r->master);
+    free(r->elements);
+    free(r);
+}
+
+static engine_status list_names(engine_reader *r, engine_error *error)
+{
+    const contents *d = &r->v.d;
     char *name;
     uint64_t i;
-    v->tensors = (engine_tensor *)calloc((size_t)d->header->tensors + 1, sizeof *v->tensors);
-    name = v->names = (char *)malloc((size_t)(d->header->names_size + d->header->tensors) + 1);
-    if (!v->tensors || !v->names) return no_memory(error);
+    r->tensors = (engine_tensor *)calloc((size_t)d->header->tensors + 1, sizeof *r->tensors);
+    name = r->names = (char *)malloc((size_t)(d->header->names_size + d->header->tensors) + 1);
+    if (!r->tensors || !r->names) return no_memory(error);
     for (i = 0; i < d->header->tensors; i++) {
         const contents_tensor *t = &d->tensors[i];
-        engine_tensor *x = &v->tensors[i];
+        engine_tensor *x = &r->tensors[i];
         memcpy(name, d->names + t->name_at, (size_t)t->name_size);
         x->name = name;
         name += t->name_size;
         *name++ = 0;
         x->dtype = (bitsnap_dtype)t->dtype, x->count = t->count, x->columns = t->columns, x->kind = (engine_kind)t->kind;
-        x->master = t->master ? &v->tensors[t->master - 1] : NULL;
+        x->master = t->master ? &r->tensors[t->master - 1] : NULL;
     }
     return good(error);
 }
 
-engine_status engine_view_open(engine_view **made, const char *directory, const char *name, uint64_t sequence, engine_error *error)
+engine_status engine_reader_next(engine_reader *r, uint64_t *sequence, uint64_t *step, engine_error *error)
 {
-    engine_view *v = (engine_view *)calloc(1, sizeof *v);
     slot_seal seal;
+    segment_slot *x;
     unsigned i, best = ENGINE_SLOTS;
-    *made = NULL;
-    if (!v) return no_memory(error);
-    if (segment_attach(&v->s, directory, name, error)) {
-        free(v);
-        return error->status;
-    }
-    if (lock(&v->s, F_WRLCK, LOCK_READER)) {
-        (void)fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", v->s.path);
-        engine_view_close(v);
-        return error->status;
-    }
-    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&v->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of a reader that was killed */
+    const char *wrong;
+    uint64_t newest_one = *sequence;
+    engine_reader_release(r);
     for (i = 0; i < ENGINE_SLOTS; i++)
-        if (read_seal(&v->s, i, &seal) && seal.sequence > sequence) sequence = seal.sequence, best = i;
-    if (best == ENGINE_SLOTS) {
-        (void)fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", v->s.path);
-    } else {
-        const char *wrong;
-        __atomic_store_n(&slot_of(&v->s, best)->pin, 1, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&slot_of(&v->s, best)->claim, __ATOMIC_SEQ_CST)) (void)fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", v->s.path);
-        else if ((wrong = snapshot_open(&v->v, &v->s, best)) != NULL) (void)fail(error, ENGINE_E_DAMAGED, "%.150s: slot %u: %s", v->s.path, best, wrong);
-        else if (!list_view(v, error)) *made = v;
+        if (read_seal(&r->s, i, &seal) && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
+    if (best == ENGINE_SLOTS) return fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
+    x = slot_of(&r->s, best);
+    __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&x->pin, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
+    else if ((wrong = snapshot_open(&r->v, &r->s, best)) != NULL)
+        (void)fail(error, *wrong ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
+    else if (!list_names(r, error)) {
+        *sequence = r->v.seal.sequence;
+        *step = r->v.seal.step;
+        return ENGINE_OK;
     }
-    if (!*made) {
-        const engine_error kept = *error;
-        if (best < ENGINE_SLOTS) __atomic_store_n(&slot_of(&v->s, best)->pin, 0, __ATOMIC_SEQ_CST);
-        engine_view_close(v);
-        *error = kept;
-    }
+    snapshot_free(&r->v);
+    __atomic_store_n(&x->pin, 0, __ATOMIC_SEQ_CST);
     return error->status;
 }
 
-uint64_t engine_view_step(const engine_view *v) { return v->v.seal.step; }
-uint64_t engine_view_sequence(const engine_view *v) { return v->v.seal.sequence; }
+int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }
 
-const engine_tensor *engine_view_tensors(const engine_view *v, size_t *count)
+int engine_reader_is_alone(const engine_reader *r) { return !is_locked(&r->s, LOCK_TRAINER); }
+
+int engine_reader_is_removed(const engine_reader *r)
 {
-    *count = (size_t)v->v.d.header->tensors;
-    return v->tensors;
+    struct stat here, there;
+    return stat(r->s.path, &there) || fstat(r->s.fd, &here) || here.st_ino != there.st_ino || here.st_dev != there.st_dev;
 }
 
-/* The elements of a tensor, given those of its master. */
-static const char *read_tensor(engine_view *v, uint64_t tensor, void *elements, const void *master)
+void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped)
 {
-    const contents *d = &v->v.d;
+    segment_header *h = header_of(&r->s);
+    h->disk_step = disk_step;
+    h->disk_made = nanoseconds();
+    h->skipped = skipped;
+}
+
+const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count)
+{
+    *count = (size_t)r->v.d.header->tensors;
+    return r->tensors;
+}
+
+/* The pieces of a tensor: first, and one behind the last. */
+static void pieces_of(const contents *d, uint64_t tensor, uint64_t *first, uint64_t *end)
+{
+    *first = d->tensors[tensor].first_piece;
+    *end = tensor + 1 < d->header->tensors ? d->tensors[tensor + 1].first_piece : d->header->pieces;
+}
+
+/* Elements of an F32 tensor to r->master; they may belong to several pieces. */
+static const char *read_master(engine_reader *r, uint64_t tensor, uint64_t first, uint64_t count)
+{
+    uint64_t i, end;
+    if (reserve(&r->master, &r->master_size, 4 * count)) return "no memory to read its master";
+    for (pieces_of(&r->v.d, tensor, &i, &end); i < end; i++) {
+        const contents_piece *p = &r->v.d.pieces[i];
+        const uint64_t from = p->first > first ? p->first : first;
+        const uint64_t to = p->first + p->count < first + count ? p->first + p->count : first + count;
+        const char *wrong;
+        if (from >= to) continue;
+        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return "no memory to read its master";
+        wrong = decode_piece(&r->v, i, &r->other, r->elements, NULL);
+        if (wrong) return wrong;
+        memcpy(r->master + 4 * (from - first), r->elements + 4 * (from - p->first), (size_t)(4 * (to - from)));
+    }
+    return NULL;
+}
+
+engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t number, int decoded, engine_piece *piece, engine_error *error)
+{
+    const contents *d = &r->v.d;
     const contents_tensor *t = &d->tensors[tensor];
-    const uint64_t end = tensor + 1 < d->header->tensors ? d->tensors[tensor + 1].first_piece : d->header->pieces;
+    const contents_piece *p;
     const char *wrong = NULL;
-    uint64_t i;
-    for (i = t->first_piece; i < end && !wrong; i++)
-        wrong = decode_piece(&v->v, i, &v->w, (uint8_t *)elements + d->pieces[i].first * bitsnap_width((bitsnap_dtype)t->dtype), master);
-    return wrong;
-}
-
-engine_status engine_view_read(engine_view *v, size_t tensor, void *elements, engine_error *error)
-{
-    const contents_tensor *t = &v->v.d.tensors[tensor];
-    void *master = t->master ? malloc((size_t)(4 * t->count) + 1) : NULL;
-    const char *wrong = NULL;
-    if (t->master && !master) return no_memory(error);
-    if (t->master) wrong = read_tensor(v, t->master - 1, master, NULL);
-    if (!wrong) wrong = read_tensor(v, tensor, elements, master);
-    free(master);
-    return wrong ? fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->v.seal.step, v->tensors[tensor].name, wrong) : good(error);
+    uint64_t i, end;
+    memset(piece, 0, sizeof *piece);
+    pieces_of(d, tensor, &i, &end);
+    if (number >= end - i) return fail(error, ENGINE_E_NONE, "the tensor has no such piece");
+    p = &d->pieces[i + number];
+    piece->first = p->first, piece->count = p->count;
+    if (t->master) wrong = read_master(r, t->master - 1, p->first, p->count);
+    if (!wrong && !decoded && !t->master && !p->anchor.size) {
+        if (reserve(&r->w.frame, &r->w.frame_size, p->frame.size)) return no_memory(error);
+        wrong = read_frame(&r->v, &p->frame, r->w.frame);
+        piece->frame = r->w.frame, piece->frame_size = (size_t)p->frame.size;
+    } else if (!wrong) {
+        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return no_memory(error);
+        wrong = decode_piece(&r->v, i + number, &r->w, r->elements, r->master);
+        piece->elements = r->elements;
+    }
+    if (!wrong) return good(error);
+    memset(piece, 0, sizeof *piece);
+    return fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
 }

@@ -20,7 +20,7 @@
  *   - One thread at a time uses an engine; the engine's own threads work within a call, and none of them afterwards.
  *   - A snapshot is there whole or not at all, and the newest whole one stays until the next is whole: whatever is killed, whenever.
  *   - Memory is taken when the engine is opened, all of it: afterwards a full /dev/shm is nobody's trouble. What a call needs besides
- *     is private: about 8 MiB a thread, and 100 bytes for each 2^19 elements.
+ *     is private: about 4 MiB a thread, and 100 bytes for each 2^18 elements.
  *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
  *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
  *   - Functions return a status, and say more in error, which must not be null.
@@ -82,6 +82,8 @@ typedef struct engine_options {
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
     double patience;
+    const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
+    const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
     void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
     void *say_context;
 } engine_options;
@@ -89,9 +91,12 @@ typedef struct engine_options {
 /* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
 int engine_policy(engine_options *o, const char *name);
 
+enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_DISK = 1 };
+
 /* What the last snapshot or recovery took. */
 typedef struct engine_cost {
     double seconds;
+    int source;             /* of a recovery: ENGINE_FROM_... */
     uint64_t elements_size; /* bytes of the tensors */
     uint64_t frames_size;   /* bytes of the frames that stand for them */
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
@@ -113,7 +118,7 @@ void engine_close(engine *e, int remove);
  * Any error leaves the snapshots that there were, but for the older one where there were two. */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
 
-/* Restores the tensors from the newest snapshot that is whole; says so where that is not the newest one. Names, dtypes and counts must be
+/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. Names, dtypes and counts must be
  * those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
@@ -138,6 +143,8 @@ typedef struct engine_report {
     uint64_t size, chunk, chunks, chunks_used;
     int trainer, agent;     /* 1: one is there */
     uint64_t trainer_pid, agent_pid; /* the last ones */
+    uint64_t disk_step, skipped;     /* the newest step on disk; snapshots that did not get there */
+    double disk_age;                 /* seconds since; 0: there is none */
     engine_slot slots[ENGINE_SLOTS];
 } engine_report;
 
@@ -146,20 +153,42 @@ engine_status engine_read_status(const char *directory, const char *name, engine
 /* Removes the segment, unless a trainer or an agent has it (ENGINE_E_BUSY). */
 engine_status engine_remove(const char *directory, const char *name, engine_error *error);
 
-/* ================================================================================= VIEWS
- * A snapshot to be read by another process, as the agent does. A view keeps its snapshot from being overwritten. */
+/* ================================================================================= READERS
+ * Another process that reads snapshots, as the agent does, one at a time. What it holds is not overwritten. */
 
-typedef struct engine_view engine_view;
+typedef struct engine_reader engine_reader;
 
-/* Opens the newest snapshot that is newer than `sequence`; ENGINE_E_NONE: there is none. */
-engine_status engine_view_open(engine_view **v, const char *directory, const char *name, uint64_t sequence, engine_error *error);
-void engine_view_close(engine_view *v);
-uint64_t engine_view_step(const engine_view *v);
-uint64_t engine_view_sequence(const engine_view *v);
+/* agent: 1: it is the one that looks after the segment. ENGINE_E_BUSY: there is one already. */
+engine_status engine_reader_open(engine_reader **r, const char *directory, const char *name, int agent, engine_error *error);
+void engine_reader_close(engine_reader *r);
 
-/* Its tensors, without data, good until engine_view_close; and one of them. */
-const engine_tensor *engine_view_tensors(const engine_view *v, size_t *count);
-engine_status engine_view_read(engine_view *v, size_t tensor, void *elements, engine_error *error);
+/* Holds the newest snapshot that is newer than *sequence, of which it tells sequence and step, instead of the one held before.
+ * ENGINE_E_NONE: there is none. */
+engine_status engine_reader_next(engine_reader *r, uint64_t *sequence, uint64_t *step, engine_error *error);
+void engine_reader_release(engine_reader *r);
+
+/* Whether the trainer lacks room, and waits for the release or leaves snapshots out; whether there is no trainer; whether the segment has no
+ * name any more. */
+int engine_reader_is_wanted(const engine_reader *r);
+int engine_reader_is_alone(const engine_reader *r);
+int engine_reader_is_removed(const engine_reader *r);
+
+/* For engine_read_status. */
+void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped);
+
+/* The tensors of the snapshot that is held, without data; good until the release. */
+const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count);
+
+/* Piece `number` of a tensor, good until the next call. ENGINE_E_NONE: it has fewer. Where the piece is a frame that needs no other one, it is
+ * that, unless `decoded`; else it is elements. */
+typedef struct engine_piece {
+    uint64_t first, count;
+    const void *frame; /* of frame_size bytes, or null */
+    size_t frame_size;
+    const void *elements; /* or null */
+} engine_piece;
+
+engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t number, int decoded, engine_piece *piece, engine_error *error);
 
 #ifdef __cplusplus
 }
