@@ -1012,6 +1012,7 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
         h.names_size += strlen(tensors[i].name);
         h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
     }
+    h.names_size = (h.names_size + 7) / 8 * 8;
     d->size = sizeof h + h.tensors * sizeof *t + h.pieces * sizeof *p + h.names_size;
     d->bytes = (uint8_t *)calloc(1, (size_t)d->size);
     if (!d->bytes) return no_memory(error);
