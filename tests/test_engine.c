@@ -355,9 +355,9 @@ static void read_meanwhile(void)
     int busy = 0;
     CHECK(!engine_reader_open(&r, place, "read", 0, &error), "%s", error.message);
     CHECK(engine_reader_open(&other, place, "read", 0, &error) == ENGINE_E_BUSY && !other, "%s", error.message);
-    CHECK(engine_reader_next(r, &sequence, &step, &error) == ENGINE_E_NONE && !engine_reader_is_wanted(r), "%s", error.message);
+    CHECK(engine_reader_next(r, 1, &sequence, &step, &error) == ENGINE_E_NONE && !engine_reader_is_wanted(r), "%s", error.message);
     take(e, 1);
-    CHECK(!engine_reader_next(r, &sequence, &step, &error) && step == 1, "%s", error.message);
+    CHECK(!engine_reader_next(r, 1, &sequence, &step, &error) && step == 1, "%s", error.message);
     for (step = 2; step < 12; step++) {
         state_at(&now, step);
         busy += engine_snapshot(e, step, now.tensors, TENSORS, &error) != ENGINE_OK;
@@ -374,7 +374,7 @@ static void read_meanwhile(void)
     }
     engine_reader_release(r);
     take(e, 20);
-    CHECK(!engine_reader_next(r, &sequence, &step, &error) && step == 20 && !engine_reader_is_wanted(r), "%s", error.message);
+    CHECK(!engine_reader_next(r, 1, &sequence, &step, &error) && step == 20 && !engine_reader_is_wanted(r), "%s", error.message);
     CHECK(!engine_reader_is_alone(r) && !engine_reader_is_removed(r), "who is there");
     engine_close(e, ENGINE_REMOVE);
     CHECK(engine_reader_is_alone(r) && engine_reader_is_removed(r), "who is there");
@@ -402,13 +402,313 @@ static void large_tensors(void)
     CHECK(!engine_snapshot(e, 7, t, 2, &error), "%s", error.message);
     CHECK(!engine_recover(e, &step, back, 2, &error) && step == 7, "%s", error.message);
     CHECK(!memcmp(master, master_back, 4 * MANY) && !memcmp(weights, weights_back, 2 * MANY), "elements");
-    CHECK(!engine_reader_open(&r, place, "large", 1, &error) && !engine_reader_next(r, &sequence, &step, &error), "%s", error.message);
+    CHECK(!engine_reader_open(&r, place, "large", 1, &error) && !engine_reader_next(r, 1, &sequence, &step, &error), "%s", error.message);
     for (i = 0; i < 2; i++)
         for (number = 0; !engine_reader_piece(r, i, number, 1, &p, &error); number++) CHECK(piece_is(&p, &t[i]), "piece %u", (unsigned)number);
     CHECK(number == 4, "%u pieces", (unsigned)number);
     engine_reader_close(r);
     engine_close(e, ENGINE_REMOVE);
     free(master), free(master_back), free(weights), free(weights_back);
+}
+
+/* ---- ranks: threads of this program, each with its engine and its state ---- */
+
+enum { RANKS = 4, LETTERS = 4096 };
+
+typedef struct letter {
+    unsigned from, to;
+    int tag;
+    void *bytes; /* sent: a copy; received: where to */
+    size_t size;
+    int state;   /* 0 free, 1 sent and not yet received */
+    uint64_t number; /* of those with the same ends and tag */
+} letter;
+
+static struct post {
+    pthread_mutex_t mutex;
+    letter letters[LETTERS];
+    unsigned order[LETTERS], count; /* sent, oldest first */
+    uint64_t sent, sent_numbers[RANKS][RANKS][16], wanted_numbers[RANKS][RANKS][16];
+    int cut;     /* from this rank nothing comes any more; -1: from none */
+} post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1 };
+
+typedef struct wanted {
+    letter l;
+    int is_receive;
+} wanted;
+
+static int post_letter(void *context, unsigned to, int tag, const void *bytes, size_t size, void **request)
+{
+    const unsigned from = *(const unsigned *)context;
+    wanted *w = (wanted *)calloc(1, sizeof *w);
+    unsigned i;
+    pthread_mutex_lock(&post.mutex);
+    for (i = 0; i < LETTERS && post.letters[i].state; i++) continue;
+    CHECK(i < LETTERS, "no room for letters");
+    post.letters[i].from = from, post.letters[i].to = to, post.letters[i].tag = tag, post.letters[i].size = size, post.letters[i].state = 1;
+    post.letters[i].bytes = malloc(size + 1);
+    memcpy(post.letters[i].bytes, bytes, size);
+    post.letters[i].number = post.sent_numbers[from][to][tag]++;
+    post.order[post.count++] = i;
+    post.sent += size;
+    pthread_mutex_unlock(&post.mutex);
+    *request = w;
+    return 0;
+}
+
+static int want_letter(void *context, unsigned from, int tag, void *bytes, size_t size, void **request)
+{
+    wanted *w = (wanted *)calloc(1, sizeof *w);
+    pthread_mutex_lock(&post.mutex);
+    w->l.number = post.wanted_numbers[from][*(const unsigned *)context][tag]++;
+    pthread_mutex_unlock(&post.mutex);
+    w->is_receive = 1, w->l.from = from, w->l.to = *(const unsigned *)context, w->l.tag = tag, w->l.bytes = bytes, w->l.size = size;
+    *request = w;
+    return 0;
+}
+
+static int test_letter(void *context, void **request, int *done)
+{
+    wanted *w = (wanted *)*request;
+    unsigned i;
+    (void)context;
+    *done = !w->is_receive;
+    pthread_mutex_lock(&post.mutex);
+    for (i = 0; i < post.count && !*done; i++) {
+        letter *l = &post.letters[post.order[i]];
+        if (l->from != w->l.from || l->to != w->l.to || l->tag != w->l.tag || l->number != w->l.number || (int)l->from == post.cut) continue;
+        CHECK(l->size == w->l.size, "a letter of %u bytes, not %u", (unsigned)l->size, (unsigned)w->l.size);
+        memcpy(w->l.bytes, l->bytes, l->size);
+        free(l->bytes);
+        l->state = 0;
+        memmove(post.order + i, post.order + i + 1, (--post.count - i) * sizeof *post.order);
+        *done = 1;
+    }
+    pthread_mutex_unlock(&post.mutex);
+    if (*done) free(w);
+    return 0;
+}
+
+static void burn_letters(void)
+{
+    unsigned i;
+    for (i = 0; i < LETTERS; i++)
+        if (post.letters[i].state) free(post.letters[i].bytes), post.letters[i].state = 0;
+    post.count = 0, post.sent = 0, post.cut = -1;
+    memset(post.sent_numbers, 0, sizeof post.sent_numbers);
+    memset(post.wanted_numbers, 0, sizeof post.wanted_numbers);
+}
+
+typedef struct member {
+    unsigned rank;
+    char name[16];
+    engine_transport t;
+    engine_options o;
+    engine *e;
+    state s;
+    pthread_t thread;
+    /* what it is to do, and what came of it */
+    uint64_t first, last; /* steps; first 0: recover */
+    uint64_t step;
+    unsigned damaged, failed; /* snapshots that are left out; statuses that were none */
+    engine_error error;
+    int source;
+    double patience;
+} member;
+
+static member members[RANKS];
+static char heard[4096];
+static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
+
+static void hear_all(void *context, const char *message)
+{
+    (void)context;
+    pthread_mutex_lock(&hearing);
+    if (strlen(heard) + strlen(message) + 2 < sizeof heard) strcat(strcat(heard, message), "\n");
+    pthread_mutex_unlock(&hearing);
+}
+
+static void fill_member(member *m, uint64_t step)
+{
+    size_t i;
+    for (i = 0; i < N; i++) {
+        const uint32_t r = (uint32_t)((i + 1) * 2654435761u + step * 977 + m->rank * 131071) * 2246822519u;
+        m->s.master[i] = (float)((int)(i * 40503u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f + (float)m->rank;
+        m->s.m[i] = (float)((int)(r >> 8 & 16383) - 8000) * 1e-9f;
+        m->s.v[i] = (float)(1 + (r >> 20)) * 1e-12f;
+        m->s.weights[i] = rounded(m->s.master[i]);
+        m->s.frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + m->rank);
+    }
+    memset(m->s.rng, (int)(step + m->rank), sizeof m->s.rng);
+}
+
+static void *be_member(void *argument)
+{
+    member *m = (member *)argument;
+    uint64_t step;
+    if (!m->e && engine_open(&m->e, &m->o, &m->error)) return NULL;
+    if (!m->first) {
+        if (!engine_recover(m->e, &m->step, m->s.tensors, TENSORS, &m->error)) m->source = engine_last_cost(m->e)->source;
+        return NULL;
+    }
+    for (step = m->first; step <= m->last; step++) {
+        fill_member(m, step);
+        if (engine_snapshot(m->e, step, m->s.tensors, TENSORS, &m->error)) m->failed++;
+    }
+    (void)engine_wait(m->e, m->patience, &m->error);
+    return NULL;
+}
+
+static void all_members(unsigned ranks, uint64_t first, uint64_t last)
+{
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        m->first = first, m->last = last, m->failed = 0;
+        CHECK(!pthread_create(&m->thread, NULL, be_member, m), "thread");
+    }
+    for (i = 0; i < ranks; i++) pthread_join(members[i].thread, NULL);
+}
+
+static void begin_members(unsigned ranks, uint64_t budget)
+{
+    unsigned i;
+    burn_letters();
+    *heard = 0;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        memset(m, 0, sizeof *m);
+        m->rank = i;
+        snprintf(m->name, sizeof m->name, "rank.%u", i);
+        m->t.context = &m->rank, m->t.rank = i, m->t.ranks = ranks, m->t.send = post_letter, m->t.receive = want_letter, m->t.test = test_letter;
+        m->o = options_of(m->name, budget);
+        m->o.transport = &m->t, m->o.threads = 1, m->o.say = hear_all, m->o.when_busy = ENGINE_WAIT, m->o.patience = 20, m->o.partner_patience = 20;
+        m->patience = 20;
+        state_make(&m->s);
+    }
+}
+
+static void end_member(member *m, int remove)
+{
+    engine_close(m->e, remove);
+    m->e = NULL;
+}
+
+static void end_members(unsigned ranks)
+{
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        end_member(&members[i], ENGINE_REMOVE);
+        state_free(&members[i].s);
+    }
+    burn_letters();
+}
+
+static void check_members(unsigned ranks, uint64_t step, const int *sources)
+{
+    static member expected;
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        CHECK(!m->error.status && m->step == step, "rank %u: step %u, %s", i, (unsigned)m->step, m->error.message);
+        if (sources) CHECK(m->source == sources[i], "rank %u: from %d", i, m->source);
+        expected.rank = i;
+        state_make(&expected.s);
+        fill_member(&expected, step);
+        CHECK(same(&m->s, &expected.s), "rank %u came back as something else", i);
+        state_free(&expected.s);
+    }
+}
+
+/* Any rank loses its memory: its partner has it. Two that are each other's partners do not. */
+static void partners(void)
+{
+    static const int memory[RANKS] = { 0, 0, 0, 0 };
+    unsigned i, lost;
+    uint64_t sent;
+    begin_members(RANKS, 24 << 20);
+    all_members(RANKS, 1, 3);
+    for (i = 0; i < RANKS; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    sent = post.sent;
+    all_members(RANKS, 4, 4);
+    CHECK(post.sent - sent < 9 * sent / 32, "%u bytes for a step, %u for three: what did not change was sent again", (unsigned)(post.sent - sent), (unsigned)sent);
+    all_members(RANKS, 0, 0);
+    check_members(RANKS, 4, memory);
+    for (lost = 0; lost < RANKS; lost++) {
+        int sources[RANKS] = { 0, 0, 0, 0 };
+        for (i = 0; i < RANKS; i++) end_member(&members[i], i == lost ? ENGINE_REMOVE : ENGINE_KEEP);
+        sources[lost] = ENGINE_FROM_PARTNER;
+        all_members(RANKS, 0, 0);
+        check_members(RANKS, 4 + lost, sources);
+        all_members(RANKS, 5 + lost, 5 + lost); /* and goes on from there */
+        for (i = 0; i < RANKS; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    }
+    for (i = 0; i < RANKS; i++) end_member(&members[i], i % 2 ? ENGINE_KEEP : ENGINE_REMOVE); /* 0 and 2: not each other's partners */
+    all_members(RANKS, 0, 0);
+    check_members(RANKS, 8, NULL);
+    for (i = 0; i < RANKS; i++) end_member(&members[i], i < 2 ? ENGINE_REMOVE : ENGINE_KEEP);
+    all_members(RANKS, 0, 0);
+    for (i = 0; i < RANKS; i++) CHECK(members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    end_members(RANKS);
+}
+
+/* A rank leaves a snapshot out: for none it counts, and the one before stays for all. */
+static void left_out(void)
+{
+    engine_report r;
+    engine_error error;
+    unsigned i;
+    begin_members(3, 24 << 20);
+    all_members(3, 1, 2);
+    members[1].s.tensors[2].name = NULL;
+    all_members(3, 3, 4);
+    CHECK(members[1].failed == 2 && !members[0].failed && strstr(heard, "step 4 does not count"), "%s", heard);
+    members[1].s.tensors[2].name = "exp_avg";
+    CHECK(!engine_read_status(place, "rank.0", &r, &error), "%s", error.message);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    all_members(3, 0, 0);
+    check_members(3, 2, NULL);
+    all_members(3, 3, 3);
+    all_members(3, 0, 0);
+    check_members(3, 3, NULL);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 2;
+    all_members(2, 0, 0);
+    for (i = 0; i < 2; i++) CHECK(members[i].error.status == ENGINE_E_MISMATCH && strstr(members[i].error.message, "of 3 ranks"), "%s", members[i].error.message);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 3;
+    end_members(3);
+    CHECK(!engine_remove(place, "rank.2", &error) || error.status == ENGINE_E_NONE, "%s", error.message);
+}
+
+/* A rank hangs: the others say so, and go on training. */
+static void hang(void)
+{
+    unsigned i;
+    begin_members(3, 24 << 20);
+    all_members(3, 1, 2);
+    for (i = 0; i < 3; i++) members[i].patience = 3, end_member(&members[i], ENGINE_KEEP), members[i].o.partner_patience = 1;
+    all_members(3, 0, 0);
+    post.cut = 1;
+    all_members(3, 3, 4);
+    for (i = 0; i < 3; i++) CHECK(!members[i].failed && members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    CHECK(strstr(heard, "another rank does not answer: from step 3 on"), "%s", heard);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    burn_letters();
+    all_members(3, 0, 0);
+    check_members(3, 4, NULL); /* it did not count, but all have it in their own memory */
+    end_members(3);
+}
+
+/* In a process of its own: what was being sent may be used for ever, so that it is not freed. */
+static void partner_hangs(void)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (!child) {
+        hang();
+        _exit(test_failures != test_failures_before);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
 static void refusals(void)
@@ -468,6 +768,9 @@ int main(void)
     RUN(contents_of_anything);
     RUN(read_meanwhile);
     RUN(large_tensors);
+    RUN(partners);
+    RUN(left_out);
+    RUN(partner_hangs);
     RUN(refusals);
     state_free(&now);
     state_free(&then);

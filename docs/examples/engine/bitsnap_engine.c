@@ -1,5 +1,5 @@
 /* bitsnap_engine.c - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
- *   SEGMENT  CONTENTS  VIEWS  THREADS  ENGINE  SNAPSHOT  RECOVERY  STATUS  READERS */
+ *   SEGMENT  CONTENTS  VIEWS  THREADS  ENGINE  SNAPSHOT  PARTNERS  RECOVERY  STATUS  READERS */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* locks that belong to an open file, not to a process */
 #endif
@@ -81,6 +81,7 @@ typedef struct slot_seal {
     uint64_t chunks, map_check;            /* entries of the map, and XXH3 of them */
     uint64_t contents_at, contents_size, contents_check;
     uint64_t tensors, pieces, elements_size, frames_size;
+    uint64_t rank, ranks;                  /* whose state it is */
     double max_relative;
 } slot_seal;
 
@@ -89,17 +90,19 @@ typedef struct segment_slot {
     uint64_t claim; /* the trainer is about to take the seal away */
     uint64_t pin;   /* the reader wants it to stay */
     uint64_t wanted; /* it should let go: the trainer had no room */
-    uint8_t free_[512 - sizeof(slot_seal) - 24];
+    uint64_t counted; /* the sequence of a snapshot that all ranks have, and their partners */
+    uint8_t free_[512 - sizeof(slot_seal) - 32];
 } segment_slot;
 
 typedef struct map_entry {
-    uint64_t id;     /* of these bytes: the sequence of the snapshot that wrote them, and their place in it */
+    uint64_t id;     /* of these bytes: no others have it, on any rank, in any run */
     uint32_t chunk;
     uint32_t next;   /* the entry where a frame goes on that does not end in this chunk */
 } map_entry;
 
 enum { HEADER = 4096, ARENA_ALIGN = 4096, LEAST_LOG2 = 14, MOST_LOG2 = 20, MOST_CHUNKS = 1 << 24 };
 enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
+enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* behind them those of the rank whose partner this one is */
 
 typedef struct segment {
     int fd;
@@ -601,11 +604,17 @@ struct engine {
     engine_options o;
     pool workers;
     worker *w;
-    snapshot last;   /* the newest one, if last.map is not null */
+    snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
     choice *choices; /* of its pieces */
-    uint64_t choices_count, sequence;
+    uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
+    struct mover *mover; /* with a transport */
 };
+
+static int counts(const segment *s, unsigned slot, const slot_seal *seal)
+{
+    return __atomic_load_n(&slot_of(s, slot)->counted, __ATOMIC_SEQ_CST) == seal->sequence;
+}
 
 static void say(const engine *e, const char *format, ...)
 {
@@ -642,8 +651,8 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
     for (;;) {
         const char *wrong;
         uint64_t sequence = 0;
-        for (i = best = 0; i < ENGINE_SLOTS; i++)
-            if (read_seal(&e->s, i, &seal) && seal.sequence < below && seal.sequence > sequence) sequence = seal.sequence, best = i;
+        for (i = best = 0; i < OWN_SLOTS; i++)
+            if (read_seal(&e->s, i, &seal) && (!e->o.transport || counts(&e->s, i, &seal)) && seal.sequence < below && seal.sequence > sequence) sequence = seal.sequence, best = i;
         if (!sequence) break;
         wrong = snapshot_open(v, &e->s, best);
         if (!wrong) return ENGINE_OK;
@@ -663,6 +672,7 @@ static engine_status start_agent(engine *e, engine_error *error)
     int status = 0;
     pid_t child, waited;
     if (!e->o.agent || is_locked(&e->s, LOCK_AGENT)) return ENGINE_OK;
+    e->agent_started = nanoseconds();
     child = fork();
     if (!child) {
         (void)setsid();
@@ -675,6 +685,24 @@ static engine_status start_agent(engine *e, engine_error *error)
     return fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
 }
 
+/* Of this trainer: so that what it writes is not taken for what another one has written. */
+static uint64_t new_origin(void)
+{
+    uint64_t x[3] = { 0, 0, 0 };
+    struct timespec t;
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    clock_gettime(CLOCK_REALTIME, &t);
+    x[0] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, x[1] = (uint64_t)getpid();
+    if (fd >= 0) {
+        if (read(fd, &x[2], sizeof x[2]) < 0) x[2] = 0;
+        close(fd);
+    }
+    return bitsnap_hash(x, sizeof x);
+}
+
+static engine_status mover_start(engine *e, engine_error *error);
+static void mover_stop(engine *e);
+
 engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
 {
     engine *e = (engine *)calloc(1, sizeof *e);
@@ -685,9 +713,16 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     e->o = *o;
     if (!e->o.threads) e->o.threads = 1;
     if (!e->o.level) e->o.level = BITSNAP_FAST;
+    if (!e->o.distance) e->o.distance = 1;
+    if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
+    if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
     if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
         (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+        goto failed;
+    }
+    if (e->o.transport && (o->transport->rank >= o->transport->ranks || e->o.distance % o->transport->ranks == 0)) {
+        (void)fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
         goto failed;
     }
     e->s.fd = open(e->s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -717,7 +752,8 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         (void)fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
         goto failed;
     }
-    if (!start_agent(e, error)) {
+    e->origin = new_origin();
+    if (!start_agent(e, error) && (!e->o.transport || !mover_start(e, error))) {
         *made = e;
         return good(error);
     }
@@ -733,6 +769,7 @@ void engine_close(engine *e, int remove)
 {
     unsigned i;
     if (!e) return;
+    mover_stop(e);
     pool_stop(&e->workers);
     for (i = 0; i < e->o.threads; i++) worker_free(&e->w[i]);
     if (remove) unlink(e->s.path);
@@ -791,12 +828,18 @@ static int failed_already(making *m)
     return status;
 }
 
+static uint64_t id_of(uint64_t origin, uint64_t sequence, uint64_t number)
+{
+    const uint64_t x[3] = { origin, sequence, number };
+    return bitsnap_hash(x, sizeof x);
+}
+
 /* With the mutex: a new entry of the map. */
 static uint32_t new_chunk(making *m)
 {
     map_entry *x = &m->map[m->chunks];
     if (!m->frees) return NONE;
-    x->id = (m->e->sequence + 1) << 24 | m->chunks;
+    x->id = id_of(m->e->origin, m->e->sequence + 1, m->chunks);
     x->chunk = m->free_[--m->frees];
     x->next = NONE;
     return m->chunks++;
@@ -1059,61 +1102,69 @@ static int unseal(const segment *s, unsigned slot)
     return 0;
 }
 
-/* A slot for the next snapshot. All but the last one go, which stays until this is whole; but for those that are read. */
-static int free_slot(const engine *e, unsigned *slot)
+/* A slot for the next snapshot, from `first` on. All but one go, which stays until this counts; and those that are read. */
+static int free_slot(const segment *s, unsigned first, const snapshot *stays, unsigned *slot)
 {
     slot_seal seal;
     unsigned i;
     int found = 0;
-    for (i = ENGINE_SLOTS; i-- > 0;) {
-        if (e->last.map && i == e->last.slot) continue;
-        if (read_seal(&e->s, i, &seal) && unseal(&e->s, i)) continue;
+    for (i = first + OWN_SLOTS; i-- > first;) {
+        if (stays->map && i == stays->slot) continue;
+        if (read_seal(s, i, &seal) && unseal(s, i)) continue;
         *slot = i;
         found = 1;
     }
     return !found;
 }
 
-/* Chunks that no sealed slot has. A slot whose map is damaged has none that could still be used. */
-static engine_status find_free(making *m)
+/* Chunks that no sealed slot has, the first ones last. A slot whose map is damaged has none that could still be used. */
+static engine_status find_free(const segment *s, uint32_t *chunks, uint32_t *count, engine_error *error)
 {
-    const segment *s = &m->e->s;
     uint8_t *used = (uint8_t *)calloc((size_t)s->chunks, 1);
     snapshot v;
     unsigned i;
     uint64_t k;
-    if (!used) return no_memory(m->error);
+    *count = 0;
+    if (!used) return no_memory(error);
     for (i = 0; i < ENGINE_SLOTS; i++) {
         const char *wrong = snapshot_open(&v, s, i);
         for (k = 0; !wrong && k < v.seal.chunks; k++) used[v.map[k].chunk] = 1;
         snapshot_free(&v);
     }
     for (k = s->chunks; k-- > 0;)
-        if (!used[k]) m->free_[m->frees++] = (uint32_t)k;
+        if (!used[k]) chunks[(*count)++] = (uint32_t)k;
     free(used);
     return ENGINE_OK;
 }
 
 /* Map and seal: from here on the snapshot is there. */
-static void seal_slot(making *m, unsigned slot, uint64_t step)
+static void seal_slot(const segment *s, unsigned slot, slot_seal *seal, const map_entry *map)
 {
-    const segment *s = &m->e->s;
     segment_slot *x = slot_of(s, slot);
+    seal->made = nanoseconds();
+    seal->map_check = bitsnap_hash(map, (size_t)seal->chunks * sizeof *map);
+    seal->check = seal_check(seal);
+    memcpy(map_of(s, slot), map, (size_t)seal->chunks * sizeof *map);
+    memcpy((uint8_t *)&x->seal + sizeof seal->check, &seal->sequence, sizeof *seal - sizeof seal->check);
+    __atomic_store_n(&x->seal.check, seal->check, __ATOMIC_SEQ_CST);
+}
+
+static void seal_made(making *m, unsigned slot, uint64_t step)
+{
+    const engine_transport *t = m->e->o.transport;
     slot_seal *seal = &m->seal;
     seal->sequence = m->e->sequence + 1;
     seal->step = step;
-    seal->made = nanoseconds();
     seal->chunks = m->chunks;
-    seal->map_check = bitsnap_hash(m->map, m->chunks * sizeof *m->map);
+    seal->rank = t ? t->rank : 0;
+    seal->ranks = t ? t->ranks : 1;
     seal->tensors = m->d.header->tensors;
     seal->pieces = m->d.header->pieces;
     seal->elements_size = m->cost.elements_size;
     seal->frames_size = m->cost.frames_size;
     seal->max_relative = m->max_relative;
-    seal->check = seal_check(seal);
-    memcpy(map_of(s, slot), m->map, m->chunks * sizeof *m->map);
-    memcpy((uint8_t *)&x->seal + sizeof seal->check, &seal->sequence, sizeof *seal - sizeof seal->check);
-    __atomic_store_n(&x->seal.check, seal->check, __ATOMIC_SEQ_CST);
+    seal_slot(&m->e->s, slot, seal, m->map);
+    if (!t) __atomic_store_n(&slot_of(&m->e->s, slot)->counted, seal->sequence, __ATOMIC_SEQ_CST);
 }
 
 static engine_status make(making *m, unsigned slot, uint64_t step)
@@ -1128,7 +1179,8 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     if (!m->map || !m->free_ || !m->import || !m->streams) return no_memory(m->error);
     for (i = 0; i < streams; i++) m->streams[i].chunk = NONE;
     memset(m->import, 0xFF, ((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
-    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(m)) return m->error->status;
+    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(&e->s, m->free_, &m->frees, m->error))
+        return m->error->status;
     m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
     if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
     if (!m->before || e->choices_count != m->d.header->pieces) {
@@ -1146,11 +1198,14 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
     if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
         return fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
-    seal_slot(m, slot, step);
+    seal_made(m, slot, step);
     return ENGINE_OK;
 }
 
-static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+static void mover_give(engine *e, snapshot *made, uint64_t step);
+static int mover_end(engine *e, double patience);
+
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_error *error)
 {
     making m;
     unsigned slot = 0;
@@ -1158,16 +1213,16 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     memset(&m, 0, sizeof m);
     m.e = e, m.tensors = tensors, m.count = count, m.error = error;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
-    if (free_slot(e, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
+    if (free_slot(&e->s, 0, &e->last, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
     if (!make(&m, slot, step)) {
-        snapshot_free(&e->last);
-        e->last.s = &e->s, e->last.slot = slot, e->last.seal = m.seal, e->last.map = m.map, e->last.d = m.d;
+        made->s = &e->s, made->slot = slot, made->seal = m.seal, made->map = m.map, made->d = m.d;
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
+        m.cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+        m.cost.sent_size = e->cost.sent_size;
         e->cost = m.cost;
-        e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
         (void)good(error);
     }
     pthread_mutex_destroy(&m.mutex);
@@ -1179,15 +1234,379 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
 {
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
-    engine_status status;
+    snapshot made;
     unsigned i;
-    while ((status = try_snapshot(e, step, tensors, count, error)) == ENGINE_E_BUSY || status == ENGINE_E_FULL) {
-        for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
+    if (e->o.agent && start - e->agent_started > 1000000000u && !is_locked(&e->s, LOCK_AGENT)) {
+        e->agent_started = start;
+        if (start_agent(e, error)) say(e, "%s", error->message);
+        else say(e, "there was no agent any more: a new one is started");
+    }
+    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0))
+        return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    memset(&made, 0, sizeof made);
+    while (try_snapshot(e, step, tensors, count, &made, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+        for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
         if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
         nanosleep(&pause, NULL);
     }
-    return status;
+    if (e->mover) {
+        mover_give(e, &made, step);
+    } else if (!error->status) {
+        snapshot_free(&e->last);
+        e->last = made;
+    }
+    return error->status;
+}
+
+/* ================================================================================= PARTNERS
+ * A snapshot goes to the rank behind this one while that of the rank before comes in: head, map, which chunks are missing there,
+ * these chunks. Then rank 0 asks all whether they have both, and says whether it counts. */
+
+enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4 };
+
+typedef struct message_head {
+    uint64_t step, ok; /* 0: there is no snapshot, nothing else follows */
+    slot_seal seal;
+} message_head;
+
+typedef struct mover {
+    pthread_t thread;
+    pthread_mutex_t mutex;  /* for these: */
+    pthread_cond_t changed;
+    int busy, quit, counted;
+    snapshot made;          /* what it moves, if made.map is not null */
+    uint64_t step;
+    /* of the thread alone, while it is busy */
+    snapshot kept;          /* the newest one of the rank before that counts, if kept.map is not null */
+    uint64_t sent;
+    int broken;             /* somebody has not answered: nothing is sent any more, and memory that may be in use is not freed */
+} mover;
+
+static unsigned rank_after(const engine_transport *t, unsigned distance) { return (t->rank + distance) % t->ranks; }
+
+static int is_quitting(mover *v)
+{
+    int quit;
+    pthread_mutex_lock(&v->mutex);
+    quit = v->quit;
+    pthread_mutex_unlock(&v->mutex);
+    return quit;
+}
+
+typedef struct requests {
+    engine *e;
+    void *open[WINDOW];
+    unsigned count;
+} requests;
+
+/* Looks which requests are done; how many. */
+static unsigned reap(requests *r)
+{
+    const engine_transport *t = r->e->o.transport;
+    const unsigned before = r->count;
+    unsigned i;
+    for (i = 0; i < r->count;) {
+        int done = 0;
+        if (t->test(t->context, &r->open[i], &done)) r->e->mover->broken = 1;
+        if (done) r->open[i] = r->open[--r->count];
+        else i++;
+    }
+    return before - r->count;
+}
+
+/* Nothing was done: a pause, unless that has been so for too long. `since`: when something was. */
+static void idle(engine *e, uint64_t since)
+{
+    const struct timespec pause = { 0, 200000 };
+    if (1e-9 * (double)(nanoseconds() - since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
+    else nanosleep(&pause, NULL);
+}
+
+static int post_send(requests *r, unsigned to, int tag, const void *bytes, uint64_t size)
+{
+    const engine_transport *t = r->e->o.transport;
+    if (r->e->mover->broken || t->send(t->context, to, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
+    r->count++;
+    return 0;
+}
+
+static int post_receive(requests *r, unsigned from, int tag, void *bytes, uint64_t size)
+{
+    const engine_transport *t = r->e->o.transport;
+    if (r->e->mover->broken || t->receive(t->context, from, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
+    r->count++;
+    return 0;
+}
+
+/* One message each way; either may be of no bytes, and is then left out. */
+static int trade(engine *e, int tag, unsigned to, const void *out, uint64_t out_size, unsigned from, void *in, uint64_t in_size)
+{
+    const uint64_t start = nanoseconds();
+    requests r;
+    memset(&r, 0, sizeof r);
+    r.e = e;
+    if (in_size && post_receive(&r, from, tag, in, in_size)) return 1;
+    if (out_size && post_send(&r, to, tag, out, out_size)) return 1;
+    while (r.count && !e->mover->broken)
+        if (!reap(&r)) idle(e, start);
+    return e->mover->broken;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint64_t x = ((const map_entry *)a)->id, y = ((const map_entry *)b)->id;
+    return (x > y) - (x < y);
+}
+
+/* What a rank takes in. */
+typedef struct incoming {
+    message_head head;
+    map_entry *map;
+    uint8_t *missing; /* a byte for each chunk, behind one that says whether the rest is wanted at all */
+    unsigned slot;
+} incoming;
+
+/* Finds places for the chunks that are not there, in chunks that are free. 0: they are not wanted. */
+static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned first_slot)
+{
+    const segment *s = &e->s;
+    const uint64_t n = x->head.seal.chunks;
+    uint32_t *chunks = (uint32_t *)malloc((size_t)s->chunks * sizeof *chunks), frees;
+    map_entry *known = kept->map ? (map_entry *)malloc((size_t)kept->seal.chunks * sizeof *known + 1) : NULL;
+    uint64_t i, known_count = known ? kept->seal.chunks : 0;
+    engine_error error;
+    int fits = chunks && x->head.seal.check == seal_check(&x->head.seal) && bitsnap_hash(x->map, (size_t)n * sizeof *x->map) == x->head.seal.map_check &&
+               n <= s->chunks && !free_slot(s, first_slot, kept, &x->slot) && !find_free(s, chunks, &frees, &error);
+    if (known) {
+        memcpy(known, kept->map, (size_t)known_count * sizeof *known);
+        qsort(known, (size_t)known_count, sizeof *known, by_id);
+    }
+    for (i = 0; i < n && fits; i++) {
+        const map_entry *found = known ? (const map_entry *)bsearch(&x->map[i], known, (size_t)known_count, sizeof *known, by_id) : NULL;
+        if (found) x->map[i].chunk = found->chunk;
+        else if (!frees) fits = 0;
+        else x->map[i].chunk = chunks[--frees], x->missing[1 + i] = 1;
+    }
+    free(chunks);
+    free(known);
+    if (!fits) say(e, "the snapshot of rank %llu, step %llu, does not fit the budget", (unsigned long long)x->head.seal.rank, (unsigned long long)x->head.step);
+    return fits;
+}
+
+/* The chunks themselves, some at a time. */
+static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8_t *missing, unsigned from, const incoming *in, uint64_t *sent)
+{
+    const segment *s = &e->s;
+    uint8_t *arena = s->base + arena_at(s->chunks);
+    const uint64_t size = UINT64_C(1) << s->chunk_log2, sends = missing && missing[0] ? out->seal.chunks : 0;
+    const uint64_t receives = in && in->missing[0] ? in->head.seal.chunks : 0;
+    uint64_t i = 0, k = 0, since = nanoseconds();
+    requests to_them, to_us;
+    memset(&to_them, 0, sizeof to_them);
+    to_them.e = e;
+    to_us = to_them;
+    while ((i < sends || k < receives || to_them.count || to_us.count) && !e->mover->broken) {
+        for (; i < sends && to_them.count < WINDOW; i++) {
+            if (!missing[1 + i]) continue;
+            if (post_send(&to_them, to, TAG_CHUNK, arena + out->map[i].chunk * size, size)) return 1;
+            *sent += size;
+        }
+        for (; k < receives && to_us.count < WINDOW; k++)
+            if (in->missing[1 + k] && post_receive(&to_us, from, TAG_CHUNK, arena + in->map[k].chunk * size, size)) return 1;
+        if (reap(&to_them) + reap(&to_us)) since = nanoseconds();
+        else if (to_them.count + to_us.count) idle(e, since);
+    }
+    return e->mover->broken;
+}
+
+/* Sends a snapshot, or none, to a rank, and takes one in, to slots from `first_slot` on, all of which may go but that of `kept`.
+ * `came`: it is there, whole. Returns 1 if nothing more will come. */
+static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot, snapshot *came,
+                           uint64_t *sent)
+{
+    message_head *mine = (message_head *)calloc(1, sizeof *mine); /* memory that a broken partner may still have */
+    incoming *in = (incoming *)calloc(1, sizeof *in);
+    uint8_t *missing = out ? (uint8_t *)calloc(1, (size_t)out->seal.chunks + 1) : NULL;
+    const char *wrong;
+    int failed = 1;
+    memset(came, 0, sizeof *came);
+    if (!mine || !in || (out && !missing)) e->mover->broken = 1;
+    else {
+        mine->step = step, mine->ok = out != NULL;
+        if (out) mine->seal = out->seal;
+        failed = trade(e, TAG_HEAD, to, mine, sizeof *mine, from, &in->head, sizeof in->head);
+    }
+    if (!failed && in->head.ok) {
+        const uint64_t n = in->head.seal.chunks;
+        in->map = n <= MOST_CHUNKS ? (map_entry *)calloc((size_t)n + 1, sizeof *in->map) : NULL;
+        in->missing = n <= MOST_CHUNKS ? (uint8_t *)calloc(1, (size_t)n + 1) : NULL;
+        if (!in->map || !in->missing) failed = e->mover->broken = 1;
+    }
+    if (!failed) failed = trade(e, TAG_MAP, to, out ? out->map : NULL, out ? out->seal.chunks * sizeof *out->map : 0, from, in->map, in->map ? in->head.seal.chunks * sizeof *in->map : 0);
+    if (!failed && in->map) in->missing[0] = (uint8_t)find_places(e, in, kept, first_slot);
+    if (!failed) failed = trade(e, TAG_MISSING, from, in->missing, in->map ? in->head.seal.chunks + 1 : 0, to, missing, out ? out->seal.chunks + 1 : 0);
+    if (!failed) failed = trade_chunks(e, to, out, missing, from, in->map ? in : NULL, sent);
+    if (!failed && in->map && in->missing[0]) {
+        seal_slot(&e->s, in->slot, &in->head.seal, in->map);
+        wrong = snapshot_open(came, &e->s, in->slot);
+        if (wrong) {
+            say(e, "the snapshot of rank %llu, step %llu, came in damaged: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
+            snapshot_free(came);
+        }
+    }
+    if (e->mover->broken) return 1;
+    free(mine), free(missing), free(in->map), free(in->missing), free(in);
+    return 0;
+}
+
+/* Whether all ranks say so, of the same step: 1, 0, or -1 if nothing more will come. */
+static int all_agree(engine *e, uint64_t step, int ok)
+{
+    const engine_transport *t = e->o.transport;
+    uint64_t *said = (uint64_t *)calloc(2 * (size_t)t->ranks, sizeof *said), *verdict = said;
+    unsigned i;
+    int agreed;
+    if (!said) return e->mover->broken = 1, -1;
+    said[0] = step, said[1] = (uint64_t)ok;
+    if (t->rank) {
+        if (trade(e, TAG_ASK, 0, said, 16, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, verdict, 8)) return -1;
+    } else {
+        for (i = 1; i < t->ranks; i++)
+            if (trade(e, TAG_ASK, 0, NULL, 0, i, said + 2 * i, 16)) return -1;
+        for (i = 1; i < t->ranks; i++) ok = ok && said[2 * i] == step && said[2 * i + 1];
+        verdict[0] = (uint64_t)ok;
+        for (i = 1; i < t->ranks; i++)
+            if (trade(e, TAG_VERDICT, i, verdict, 8, 0, NULL, 0)) return -1;
+    }
+    agreed = verdict[0] == 1;
+    free(said);
+    return agreed;
+}
+
+static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
+
+/* Of one snapshot; returns whether it counts. */
+static int move(engine *e)
+{
+    mover *v = e->mover;
+    const engine_transport *t = e->o.transport;
+    snapshot came;
+    uint64_t sent = 0;
+    int counted = 0;
+    if (v->broken) return 0;
+    if (!trade_snapshots(e, rank_after(t, e->o.distance), v->made.map ? &v->made : NULL, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept, OWN_SLOTS, &came, &sent)) {
+        counted = all_agree(e, v->step, v->made.map && came.map) == 1;
+        if (counted) {
+            set_counted(&e->s, &came);
+            set_counted(&e->s, &v->made);
+            snapshot_free(&v->kept);
+            v->kept = came;
+            memset(&came, 0, sizeof came);
+            v->sent = sent;
+        }
+        snapshot_free(&came);
+    }
+    if (v->broken) say(e, "another rank does not answer: from step %llu on snapshots do not count", (unsigned long long)v->step);
+    else if (!counted) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
+    return counted;
+}
+
+static void *mover_thread(void *argument)
+{
+    engine *e = (engine *)argument;
+    mover *v = e->mover;
+    pthread_mutex_lock(&v->mutex);
+    while (!v->quit) {
+        if (v->busy) {
+            int counted;
+            pthread_mutex_unlock(&v->mutex);
+            counted = move(e);
+            pthread_mutex_lock(&v->mutex);
+            v->counted = counted;
+            v->busy = 0;
+            pthread_cond_broadcast(&v->changed);
+        } else {
+            pthread_cond_wait(&v->changed, &v->mutex);
+        }
+    }
+    pthread_mutex_unlock(&v->mutex);
+    return NULL;
+}
+
+static engine_status mover_start(engine *e, engine_error *error)
+{
+    mover *v = (mover *)calloc(1, sizeof *v);
+    if (!v) return no_memory(error);
+    pthread_mutex_init(&v->mutex, NULL);
+    pthread_cond_init(&v->changed, NULL);
+    e->mover = v;
+    if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
+    free(v);
+    e->mover = NULL;
+    return fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
+}
+
+/* Takes over *made, which may be none. */
+static void mover_give(engine *e, snapshot *made, uint64_t step)
+{
+    mover *v = e->mover;
+    pthread_mutex_lock(&v->mutex);
+    v->made = *made;
+    v->step = step;
+    v->counted = 0;
+    v->busy = 1;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+}
+
+/* Waits for the end of what it does; 1: it goes on. Afterwards last is what counts. */
+static int mover_end(engine *e, double patience)
+{
+    mover *v = e->mover;
+    struct timespec until;
+    int busy;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)patience;
+    until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&v->mutex);
+    while (v->busy && patience > 0 && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
+    busy = v->busy;
+    pthread_mutex_unlock(&v->mutex);
+    if (busy) return 1;
+    if (v->counted && v->made.map) {
+        snapshot_free(&e->last);
+        e->last = v->made;
+        e->cost.sent_size = v->sent;
+        memset(&v->made, 0, sizeof v->made);
+    }
+    snapshot_free(&v->made);
+    return 0;
+}
+
+static void mover_stop(engine *e)
+{
+    mover *v = e->mover;
+    if (!v) return;
+    pthread_mutex_lock(&v->mutex);
+    v->quit = 1;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+    pthread_join(v->thread, NULL);
+    snapshot_free(&v->made);
+    snapshot_free(&v->kept);
+    pthread_mutex_destroy(&v->mutex);
+    pthread_cond_destroy(&v->changed);
+    free(v);
+    e->mover = NULL;
+}
+
+engine_status engine_wait(engine *e, double patience, engine_error *error)
+{
+    if (!e->mover) return good(error);
+    if (mover_end(e, patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    return e->mover->counted || !e->mover->step ? good(error) : fail(error, ENGINE_E_NONE, "the snapshot of step %llu does not count", (unsigned long long)e->mover->step);
 }
 
 /* ================================================================================= RECOVERY */
@@ -1270,11 +1689,28 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
+/* Whether every byte that restoring would read is what it was. */
+static const char *verify(const snapshot *v)
+{
+    uint64_t i;
+    const char *wrong = NULL;
+    uint8_t *frame = NULL;
+    uint64_t size = 0;
+    for (i = 0; i < v->d.header->pieces && !wrong; i++) {
+        const contents_piece *p = &v->d.pieces[i];
+        const uint64_t most = p->frame.size > p->anchor.size ? p->frame.size : p->anchor.size;
+        if (reserve(&frame, &size, most + 1)) wrong = "no memory to read it";
+        if (!wrong && p->anchor.size) wrong = read_frame(v, &p->anchor, frame);
+        if (!wrong && p->frame.size) wrong = read_frame(v, &p->frame, frame);
+    }
+    free(frame);
+    return wrong;
+}
+
 static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     uint64_t below = UINT64_MAX;
     snapshot v;
-    snapshot_free(&e->last);
     for (;;) {
         if (newest(e, below, &v, error)) return error->status;
         if (!restore(e, &v, tensors, count, error)) break;
@@ -1293,20 +1729,182 @@ static engine_status recover_from_memory(engine *e, uint64_t *step, const engine
     return good(error);
 }
 
+static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    engine_error other;
+    const engine_status status = disk_recover(e->o.disk, e->o.name, UINT64_MAX, step, tensors, count, e->o.say, e->o.say_context, &other);
+    if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
+    e->cost.source = ENGINE_FROM_DISK;
+    if (status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
+    return error->status;
+}
+
+/* ---- with others: from the newest step that all ranks can have ---- */
+
+enum { NOT_THERE = 3, OFFERS = 2 * OWN_SLOTS + DISK_ENTRIES };
+
+/* The steps that a rank has, each plus 1: its own, those of the rank before, those of its files. */
+typedef struct offer {
+    uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
+} offer;
+
+static void make_offer(engine *e, offer *x)
+{
+    const engine_transport *t = e->o.transport;
+    disk_manifest m;
+    engine_error error;
+    unsigned i;
+    memset(x, 0, sizeof *x);
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        const unsigned rank = i < OWN_SLOTS ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
+        snapshot v;
+        const char *wrong = snapshot_open(&v, &e->s, i);
+        if (!wrong) wrong = verify(&v);
+        if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
+        else if (!wrong && v.seal.rank == rank) x->steps[i] = v.seal.step + 1;
+        if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
+        snapshot_free(&v);
+    }
+    if (!e->o.disk) return;
+    if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
+    for (i = 0; i < m.count; i++) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+}
+
+static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
+{
+    unsigned i;
+    for (i = first; i < first + count; i++)
+        if (x->steps[i] == step + 1) return 1;
+    return 0;
+}
+
+/* From where a rank can have this step. */
+static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t step)
+{
+    const unsigned ranks = e->o.transport->ranks;
+    if (offers(&all[rank], 0, OWN_SLOTS, step)) return ENGINE_FROM_MEMORY;
+    if (offers(&all[(rank + e->o.distance) % ranks], OWN_SLOTS, OWN_SLOTS, step)) return ENGINE_FROM_PARTNER;
+    return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
+}
+
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots are of instead; then where each rank has it from. */
+static void make_plan(const offer *all, const engine *e, uint64_t *plan)
+{
+    const unsigned ranks = e->o.transport->ranks;
+    unsigned r, i, k;
+    memset(plan, 0, (2 + (size_t)ranks) * sizeof *plan);
+    for (r = 0; r < ranks; r++) {
+        if (all[r].other_ranks) plan[1] = all[r].other_ranks;
+        for (i = 0; i < OFFERS; i++) {
+            if (all[r].steps[i] <= plan[0]) continue;
+            for (k = 0; k < ranks && source_of(all, k, e, all[r].steps[i] - 1) != NOT_THERE; k++) continue;
+            if (k == ranks) plan[0] = all[r].steps[i];
+        }
+    }
+    for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
+}
+
+/* The plan, the same on all ranks. 1: somebody does not answer. */
+static int agree_on_plan(engine *e, uint64_t *plan)
+{
+    const engine_transport *t = e->o.transport;
+    const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
+    offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
+    unsigned i;
+    int failed = !all;
+    if (failed) e->mover->broken = 1;
+    else make_offer(e, all);
+    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
+    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
+    if (!t->rank && !failed) make_plan(all, e, plan);
+    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
+    if (!failed) free(all);
+    return failed;
+}
+
+/* The snapshot of a step in slots from `first` on. */
+static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v)
+{
+    unsigned i;
+    for (i = first; i < first + OWN_SLOTS; i++) {
+        if (!snapshot_open(v, &e->s, i) && v->seal.step == step) return 1;
+        snapshot_free(v);
+    }
+    return 0;
+}
+
+/* Other steps are of a future that does not come any more: if they stayed, a later recovery could mix the two. */
+static void forget_others(engine *e, uint64_t step)
+{
+    slot_seal seal;
+    unsigned i;
+    for (i = 0; i < ENGINE_SLOTS; i++)
+        if (read_seal(&e->s, i, &seal) && seal.step != step) (void)unseal(&e->s, i);
+}
+
+static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const engine_transport *t = e->o.transport;
+    const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
+    uint64_t *plan = (uint64_t *)calloc(2 + (size_t)t->ranks, sizeof *plan), sent = 0;
+    snapshot own, theirs, came;
+    int agreed = -1;
+    memset(&own, 0, sizeof own);
+    memset(&theirs, 0, sizeof theirs);
+    snapshot_free(&e->mover->kept);
+    if (!plan) return no_memory(error);
+    if (agree_on_plan(e, plan)) return fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (!plan[0]) {
+        if (plan[1]) (void)fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        else (void)fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
+        free(plan);
+        return error->status;
+    }
+    *step = plan[0] - 1;
+    e->cost.source = (int)plan[2 + t->rank];
+    (void)find_step(e, OWN_SLOTS, *step, &theirs);
+    if (!trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent)) {
+        (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
+        own = came;
+        if (e->cost.source == ENGINE_FROM_DISK)
+            (void)disk_recover(e->o.disk, e->o.name, *step, step, tensors, count, e->o.say, e->o.say_context, error);
+        else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
+        agreed = all_agree(e, plan[0] - 1, !error->status);
+    }
+    if (agreed < 0) (void)fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
+    else if (!agreed && !error->status) (void)fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
+    if (error->status) {
+        snapshot_free(&own);
+        snapshot_free(&theirs);
+        return error->status;
+    }
+    forget_others(e, *step);
+    if (own.map) set_counted(&e->s, &own);
+    if (theirs.map) set_counted(&e->s, &theirs);
+    if (own.seal.sequence > e->sequence) e->sequence = own.seal.sequence;
+    e->cost.elements_size = own.seal.elements_size;
+    e->cost.frames_size = own.seal.frames_size;
+    e->cost.sent_size = sent;
+    e->last = own;
+    e->mover->kept = theirs;
+    free(plan);
+    return good(error);
+}
+
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     size_t i;
     *step = 0;
+    if (e->mover && mover_end(e, e->o.partner_patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
     memset(&e->cost, 0, sizeof e->cost);
+    snapshot_free(&e->last);
     for (i = 0; i < count; i++)
         if (!tensors[i].name || (tensors[i].count && !tensors[i].data)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
-    if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED)) {
-        engine_error other;
-        if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
-        e->cost.source = ENGINE_FROM_DISK;
-        if (disk_recover(e->o.disk, e->o.name, step, tensors, count, e->o.say, e->o.say_context, &other) != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
-    }
+    if (e->mover) (void)recover_together(e, step, tensors, count, error);
+    else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
+        (void)recover_from_disk(e, step, tensors, count, error);
+    if (error->status) *step = 0;
     e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
     return error->status;
 }
@@ -1333,6 +1931,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
         engine_slot *x = &r->slots[i];
         if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
         x->whole = 1;
+        x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
         x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
         x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
         x->age = 1e-9 * (double)(nanoseconds() - seal.made);
@@ -1439,7 +2038,7 @@ static engine_status list_names(engine_reader *r, engine_error *error)
     return good(error);
 }
 
-engine_status engine_reader_next(engine_reader *r, uint64_t *sequence, uint64_t *step, engine_error *error)
+engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error)
 {
     slot_seal seal;
     segment_slot *x;
@@ -1447,8 +2046,8 @@ engine_status engine_reader_next(engine_reader *r, uint64_t *sequence, uint64_t 
     const char *wrong;
     uint64_t newest_one = *sequence;
     engine_reader_release(r);
-    for (i = 0; i < ENGINE_SLOTS; i++)
-        if (read_seal(&r->s, i, &seal) && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
+    for (i = 0; i < OWN_SLOTS; i++)
+        if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && seal.step % every == 0 && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
     if (best == ENGINE_SLOTS) return fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
     x = slot_of(&r->s, best);
     __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);

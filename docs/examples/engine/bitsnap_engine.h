@@ -70,6 +70,19 @@ typedef struct engine_tensor {
     const struct engine_tensor *master; /* of F16 and BF16: the F32 tensor of the same array and count that it is rounded from; or null */
 } engine_tensor;
 
+/* How ranks talk: each of `ranks` trainers has one, and calls engine_recover and engine_snapshot like all others, in the same order, with
+ * the same steps. Functions return 0, or anything else where nothing can be sent any more. They are called by a thread of the
+ * engine's own, beside what the trainer does. engine_mpi.h has one for MPI. */
+typedef struct engine_transport {
+    void *context;
+    unsigned rank, ranks;
+    /* Begins to send, or to receive exactly `size` bytes; *request says which until test has said that it is done. Of messages from one
+     * rank to another with the same tag (0 .. 15) the one sent first is received by the receive begun first. */
+    int (*send)(void *context, unsigned to, int tag, const void *bytes, size_t size, void **request);
+    int (*receive)(void *context, unsigned from, int tag, void *bytes, size_t size, void **request);
+    int (*test)(void *context, void **request, int *done);
+} engine_transport;
+
 enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
 enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
 
@@ -82,6 +95,9 @@ typedef struct engine_options {
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
     double patience;
+    const engine_transport *transport; /* null: there is one rank */
+    unsigned distance;     /* the partner of rank r, which keeps its snapshots, too, is r + distance; 0: 1. Take the ranks of a node */
+    double partner_patience; /* seconds without a byte from others, until they are given up; 0: 60 */
     const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
     const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
     void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
@@ -91,7 +107,7 @@ typedef struct engine_options {
 /* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
 int engine_policy(engine_options *o, const char *name);
 
-enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_DISK = 1 };
+enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_PARTNER = 1, ENGINE_FROM_DISK = 2 };
 
 /* What the last snapshot or recovery took. */
 typedef struct engine_cost {
@@ -100,6 +116,7 @@ typedef struct engine_cost {
     uint64_t elements_size; /* bytes of the tensors */
     uint64_t frames_size;   /* bytes of the frames that stand for them */
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
+    uint64_t sent_size;     /* bytes to the partner, of the last snapshot that counts */
     uint64_t whole, cast, delta; /* pieces of tensors, by how they are coded */
 } engine_cost;
 
@@ -115,10 +132,18 @@ engine_status engine_open(engine **e, const engine_options *o, engine_error *err
 void engine_close(engine *e, int remove);
 
 /* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend.
- * Any error leaves the snapshots that there were, but for the older one where there were two. */
+ * Any error leaves the snapshots that there were, but for the older one where there were two.
+ * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
+ * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return; the next call has to wait
+ * for the end of that (ENGINE_E_BUSY, see when_busy: then the ranks do not have the same steps any more, and none counts until
+ * they do again). */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
 
-/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. Names, dtypes and counts must be
+/* Waits, at most so many seconds, until it is known whether the last snapshot counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
+engine_status engine_wait(engine *e, double patience, engine_error *error);
+
+/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
+ * newest step that all ranks can have, each from its own memory, its partner's, or its disk. Names, dtypes and counts must be
  * those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
@@ -131,6 +156,9 @@ enum { ENGINE_SLOTS = 8 };
 
 typedef struct engine_slot {
     int whole;              /* a snapshot is here; else all the rest is 0 */
+    int counts;             /* every rank has it, and its partner */
+    int peer;               /* it is of another rank: */
+    uint64_t rank, ranks;
     uint64_t sequence, step;
     uint64_t tensors, pieces;
     uint64_t elements_size, frames_size, chunks; /* bytes, bytes, chunks that it refers to */
@@ -162,9 +190,9 @@ typedef struct engine_reader engine_reader;
 engine_status engine_reader_open(engine_reader **r, const char *directory, const char *name, int agent, engine_error *error);
 void engine_reader_close(engine_reader *r);
 
-/* Holds the newest snapshot that is newer than *sequence, of which it tells sequence and step, instead of the one held before.
- * ENGINE_E_NONE: there is none. */
-engine_status engine_reader_next(engine_reader *r, uint64_t *sequence, uint64_t *step, engine_error *error);
+/* Holds the newest snapshot that counts and is newer than *sequence, of which it tells sequence and step, instead of the one held before;
+ * steps that are no multiple of `every` are passed over. ENGINE_E_NONE: there is none. */
+engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error);
 void engine_reader_release(engine_reader *r);
 
 /* Whether the trainer lacks room, and waits for the release or leaves snapshots out; whether there is no trainer; whether the segment has no

@@ -109,10 +109,12 @@ static void show(void *context, const char *name)
     for (i = 0; i < ENGINE_SLOTS; i++) {
         const engine_slot *x = &r.slots[i];
         if (!x->whole) continue;
-        printf("  slot %u: step %" PRIu64 ", %.1f s old, %" PRIu64 " tensors, %s as %s in %s", i, x->step, x->age, x->tensors, size_of(a, x->elements_size),
+        if (x->peer) printf("  slot %u, of rank %" PRIu64 ":", i, x->rank);
+        else printf("  slot %u:", i);
+        printf(" step %" PRIu64 ", %.1f s old, %" PRIu64 " tensors, %s as %s in %s", x->step, x->age, x->tensors, size_of(a, x->elements_size),
                size_of(b, x->frames_size), size_of(c, x->chunks * r.chunk));
         if (x->max_relative > 0) printf(", moments within %.2g %%", 100 * x->max_relative);
-        puts(x->pinned ? ", being read" : "");
+        printf("%s%s\n", x->counts ? "" : ", does not count", x->pinned ? ", being read" : "");
     }
     if (r.disk_age > 0) printf("  disk: step %" PRIu64 ", %.1f s ago, %" PRIu64 " left out\n", r.disk_step, r.disk_age, r.skipped);
     s->shown = 1;
@@ -169,26 +171,24 @@ static int write_newest(agent *a)
     const double start = now();
     engine_error error;
     uint64_t step;
-    const engine_status status = engine_reader_next(a->r, &a->sequence, &step, &error);
+    const engine_status status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
     if (status == ENGINE_E_DAMAGED) tell(a, "%s", error.message);
     if (status) return 0;
     if (a->sequence > before + 1 && a->o.every == 1 && before) {
         a->skipped += a->sequence - before - 1;
         tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
     }
-    if (step % a->o.every == 0) {
-        if (disk_write(&w, &a->m, a->r, step, &error)) {
-            a->skipped++;
-            tell(a, "step %" PRIu64 " is not on disk: %s", step,
-                 error.status != ENGINE_E_BUSY ? error.message
-                 : stopped ? "the agent was told to stop"
-                           : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
-        } else {
-            a->disk_step = step;
-            tell(a, "step %" PRIu64 " is on disk, in %.2f s", step, now() - start);
-        }
-        engine_reader_note(a->r, a->disk_step, a->skipped);
+    if (disk_write(&w, &a->m, a->r, step, &error)) {
+        a->skipped++;
+        tell(a, "step %" PRIu64 " is not on disk: %s", step,
+             error.status != ENGINE_E_BUSY ? error.message
+             : stopped ? "the agent was told to stop"
+                       : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
+    } else {
+        a->disk_step = step;
+        tell(a, "step %" PRIu64 " is on disk, in %.2f s", step, now() - start);
     }
+    engine_reader_note(a->r, a->disk_step, a->skipped);
     engine_reader_release(a->r);
     return 1;
 }

@@ -191,7 +191,7 @@ static engine_status read_file(const char *path, const disk_entry *e, const engi
     return error->status;
 }
 
-engine_status disk_recover(const char *directory, const char *name, uint64_t *step, const engine_tensor *tensors, size_t count,
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error)
 {
     disk_manifest m;
@@ -199,6 +199,7 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t *st
     unsigned i;
     if (disk_read_manifest(&m, directory, name, error)) return error->status;
     for (i = m.count; i-- > 0;) {
+        if (wanted != UINT64_MAX && m.entries[i].step != wanted) continue;
         if (path_of(path, directory, name, FILE_END, m.entries[i].step, error)) return error->status;
         *step = m.entries[i].step;
         if (read_file(path, &m.entries[i], tensors, count, error) != ENGINE_E_DAMAGED) return error->status;

@@ -26,8 +26,8 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size);
 /* ENGINE_E_NONE: there is no manifest. ENGINE_E_DAMAGED: it is none. */
 engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error);
 
-/* Restores the tensors from the newest file of the manifest that is whole. `say` as in engine_options. */
-engine_status disk_recover(const char *directory, const char *name, uint64_t *step, const engine_tensor *tensors, size_t count,
+/* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
 typedef struct disk_writer {
