@@ -305,6 +305,79 @@ static void damaged(void)
     free(copy);
 }
 
+static int piece_is(const engine_piece *p, const engine_tensor *t)
+{
+    const size_t width = bitsnap_width(t->dtype);
+    return p->elements && !memcmp(p->elements, (const uint8_t *)t->data + p->first * width, (size_t)p->count * width);
+}
+
+static struct changer {
+    uint8_t *p;
+    size_t at[4], size[4];
+    int stop;
+} changer;
+
+static void *change(void *argument)
+{
+    struct changer *c = (struct changer *)argument;
+    uint64_t x = 88172645463325252u;
+    while (!__atomic_load_n(&c->stop, __ATOMIC_RELAXED)) {
+        uint8_t *p;
+        unsigned i;
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        p = c->p + c->at[x & 3] + (x >> 8) % c->size[x & 3];
+        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED);
+        for (i = 0; i < (x >> 50 & 4095); i++) __asm__ volatile("" ::: "memory");
+        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED); /* and back, so that there is something to find */
+    }
+    return NULL;
+}
+
+/* Bytes change while they are read: what comes out is a step as it was, or an error. */
+static void changing(void)
+{
+    const engine_options o = options_of("changing", BUDGET);
+    const char *seconds = getenv("RACE_SECONDS");
+    const time_t end = time(NULL) + (seconds ? atoi(seconds) : 2);
+    engine_error error;
+    engine_reader *r;
+    pthread_t thread;
+    unsigned good_ones = 0, bad_ones = 0;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    take(e, 1);
+    take(e, 2);
+    changer.p = e->s.base, changer.stop = 0;
+    changer.at[0] = (size_t)((uint8_t *)slot_of(&e->s, e->last.slot) - e->s.base), changer.size[0] = sizeof(slot_seal);
+    changer.at[1] = (size_t)((uint8_t *)map_of(&e->s, e->last.slot) - e->s.base), changer.size[1] = (size_t)e->last.seal.chunks * sizeof(map_entry);
+    changer.at[2] = (size_t)arena_at(e->s.chunks), changer.size[2] = (size_t)(e->s.size - arena_at(e->s.chunks));
+    changer.at[3] = (size_t)(arena_at(e->s.chunks) + ((uint64_t)e->last.map[e->last.seal.contents_at >> e->s.chunk_log2].chunk << e->s.chunk_log2));
+    changer.size[3] = (size_t)1 << e->s.chunk_log2;
+    CHECK(!pthread_create(&thread, NULL, change, &changer), "thread");
+    while (time(NULL) < end) {
+        uint64_t sequence = 0;
+        engine_piece piece;
+        if (!engine_recover(e, &step, then.tensors, TENSORS, &error)) {
+            state_at(&now, step);
+            CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+            good_ones++;
+        } else {
+            CHECK(error.status == ENGINE_E_DAMAGED || error.status == ENGINE_E_NONE, "%s", error.message);
+            bad_ones++;
+        }
+        if (engine_reader_open(&r, place, "changing", 0, &error)) continue;
+        if (!engine_reader_next(r, 1, &sequence, &step, &error) && !engine_reader_piece(r, 1, 0, 1, &piece, &error)) {
+            state_at(&now, step);
+            CHECK(piece_is(&piece, &now.tensors[1]), "a piece of step %u came back as something else", (unsigned)step);
+        }
+        engine_reader_close(r);
+    }
+    __atomic_store_n(&changer.stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(good_ones + bad_ones > 5 && good_ones, "%u good, %u bad", good_ones, bad_ones);
+    engine_close(e, ENGINE_REMOVE);
+}
+
 /* Contents are anything: nothing is read behind them. */
 static void contents_of_anything(void)
 {
@@ -333,12 +406,6 @@ static void contents_of_anything(void)
     CHECK(accepted > 1000, "accepted %u", accepted);
     guarded_free(g);
     engine_close(e, ENGINE_REMOVE);
-}
-
-static int piece_is(const engine_piece *p, const engine_tensor *t)
-{
-    const size_t width = bitsnap_width(t->dtype);
-    return p->elements && !memcmp(p->elements, (const uint8_t *)t->data + p->first * width, (size_t)p->count * width);
 }
 
 /* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out and says what it lacks. */
@@ -765,6 +832,7 @@ int main(void)
     RUN(does_not_fit);
     RUN(killed);
     RUN(damaged);
+    RUN(changing);
     RUN(contents_of_anything);
     RUN(read_meanwhile);
     RUN(large_tensors);

@@ -5,7 +5,7 @@ Part of bitsnap; MIT licence, see bitsnap.h.
     crash_demo.py TRAIN_MPI ENGINE WORK [--ranks N] [--kills N] [--seed N] TEXT...
 
 Each kill, at a random moment, is one of: a trainer; the agent of a rank; a whole rank, with its agent and its shared memory, as if its machine were
-gone. The run is started again and goes on from memory, from the partner of who was lost, or from disk. Prints what snapshots and recoveries took."""
+gone; now and then a rank and its partner at once, so that only files are left. The run is started again and goes on from memory, from the partner of who was lost, or from disk. Prints what snapshots and recoveries took."""
 import argparse
 import os
 import random
@@ -102,8 +102,9 @@ print(f"undisturbed: {steps} steps on {o.ranks} ranks in {time.time() - start:.1
 
 more = ["--engine", NAME, "--engine-program", engine, "--engine-disk", os.path.join(work, "disk"), "--engine-every", "5", "--engine-policy", o.policy,
         "--engine-budget", "16", "--engine-log", os.path.join(work, "log")]
-kills = {"trainer": 0, "agent": 0, "rank": 0}
-recoveries, messages, launches, lost, furthest = {"memory": [], "partner": [], "disk": []}, {}, 0, 0, 0
+kills = {"trainer": 0, "agent": 0, "rank": 0, "pair": 0}
+kinds = 5 * ["trainer", "agent", "rank"] + ["pair"]
+recoveries, messages, launches, lost, furthest = {"memory": [], "partner": [], "disk": []}, {}, 0, {"memory": 0, "disk": 0}, 0
 start = time.time()
 while True:
     launches += 1
@@ -121,16 +122,17 @@ while True:
         if time.time() >= until:
             run.kill()
             failed(f"no progress behind step {progress()}")
-        what, rank = choose.choice(sorted(kills)), choose.randrange(o.ranks)
+        what, rank = choose.choice(kinds), choose.randrange(o.ranks)
         pids = trainers()
         if what != "agent" and rank not in pids:
             continue
         kills[what] += 1
         furthest = max(furthest, progress())
-        if what != "trainer":
-            kill(agent(rank))
-        if what == "rank" and os.path.exists(segment(rank)):
-            os.unlink(segment(rank))
+        for r in (rank, (rank + 1) % o.ranks) if what == "pair" else (rank,):
+            if what != "trainer":
+                kill(agent(r))
+            if what in ("rank", "pair") and os.path.exists(segment(r)):
+                os.unlink(segment(r))
         if what != "agent":
             kill(pids[rank])
             break
@@ -139,8 +141,8 @@ while True:
     said = log.read()
     for rank, step, source, milliseconds in re.findall(r"rank (\d+): step (\d+) from (\w+), in ([\d.]+) ms", said):
         recoveries[source].append(float(milliseconds))
-        if rank == "0":
-            lost = max(lost, reached - int(step))
+        kind = "disk" if " from disk" in said else "memory"
+        lost[kind] = max(lost[kind], reached - int(step))
     for message in re.findall(r"^train_gpt: rank \d+: (?!step \d+ from)(.*)$", said, re.M):
         message = re.sub(r"\d+", "N", message)
         messages[message] = messages.get(message, 0) + 1
@@ -166,7 +168,7 @@ def middle(numbers):
 
 
 print(f"disturbed: {sum(kills.values())} kills ({', '.join(f'{n} {k}' for k, n in kills.items())}), {launches} starts, {seconds:.1f} s; "
-      f"at most {lost} step{'s' * (lost != 1)} to do again")
+      f"at most {lost['memory']} step{'s' * (lost['memory'] != 1)} to do again, {lost['disk']} from disk")
 print(f"of each rank, the middle of {len(rows)} snapshots:")
 print(f"  state                    {middle([r[5] for r in rows]) / 1024:9.0f} KiB")
 print(f"  in memory, a snapshot    {middle([r[6] for r in rows]) / 1024:9.0f} KiB")
