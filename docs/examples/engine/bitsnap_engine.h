@@ -24,7 +24,7 @@
  *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
  *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
  *   - Functions return a status, and say more in error, which must not be null.
- * Needs C99, POSIX, and gcc or clang. */
+ * Needs Linux, and gcc or clang with C99. */
 #ifndef BITSNAP_ENGINE_H
 #define BITSNAP_ENGINE_H
 
