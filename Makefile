@@ -66,6 +66,35 @@ $(B)/train_gpt: docs/examples/train_gpt.c
 	@mkdir -p $(B)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) $< -o $@ -lm -lpthread
 
+#: make engine      checkpoints in memory that outlives the trainer: build/libbitsnap_engine.a, and build/engine, its agent
+#:                  (docs/examples/engine/README.md)
+ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk codec)
+engine: $(B)/engine
+$(B)/engine: $(B)/engine.o/engine_agent.o $(B)/libbitsnap_engine.a
+	$(CC) $(CFLAGS) $^ -o $@ -lpthread
+
+$(B)/libbitsnap_engine.a: $(ENGINE_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/engine.o/%.o: docs/examples/engine/%.c $(wildcard docs/examples/engine/*.h) docs/examples/file/bitsnap_file.h $(HEADERS)
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
+
+#: make crash-demo  [KILLS=50]   4 ranks under mpirun, killed again and again: trainers, agents, ranks with their memory; the weights must be
+#:                  those of a run that was not (needs libopenmpi-dev, openmpi-bin, python3); KILLS=500: a nightly job
+KILLS ?= 50
+train_mpi: $(B)/train_mpi
+$(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)/libbitsnap_engine.a
+	OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) $(WARN) -DTRAIN_MPI -I. $^ -o $@ -lm -lpthread
+crash-demo: $(B)/train_mpi $(B)/engine
+	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(HEADERS)
+
+#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state
+bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
+	@$(CC) $(CFLAGS) $^ -o $(B)/engine_measure -lpthread
+	@$(B)/engine_measure $(DATA) $(BENCH)
+
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
@@ -75,6 +104,7 @@ $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
 
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
+$(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
@@ -209,5 +239,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak bench bench-build bench-plots bench-cli bench-store huge \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store huge \
         study study-build convergence quantizers mutants clean

@@ -15,7 +15,7 @@ mkdir -p "$OUT" "$work"
 
 compile() { # source, object, options...: unless that is newer than all it may be made of
     source=$1 object=$2; shift 2
-    [ -f "$object" ] && [ -z "$(find "$source" fuzz/*.h fuzz/build.sh bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/tool -newer "$object")" ] && return
+    [ -f "$object" ] && [ -z "$(find "$source" fuzz/*.h fuzz/build.sh bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/tool docs/examples/engine -newer "$object")" ] && return
     # shellcheck disable=SC2086
     $CC $CFLAGS "$@" -I. -c "$source" -o "$object"
 }

@@ -16,7 +16,7 @@ run() { # package, compiler, sanitizers, options...
         # bytes exchanged by XOR look uninitialised to it where a neighbour is; the tool's workspace is not cleared; and what
         # changes while it is read makes cursors pass what has been written
         case $sanitizers$name in memorytest_safetensors | memorytest_race) continue ;; esac
-        case $name in *_cases | *_errors | *_interrupt | *_processors | *_pull | *_safetensors | *_file) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
+        case $name in *_cases | *_errors | *_interrupt | *_processors | *_pull | *_safetensors | *_file | *_engine) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
         $compiler $portable -std=c99 -g1 -fsanitize="$sanitizers" -fno-sanitize-recover=all "$@" -w -I. "$source" -o "$t/$name" -lpthread -lm ||
             { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
         if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - sanitize: $compiler, $sanitizers, $name"

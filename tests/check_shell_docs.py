@@ -14,7 +14,7 @@ import tempfile
 root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsnap")))
 shell = shutil.which("bash")
-LONG = {"demo", "test", "check", "bench", "lib", "install"}
+LONG = {"demo", "test", "check", "bench", "lib", "install", "engine", "bench-engine", "crash-demo"}
 failed = False
 
 
@@ -137,7 +137,7 @@ def without_make(text, what):
 if not shell:
     print("skip - shell: needs bash")
     sys.exit(0)
-documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md"))
+documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md")) + ["docs/examples/engine/README.md"]
 blocks = 0
 for document in documents:
     with open(os.path.join(root, document), encoding="utf-8") as f:

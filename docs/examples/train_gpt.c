@@ -21,6 +21,10 @@
  * (sequences of the batch, tensors of the model), each piece owns what it writes, and sums over pieces are
  * taken in a fixed order. Between compilers and machines they may differ, where these round sums otherwise.
  * Needs C99 and POSIX (threads, fsync).
+ *
+ * With -DTRAIN_MPI (make train_mpi) it runs on several ranks under mpirun: the lanes of a batch are theirs in turn, each owns some tensors of the
+ * optimizer, and sums are taken in the same order as by one: so the bits do not depend on the number of ranks either. --engine
+ * hands the state of each to the checkpoint engine (docs/examples/engine) after every step, from which the next run goes on.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -37,6 +41,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TRAIN_MPI
+#include "engine/engine_mpi.h"
+#endif
 
 /* a * b + c is rounded twice, whatever the processor could do. GCC does so with -std=c99, and warns of the
  * pragma. */
@@ -611,6 +618,8 @@ typedef struct options {
     size_t save_count;
     double lr, beta2;
     int quiet;
+    const char *engine, *engine_program, *engine_disk, *engine_policy, *engine_log;
+    uint64_t engine_budget, engine_every;
 } options;
 
 typedef struct trainer {
@@ -625,7 +634,74 @@ typedef struct trainer {
     double squares[MAX_TENSORS];  /* of the gradients of each tensor */
     float rate, clip;             /* of the current step: learning rate, factor of the gradients */
     float correction1, correction2;
+    size_t rank, ranks;           /* this one owns the tensors from `first` up to `end` */
+    size_t first, end;
+    struct checkpoints *checkpoints; /* with --engine */
 } trainer;
+
+/* ================================================================================= RANKS
+ * Each rank has all weights, works on every ranks-th lane, and owns some tensors of the optimizer: those that begin in its part of the
+ * parameters. The gradients of its tensors come from all ranks, lane by lane; so they add up in the same order everywhere. */
+
+static size_t first_tensor(const trainer *t, size_t rank)
+{
+    size_t i = 0;
+    while (i < t->m.tensors && t->m.table[i].offset * t->ranks < t->m.parameters * rank)
+        i++;
+    return i;
+}
+
+#ifdef TRAIN_MPI
+/* The parameters of a rank's tensors. */
+static size_t shard(const trainer *t, size_t rank, size_t *count)
+{
+    const size_t first = first_tensor(t, rank), end = first_tensor(t, rank + 1);
+    const size_t begin = first < t->m.tensors ? t->m.table[first].offset : t->m.parameters;
+    *count = (end < t->m.tensors ? t->m.table[end].offset : t->m.parameters) - begin;
+    return begin;
+}
+
+/* Each rank's sum is 0 but for what it alone knows: adding zeros is exact in any order. */
+static void share_numbers(const trainer *t, double *numbers, size_t count)
+{
+    if (t->ranks > 1)
+        MPI_Allreduce(MPI_IN_PLACE, numbers, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void trade_gradients(trainer *t)
+{
+    MPI_Request requests[2 * MAX_LANES * 64];
+    int n = 0;
+    size_t mine;
+    const size_t first = shard(t, t->rank, &mine);
+    for (size_t l = 0; l < t->lane_count; l++) {
+        const size_t owner = l % t->ranks;
+        if (owner != t->rank)
+            MPI_Irecv(t->lanes[l].gradients + first, (int)mine, MPI_FLOAT, (int)owner, (int)l, MPI_COMM_WORLD, &requests[n++]);
+        for (size_t r = 0; r < t->ranks && owner == t->rank; r++) {
+            size_t count;
+            const size_t begin = shard(t, r, &count);
+            if (r != t->rank)
+                MPI_Isend(t->lanes[l].gradients + begin, (int)count, MPI_FLOAT, (int)r, (int)l, MPI_COMM_WORLD, &requests[n++]);
+        }
+    }
+    MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
+}
+
+/* What each rank has of its tensors, to all. */
+static void share_values(const trainer *t, float *values)
+{
+    for (size_t r = 0; r < t->ranks && t->ranks > 1; r++) {
+        size_t count;
+        const size_t begin = shard(t, r, &count);
+        MPI_Bcast(values + begin, (int)count, MPI_FLOAT, (int)r, MPI_COMM_WORLD);
+    }
+}
+#else
+static void share_numbers(const trainer *t, double *numbers, size_t count) { (void)t, (void)numbers, (void)count; }
+static void trade_gradients(trainer *t) { (void)t; }
+static void share_values(const trainer *t, float *values) { (void)t, (void)values; }
+#endif
 
 /* A task for each lane: forward and backward of its sequences. Which text a sequence shows is a function of
  * seed, step and its number alone, so that a resumed run sees what the first one would have seen. */
@@ -634,8 +710,10 @@ static void lane_task(void *argument, size_t index)
     trainer *t = argument;
     lane *l = &t->lanes[index];
     const size_t context = t->m.context, batch = (size_t)t->o.batch;
-    zero(l->gradients, t->m.parameters);
     l->loss = 0;
+    if (index % t->ranks != t->rank)
+        return;
+    zero(l->gradients, t->m.parameters);
     for (size_t i = index; i < batch; i += t->lane_count) {
         const uint64_t random = hash(hash(hash(~t->o.seed) + t->step) + i);
         const unsigned char *text = t->text + random % (t->text_size - context);
@@ -668,11 +746,11 @@ static double validate(trainer *t)
     return loss / (double)((t->unseen_size - 1) / t->m.context * t->m.context);
 }
 
-/* A task for each tensor: adds up the gradients of all lanes, in the first one. */
+/* A task for each tensor that is owned: adds up the gradients of all lanes, in the first one. */
 static void reduce_task(void *argument, size_t index)
 {
     trainer *t = argument;
-    const tensor *x = &t->m.table[index];
+    const tensor *x = &t->m.table[index += t->first];
     float *g = t->lanes[0].gradients + x->offset;
     double squares = 0;
     for (size_t l = 1; l < t->lane_count; l++) {
@@ -685,11 +763,20 @@ static void reduce_task(void *argument, size_t index)
     t->squares[index] = squares;
 }
 
-/* A task for each tensor: AdamW on the master weights, and the rounded copies anew. */
-static void update_task(void *argument, size_t index)
+/* A task for each tensor: transposed copies of the rounded weights, where another rank has updated them. */
+static void renew_task(void *argument, size_t index)
 {
     trainer *t = argument;
     const tensor *x = &t->m.table[index];
+    if (index < t->first || index >= t->end)
+        transpose(t->m.transposed + x->offset, t->m.weights + x->offset, x->rows, x->columns, x->columns);
+}
+
+/* A task for each tensor that is owned: AdamW on the master weights, and the rounded copies anew. */
+static void update_task(void *argument, size_t index)
+{
+    trainer *t = argument;
+    const tensor *x = &t->m.table[t->first + index];
     const float beta1 = 0.9f, beta2 = (float)t->o.beta2, epsilon = 1e-8f, decay = x->rows ? 0.1f : 0.0f;
     const float *g = t->lanes[0].gradients + x->offset;
     float *master = t->m.master + x->offset;
@@ -716,11 +803,18 @@ static double learning_rate(const options *o, uint64_t step)
 /* One step. Returns the loss before it; *size is the norm of the gradient before clipping. */
 static double train(trainer *t, double *size)
 {
-    double loss = 0, squares = 0;
+    double loss = 0, squares = 0, losses[MAX_LANES];
     pool_run(&t->workers, lane_task, t, t->lane_count);
-    pool_run(&t->workers, reduce_task, t, t->m.tensors);
+    trade_gradients(t);
+    for (size_t i = 0; i < t->m.tensors; i++)
+        t->squares[i] = 0;
+    pool_run(&t->workers, reduce_task, t, t->end - t->first);
     for (size_t i = 0; i < t->lane_count; i++)
-        loss += t->lanes[i].loss;
+        losses[i] = t->lanes[i].loss;
+    share_numbers(t, losses, t->lane_count);
+    share_numbers(t, t->squares, t->m.tensors);
+    for (size_t i = 0; i < t->lane_count; i++)
+        loss += losses[i];
     for (size_t i = 0; i < t->m.tensors; i++)
         squares += t->squares[i];
     *size = sqrt(squares);
@@ -728,7 +822,9 @@ static double train(trainer *t, double *size)
     t->rate = (float)learning_rate(&t->o, t->step);
     t->correction1 = (float)(1.0 / (1.0 - pow(0.9, (double)(t->step + 1))));
     t->correction2 = (float)(1.0 / (1.0 - pow(t->o.beta2, (double)(t->step + 1))));
-    pool_run(&t->workers, update_task, t, t->m.tensors);
+    pool_run(&t->workers, update_task, t, t->end - t->first);
+    share_values(t, t->m.weights);
+    pool_run(&t->workers, renew_task, t, t->m.tensors);
     t->step++;
     return loss / (double)(t->o.batch * t->o.context);
 }
@@ -876,6 +972,11 @@ static void save_file(const trainer *t, const char *kind, const float *values, i
 
 static void save(const trainer *t)
 {
+    share_values(t, t->m.master);
+    share_values(t, t->m.exp_avg);
+    share_values(t, t->m.exp_avg_sq);
+    if (t->rank)
+        return;
     save_file(t, "model", t->m.master, 1);
     save_file(t, "master", t->m.master, 0);
     save_file(t, "exp_avg", t->m.exp_avg, 0);
@@ -986,6 +1087,15 @@ static const char help[] =
     "  --validate FILE  a text that is not trained on: its loss at the steps that are written\n"
     "  --log FILE       a CSV line each step: step,loss,lr,grad_norm,validation; --resume appends\n"
     "  --quiet          print errors only\n"
+#ifdef TRAIN_MPI
+    "  --engine NAME    hand the state to the checkpoint engine after each step, and go on from what it has\n"
+    "  --engine-budget N    MiB of shared memory for each rank       [64]\n"
+    "  --engine-policy P    lossless, resume, standard, small        [lossless]\n"
+    "  --engine-program P   starts the agent of each rank, which writes to:  [none]\n"
+    "  --engine-disk DIR    files of snapshots                       [none]\n"
+    "  --engine-every N     only steps that are a multiple of N go to disk  [1]\n"
+    "  --engine-log FILE    a CSV line each step: what the snapshot took\n"
+#endif
     "  --help           print this\n"
     "\n"
     "A checkpoint is four files, here of step 125: gpt-00125-model.safetensors (BF16), and, as F32,\n"
@@ -1034,6 +1144,15 @@ static size_t parse(options *o, int argc, char **argv)
         {"log", NULL, 0, 0, &o->log},
         {"resume", NULL, 0, 0, &o->resume},
         {"validate", NULL, 0, 0, &o->validate},
+#ifdef TRAIN_MPI
+        {"engine", NULL, 0, 0, &o->engine},
+        {"engine-program", NULL, 0, 0, &o->engine_program},
+        {"engine-disk", NULL, 0, 0, &o->engine_disk},
+        {"engine-policy", NULL, 0, 0, &o->engine_policy},
+        {"engine-log", NULL, 0, 0, &o->engine_log},
+        {"engine-every", &o->engine_every, 1, 99999, NULL},
+        {"engine-budget", &o->engine_budget, 1, 1 << 20, NULL},
+#endif
     };
     const size_t known = sizeof table / sizeof *table;
     size_t files = 0;
@@ -1115,6 +1234,165 @@ static void complete(options *o)
     }
 }
 
+/* ================================================================================= ENGINE */
+
+static double now(void);
+
+#ifdef TRAIN_MPI
+typedef struct checkpoints {
+    engine_transport transport;
+    engine *e;
+    engine_tensor *tensors;
+    size_t count;
+    char (*names)[64], name[256], every[24];
+    const char *agent[8];
+    char *copy;          /* for the time of memcpy */
+    double copy_seconds;
+    FILE *log;
+} checkpoints;
+
+static void say(void *context, const char *message)
+{
+    const trainer *t = context;
+    fprintf(stderr, "train_gpt: rank %zu: %s\n", t->rank, message);
+}
+
+/* The state of the tensors that this rank owns. */
+static void list_state(trainer *t, checkpoints *c)
+{
+    static const char *const kinds[] = {"master", "exp_avg", "exp_avg_sq"};
+    float *const values[] = {t->m.master, t->m.exp_avg, t->m.exp_avg_sq};
+    c->count = 3 * (t->end - t->first);
+    c->tensors = calloc(c->count + 1, sizeof *c->tensors);
+    c->names = calloc(c->count + 1, sizeof *c->names);
+    if (!c->tensors || !c->names)
+        stop(1, "no memory for a list of tensors");
+    for (size_t i = 0; i < c->count; i++) {
+        const tensor *x = &t->m.table[t->first + i / 3];
+        engine_tensor *y = &c->tensors[i];
+        snprintf(c->names[i], sizeof c->names[i], "%s.%s", x->name, kinds[i % 3]);
+        y->name = c->names[i];
+        y->dtype = BITSNAP_F32;
+        y->data = values[i % 3] + x->offset;
+        y->count = x->count;
+        y->columns = x->rows ? x->columns : 0;
+        y->kind = (engine_kind)(i % 3);
+    }
+}
+
+/* As long as the machine takes to copy the state. */
+static double time_of_memcpy(const trainer *t, checkpoints *c)
+{
+    size_t count;
+    const size_t first = shard(t, t->rank, &count);
+    const float *const values[] = {t->m.master, t->m.exp_avg, t->m.exp_avg_sq};
+    if (!c->copy && !(c->copy = calloc(3 * count + 1, 4)))
+        stop(1, "no memory for a copy of the state");
+    const double start = now();
+    for (size_t i = 0; i < 3; i++)
+        memcpy(c->copy + 4 * i * count, values[i] + first, 4 * count);
+    return now() - start;
+}
+
+/* Opens the engine, and goes on from what it has. */
+static void open_engine(trainer *t)
+{
+    static checkpoints c;
+    engine_options o = {.threads = 1, .when_busy = ENGINE_WAIT, .patience = 30, .partner_patience = 30, .say = say, .say_context = t};
+    engine_error error;
+    const double start = now();
+    if (!t->o.engine)
+        return;
+    t->checkpoints = &c;
+    snprintf(c.name, sizeof c.name, "%s.%zu", t->o.engine, t->rank);
+    if (engine_policy(&o, t->o.engine_policy))
+        stop(2, "--engine-policy: '%s' is none of lossless, resume, standard and small", t->o.engine_policy);
+    if (engine_mpi_open(&c.transport, MPI_COMM_WORLD))
+        stop(1, "this MPI cannot be called by several threads");
+    list_state(t, &c);
+    o.name = c.name;
+    o.budget = t->o.engine_budget << 20;
+    o.transport = &c.transport;
+    o.disk = t->o.engine_disk;
+    if (t->o.engine_program) {
+        snprintf(c.every, sizeof c.every, "%" PRIu64, t->o.engine_every);
+        const char *const arguments[] = {t->o.engine_program, "agent", c.name, "--every", c.every, o.disk ? "--disk" : NULL, o.disk, NULL};
+        memcpy(c.agent, arguments, sizeof arguments);
+        o.agent = c.agent;
+    }
+    if (engine_open(&c.e, &o, &error))
+        stop(1, "%s", error.message);
+    if (!engine_recover(c.e, &t->step, c.tensors, c.count, &error)) {
+        static const char *const sources[] = {"memory", "partner", "disk"};
+        fprintf(stderr, "train_gpt: rank %zu: step %" PRIu64 " from %s, in %.1f ms of %.1f\n", t->rank, t->step,
+                sources[engine_last_cost(c.e)->source], 1e3 * engine_last_cost(c.e)->seconds, 1e3 * (now() - start));
+    } else if (error.status != ENGINE_E_NONE) {
+        stop(1, "%s", error.message);
+    }
+    if (t->o.engine_log) {
+        char path[MAX_PATH + 32];
+        snprintf(path, sizeof path, "%s.%zu", t->o.engine_log, t->rank);
+        c.log = fopen(path, "a");
+        if (!c.log)
+            stop(1, "%s: %s", path, strerror(errno));
+    }
+    (void)time_of_memcpy(t, &c);
+}
+
+/* A snapshot that is left out is said so, and no reason to stop. */
+static void take_snapshot(trainer *t)
+{
+    checkpoints *c = t->checkpoints;
+    engine_error error;
+    if (!c)
+        return;
+    const double start = now();
+    const int failed = engine_snapshot(c->e, t->step, c->tensors, c->count, &error) != ENGINE_OK;
+    const double seconds = now() - start;
+    const engine_cost *cost = engine_last_cost(c->e);
+    if (failed)
+        say(t, error.message);
+    if (c->log) {
+        fprintf(c->log, "%" PRIu64 ",%d,%.6f,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", t->step, failed, seconds, cost->seconds,
+                time_of_memcpy(t, c), cost->elements_size, cost->frames_size, cost->sent_size);
+        fflush(c->log);
+    }
+}
+
+static void close_engine(trainer *t)
+{
+    engine_error error;
+    if (!t->checkpoints)
+        return;
+    if (engine_wait(t->checkpoints->e, 30, &error))
+        say(t, error.message);
+    MPI_Barrier(MPI_COMM_WORLD);
+    engine_close(t->checkpoints->e, ENGINE_KEEP);
+    engine_mpi_close(&t->checkpoints->transport);
+}
+
+static void begin_ranks(trainer *t, int *argc, char ***argv)
+{
+    int rank, ranks, threads;
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &threads) != MPI_SUCCESS)
+        stop(1, "MPI does not start");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks > MAX_LANES)
+        stop(2, "at most %d ranks", MAX_LANES);
+    t->rank = (size_t)rank;
+    t->ranks = (size_t)ranks;
+}
+
+static void end_ranks(void) { MPI_Finalize(); }
+#else
+static void open_engine(trainer *t) { (void)t; }
+static void take_snapshot(trainer *t) { (void)t; }
+static void close_engine(trainer *t) { (void)t; }
+static void begin_ranks(trainer *t, int *argc, char ***argv) { (void)argc, (void)argv, t->ranks = 1; }
+static void end_ranks(void) {}
+#endif
+
 /* ================================================================================= MAIN */
 
 static double now(void)
@@ -1138,10 +1416,10 @@ static void train_all(trainer *t)
     const options *o = &t->o;
     const int terminal = isatty(STDOUT_FILENO);
     const uint64_t first = t->step;
-    FILE *log = o->log ? fopen(o->log, first ? "a" : "w") : NULL;
-    if (o->log && (!log || (!first && fputs("step,loss,lr,grad_norm,validation\n", log) < 0)))
+    FILE *log = o->log && !t->rank ? fopen(o->log, first ? "a" : "w") : NULL;
+    if (o->log && !t->rank && (!log || (!first && fputs("step,loss,lr,grad_norm,validation\n", log) < 0)))
         stop(1, "%s: %s", o->log, strerror(errno));
-    if (first == 0 && is_saved(o, 0))
+    if (is_saved(o, first) && (first == 0 || t->checkpoints)) /* a run may have been killed before it was written */
         save(t);
 
     double smooth = 0, seconds = 0;
@@ -1172,6 +1450,7 @@ static void train_all(trainer *t)
             printf("validation loss %s\n", unseen);
         if (!good)
             stop(1, "training diverged at step %" PRIu64 ": try a lower --lr", step);
+        take_snapshot(t);
         if (saving)
             save(t);
     }
@@ -1184,7 +1463,9 @@ int main(int argc, char **argv)
     static trainer t = {.workers = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,
                                     .done = PTHREAD_COND_INITIALIZER}};
     t.o = (options){.out = "checkpoints", .steps = 250, .seed = 1, .layers = 4, .dim = 128, .heads = 4,
-                    .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002, .beta2 = 0.95};
+                    .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002, .beta2 = 0.95,
+                    .engine_policy = "lossless", .engine_budget = 64, .engine_every = 1};
+    begin_ranks(&t, &argc, &argv);
     const size_t files = parse(&t.o, argc, argv);
     complete(&t.o);
     if (!files)
@@ -1212,17 +1493,26 @@ int main(int argc, char **argv)
         load(&t);
     else
         initialize(&t.m, t.o.seed);
+    t.first = first_tensor(&t, t.rank);
+    t.end = first_tensor(&t, t.rank + 1);
+    open_engine(&t);
     for (size_t i = 0; i < t.m.tensors; i++)
         round_weights(&t.m, &t.m.table[i]);
+    share_values(&t, t.m.weights);
+    for (size_t i = 0; i < t.m.tensors; i++)
+        renew_task(&t, i);
     struct stat found;
     if (mkdir(t.o.out, 0777) != 0 && (errno != EEXIST || stat(t.o.out, &found) != 0 || !S_ISDIR(found.st_mode)))
         stop(1, "cannot create %s: %s", t.o.out, strerror(errno));
     pool_start(&t.workers, (size_t)t.o.threads);
+    t.o.quiet |= t.rank != 0;
     if (!t.o.quiet)
         printf("%zu parameters, %zu bytes of text, %u thread%s\n", t.m.parameters, t.text_size,
                (unsigned)t.o.threads, t.o.threads == 1 ? "" : "s");
     train_all(&t);
+    close_engine(&t);
     pool_stop(&t.workers);
+    end_ranks();
     if (fflush(stdout) != 0 || ferror(stdout))
         stop(1, "cannot write to standard output");
     return 0;

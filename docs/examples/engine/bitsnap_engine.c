@@ -1,0 +1,2143 @@
+/* bitsnap_engine.c - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
+ *   SEGMENT  CONTENTS  VIEWS  THREADS  ENGINE  SNAPSHOT  PARTNERS  RECOVERY  STATUS  READERS */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* locks that belong to an open file, not to a process */
+#endif
+#include "engine_disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK F_SETLK
+#define F_OFD_GETLK F_GETLK
+#endif
+#ifndef MAP_POPULATE
+#define MAP_POPULATE 0
+#endif
+
+enum {
+    PIECE = 1 << 18,  /* elements of a tensor that become one frame */
+    PATH = 4096
+};
+#define NONE UINT32_MAX /* no chunk */
+
+static engine_status fail(engine_error *error, engine_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    error->status = status;
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static engine_status no_memory(engine_error *error) { return fail(error, ENGINE_E_SYSTEM, "out of memory"); }
+
+static engine_status good(engine_error *error)
+{
+    error->status = ENGINE_OK;
+    *error->message = 0;
+    return ENGINE_OK;
+}
+
+static uint64_t nanoseconds(void) /* since the machine was started: nobody sets this clock */
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ================================================================================= SEGMENT
+ * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal, whose map lists chunks: so it looks like
+ * bytes in a row, though chunks are taken wherever they are free, and two snapshots may share some. Which chunks are free is written
+ * nowhere: those that no sealed slot has. So a trainer that is killed leaves nothing to be put right.
+ *
+ * Two phases: all chunks and the map are written while the slot has no seal; then the seal, its check last. Before a slot is
+ * used again its seal goes first. */
+
+#define SEGMENT_MAGIC UINT64_C(0x314E474E45534EB5) /* also tells the byte order */
+
+typedef struct segment_header {
+    uint64_t magic, size, chunk_log2, chunks;
+    uint64_t check;                        /* XXH3 of these */
+    uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
+    uint64_t disk_step, disk_made, skipped; /* by the agent, for engine_read_status */
+} segment_header;
+
+typedef struct slot_seal {
+    uint64_t check;                        /* XXH3 of what follows; 0: nothing is here */
+    uint64_t sequence, step, made;         /* the first snapshot is 1; nanoseconds() */
+    uint64_t chunks, map_check;            /* entries of the map, and XXH3 of them */
+    uint64_t contents_at, contents_size, contents_check;
+    uint64_t tensors, pieces, elements_size, frames_size;
+    uint64_t rank, ranks;                  /* whose state it is */
+    double max_relative;
+} slot_seal;
+
+typedef struct segment_slot {
+    slot_seal seal;
+    uint64_t claim; /* the trainer is about to take the seal away */
+    uint64_t pin;   /* the reader wants it to stay */
+    uint64_t wanted; /* it should let go: the trainer had no room */
+    uint64_t counted; /* the sequence of a snapshot that all ranks have, and their partners */
+    uint8_t free_[512 - sizeof(slot_seal) - 32];
+} segment_slot;
+
+typedef struct map_entry {
+    uint64_t id;     /* of these bytes: no others have it, on any rank, in any run */
+    uint32_t chunk;
+    uint32_t next;   /* the entry where a frame goes on that does not end in this chunk */
+} map_entry;
+
+enum { HEADER = 4096, ARENA_ALIGN = 4096, LEAST_LOG2 = 14, MOST_LOG2 = 20, MOST_CHUNKS = 1 << 24 };
+enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
+enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* behind them those of the rank whose partner this one is */
+
+typedef struct segment {
+    int fd;
+    uint8_t *base;
+    uint64_t size, chunks;
+    unsigned chunk_log2;
+    char path[PATH];
+} segment;
+
+static segment_header *header_of(const segment *s) { return (segment_header *)(void *)s->base; }
+static segment_slot *slot_of(const segment *s, unsigned i) { return (segment_slot *)(void *)(s->base + HEADER) + i; }
+
+static map_entry *map_of(const segment *s, unsigned slot)
+{
+    return (map_entry *)(void *)(s->base + HEADER + ENGINE_SLOTS * sizeof(segment_slot)) + slot * s->chunks;
+}
+
+static uint64_t arena_at(uint64_t chunks)
+{
+    const uint64_t at = HEADER + ENGINE_SLOTS * sizeof(segment_slot) + ENGINE_SLOTS * chunks * sizeof(map_entry);
+    return (at + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static uint64_t header_check(const segment_header *h) { return bitsnap_hash(h, offsetof(segment_header, check)); }
+
+static uint64_t seal_check(const slot_seal *s)
+{
+    const uint64_t x = bitsnap_hash(&s->sequence, sizeof *s - sizeof s->check);
+    return x ? x : 1;
+}
+
+/* A copy of the seal, if there is one. */
+static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
+{
+    memcpy(seal, &slot_of(s, slot)->seal, sizeof *seal);
+    return seal->check && seal->check == seal_check(seal);
+}
+
+static int lock(const segment *s, short type, int which) /* 0, or -1: somebody else has it */
+{
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = type;
+    l.l_whence = SEEK_SET;
+    l.l_start = which;
+    l.l_len = 1;
+    return fcntl(s->fd, F_OFD_SETLK, &l);
+}
+
+static int is_locked(const segment *s, int which)
+{
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = F_WRLCK;
+    l.l_whence = SEEK_SET;
+    l.l_start = which;
+    l.l_len = 1;
+    return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+}
+
+static void segment_close(segment *s)
+{
+    if (s->base) munmap(s->base, (size_t)s->size);
+    if (s->fd >= 0) close(s->fd); /* with it go the locks */
+    s->base = NULL;
+    s->fd = -1;
+}
+
+static engine_status segment_name(segment *s, const char *directory, const char *name, engine_error *error)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    memset(s, 0, sizeof *s);
+    s->fd = -1;
+    if (!name || !*name || name[strspn(name, allowed)])
+        return fail(error, ENGINE_E_ARGUMENT, "the name of a segment is made of letters, digits, '.', '-' and '_'");
+    if (snprintf(s->path, sizeof s->path, "%s/bitsnap-%s", directory ? directory : "/dev/shm", name) >= (int)sizeof s->path)
+        return fail(error, ENGINE_E_ARGUMENT, "the name of the segment is too long");
+    return ENGINE_OK;
+}
+
+static engine_status segment_map(segment *s, int populate, engine_error *error)
+{
+    void *p = mmap(NULL, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (populate ? MAP_POPULATE : 0), s->fd, 0);
+    if (p == MAP_FAILED) return fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
+    s->base = (uint8_t *)p;
+    return ENGINE_OK;
+}
+
+/* An open segment, with what its header says, as far as that can be true. */
+static engine_status segment_check(segment *s, int populate, engine_error *error)
+{
+    segment_header h;
+    struct stat st;
+    if (fstat(s->fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h || (uint64_t)st.st_size > SIZE_MAX)
+        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine", s->path);
+    s->size = (uint64_t)st.st_size;
+    if (segment_map(s, populate, error)) return error->status;
+    memcpy(&h, s->base, sizeof h);
+    if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
+        h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
+        h.chunks > (s->size - arena_at(h.chunks)) >> h.chunk_log2)
+        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine; remove it if nobody needs it", s->path);
+    s->chunks = h.chunks;
+    s->chunk_log2 = (unsigned)h.chunk_log2;
+    return ENGINE_OK;
+}
+
+static engine_status segment_attach(segment *s, const char *directory, const char *name, engine_error *error)
+{
+    if (segment_name(s, directory, name, error)) return error->status;
+    s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (s->fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    if (!segment_check(s, 0, error)) return ENGINE_OK;
+    segment_close(s);
+    return error->status;
+}
+
+/* A new segment gets its name when it is whole. */
+static engine_status segment_make(segment *s, uint64_t budget, engine_error *error)
+{
+    char temporary[PATH + 24];
+    segment_header h;
+    int status;
+    memset(&h, 0, sizeof h);
+    s->chunk_log2 = MOST_LOG2;
+    while (s->chunk_log2 > LEAST_LOG2 && budget >> s->chunk_log2 < 1024) s->chunk_log2--;
+    s->size = budget / ARENA_ALIGN * ARENA_ALIGN;
+    if (s->size < HEADER + ENGINE_SLOTS * sizeof(segment_slot) + 2 * ARENA_ALIGN || s->size > SIZE_MAX / 2)
+        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes holds no snapshot", (unsigned long long)budget);
+    s->chunks = (s->size - arena_at(0) - ARENA_ALIGN) / ((UINT64_C(1) << s->chunk_log2) + ENGINE_SLOTS * sizeof(map_entry));
+    if (!s->chunks || s->chunks > MOST_CHUNKS)
+        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes is too %s", (unsigned long long)budget, s->chunks ? "large" : "small");
+    snprintf(temporary, sizeof temporary, "%s.%ld.new", s->path, (long)getpid());
+    unlink(temporary);
+    s->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->fd < 0) return fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    while ((status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) continue;
+    if (status) {
+        (void)fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
+                   (unsigned long long)s->size, strerror(status));
+    } else if (!segment_map(s, 1, error)) {
+        h.magic = SEGMENT_MAGIC, h.size = s->size, h.chunk_log2 = s->chunk_log2, h.chunks = s->chunks;
+        h.check = header_check(&h);
+        memcpy(s->base, &h, sizeof h);
+        if (!lock(s, F_WRLCK, LOCK_TRAINER) && !link(temporary, s->path)) {
+            unlink(temporary);
+            return ENGINE_OK;
+        }
+        (void)fail(error, errno == EEXIST ? ENGINE_E_BUSY : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    }
+    unlink(temporary);
+    segment_close(s);
+    return error->status;
+}
+
+/* ================================================================================= CONTENTS
+ * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It stands in the chunks as frames do. */
+
+#define CONTENTS_MAGIC UINT64_C(0x31524944454E4EB5)
+
+typedef struct contents_header {
+    uint64_t magic, step, tensors, pieces, names_size;
+} contents_header;
+
+typedef struct contents_tensor {
+    uint64_t name_at, name_size, dtype, kind, count, columns;
+    uint64_t master; /* 0: none, else number + 1 */
+    uint64_t first_piece;
+} contents_tensor;
+
+typedef struct contents_frame {
+    uint64_t at, size, check; /* chunk of the map << chunk_log2 | byte of it; bytes; XXH3 of them */
+} contents_frame;
+
+typedef struct contents_piece {
+    uint64_t tensor, first, count; /* elements */
+    contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
+    contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
+    uint64_t settled;       /* the anchor is among anchors */
+} contents_piece;
+
+typedef struct contents {
+    uint8_t *bytes; /* owned */
+    uint64_t size;
+    const contents_header *header;
+    const contents_tensor *tensors;
+    const contents_piece *pieces;
+    const char *names;
+} contents;
+
+/* Elements of each piece but the last: whole rows, where rows are short enough. */
+static uint64_t piece_count(uint64_t columns) { return columns && columns <= PIECE ? PIECE / columns * columns : PIECE; }
+
+static int is_float16(uint64_t dtype) { return dtype == BITSNAP_BF16 || dtype == BITSNAP_F16; }
+
+/* More bytes than a frame of a piece can have. */
+static uint64_t frame_most(uint64_t count, unsigned width) { return count * width + count / 512 + 4096; }
+
+static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, uint64_t *piece)
+{
+    const contents_header *h = d->header;
+    const contents_tensor *t = &d->tensors[i], *master;
+    const unsigned width = t->dtype < 256 ? bitsnap_width((bitsnap_dtype)t->dtype) : 0;
+    const uint64_t each = piece_count(t->columns);
+    uint64_t first;
+    if (t->name_at != *name || t->name_size > h->names_size - *name) return "a name that is not there";
+    *name += t->name_size;
+    if (memchr(d->names + t->name_at, 0, (size_t)t->name_size)) return "a name with a zero byte";
+    if (!width || t->kind > ENGINE_MOMENT2 || t->count > UINT64_C(1) << 48) return "a tensor of a kind that is unknown";
+    if (t->first_piece != *piece || t->count / each > h->pieces) return "pieces that are out of order";
+    if (t->master) {
+        if (t->master > h->tensors || !is_float16(t->dtype)) return "a master that is none";
+        master = &d->tensors[t->master - 1];
+        if (master->dtype != BITSNAP_F32 || master->count != t->count) return "a master that is none";
+    }
+    for (first = 0; first < t->count; first += each, ++*piece) {
+        const contents_piece *p = &d->pieces[*piece];
+        const uint64_t count = t->count - first < each ? t->count - first : each;
+        if (*piece >= h->pieces || p->tensor != i || p->first != first || p->count != count) return "pieces that do not make up a tensor";
+        if (!p->frame.size && (!t->master || t->dtype != BITSNAP_BF16 || p->anchor.size)) return "a frame without bytes";
+        if (p->frame.size > frame_most(count, width) || p->anchor.size > frame_most(count, width) || (p->anchor.size && t->master))
+            return "frames of impossible sizes";
+    }
+    return NULL;
+}
+
+/* Takes over d->bytes, which may be anything. Returns what is wrong with them, or null. */
+static const char *contents_parse(contents *d)
+{
+    const uint64_t most = d->size / sizeof(contents_piece);
+    uint64_t i, name = 0, piece = 0;
+    const char *wrong = NULL;
+    if (d->size < sizeof *d->header) return "contents that are cut";
+    d->header = (const contents_header *)(const void *)d->bytes;
+    if (d->header->magic != CONTENTS_MAGIC) return "no contents";
+    if (d->header->tensors > d->size / sizeof(contents_tensor) || d->header->pieces > most || d->header->names_size > d->size ||
+        d->size != sizeof *d->header + d->header->tensors * sizeof(contents_tensor) + d->header->pieces * sizeof(contents_piece) +
+                       d->header->names_size)
+        return "contents of another size";
+    d->tensors = (const contents_tensor *)(const void *)(d->header + 1);
+    d->pieces = (const contents_piece *)(const void *)(d->tensors + d->header->tensors);
+    d->names = (const char *)(const void *)(d->pieces + d->header->pieces);
+    for (i = 0; i < d->header->tensors && !wrong; i++) wrong = check_tensor(d, i, &name, &piece);
+    return wrong ? wrong : piece == d->header->pieces ? NULL : "pieces of no tensor";
+}
+
+/* ================================================================================= VIEWS */
+
+/* A snapshot that can be read. The bytes behind it may change: what comes out has been checked, or is an error. */
+typedef struct snapshot {
+    const segment *s;
+    slot_seal seal;
+    unsigned slot;
+    map_entry *map; /* a copy, owned */
+    contents d;
+} snapshot;
+
+static void snapshot_free(snapshot *v)
+{
+    free(v->map);
+    free(v->d.bytes);
+    memset(v, 0, sizeof *v);
+}
+
+/* Copies bytes out of the chunks; 1: there are not as many. */
+static int snapshot_read(const snapshot *v, uint64_t at, uint64_t size, uint8_t *to)
+{
+    const unsigned log2 = v->s->chunk_log2;
+    const uint8_t *arena = v->s->base + arena_at(v->s->chunks);
+    uint64_t chunk = at >> log2, begin = at & ((UINT64_C(1) << log2) - 1);
+    while (size) {
+        const uint64_t room = (UINT64_C(1) << log2) - begin, n = size < room ? size : room;
+        if (chunk >= v->seal.chunks) return 1;
+        memcpy(to, arena + ((uint64_t)v->map[chunk].chunk << log2) + begin, (size_t)n);
+        to += n;
+        size -= n;
+        chunk = v->map[chunk].next;
+        begin = 0;
+    }
+    return 0;
+}
+
+/* The snapshot of a slot, with map and contents. Returns what is wrong with it, or null; "" for nothing there. */
+static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
+{
+    uint64_t i, size;
+    const char *wrong;
+    memset(v, 0, sizeof *v);
+    v->s = s;
+    v->slot = slot;
+    if (!read_seal(s, slot, &v->seal)) return "";
+    if (v->seal.chunks > s->chunks || !v->seal.contents_size || v->seal.contents_size >> s->chunk_log2 > s->chunks)
+        return "a seal with impossible sizes";
+    size = v->seal.chunks * sizeof(map_entry);
+    v->map = (map_entry *)malloc((size_t)size + 1);
+    v->d.bytes = (uint8_t *)malloc((size_t)v->seal.contents_size);
+    v->d.size = v->seal.contents_size;
+    if (!v->map || !v->d.bytes) return "no memory to read it";
+    memcpy(v->map, map_of(s, slot), (size_t)size);
+    if (bitsnap_hash(v->map, (size_t)size) != v->seal.map_check) return "its map is damaged";
+    for (i = 0; i < v->seal.chunks; i++)
+        if (v->map[i].chunk >= s->chunks) return "its map leads nowhere";
+    if (snapshot_read(v, v->seal.contents_at, v->d.size, v->d.bytes) || bitsnap_hash(v->d.bytes, (size_t)v->d.size) != v->seal.contents_check)
+        return "its contents are damaged";
+    wrong = contents_parse(&v->d);
+    if (!wrong && (v->d.header->step != v->seal.step || v->d.header->pieces != v->seal.pieces || v->d.header->tensors != v->seal.tensors))
+        wrong = "its seal is of another one";
+    return wrong;
+}
+
+static const char *read_frame(const snapshot *v, const contents_frame *f, uint8_t *to)
+{
+    if (snapshot_read(v, f->at, f->size, to)) return "a frame that is not there";
+    return bitsnap_hash(to, (size_t)f->size) == f->check ? NULL : "a frame is damaged";
+}
+
+static uint8_t *elements_at(const engine_tensor *t, uint64_t first) { return (uint8_t *)t->data + first * bitsnap_width(t->dtype); }
+
+/* F32 -> BF16, to nearest even; NaNs stay NaNs. */
+static void round_elements(uint16_t *to, const void *from, size_t n)
+{
+    const uint32_t *p = (const uint32_t *)from;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = p[i], rounded = (x + 0x7FFF + (x >> 16 & 1)) >> 16;
+        to[i] = (uint16_t)((x & 0x7FFFFFFF) > 0x7F800000 ? x >> 16 | 0x40 : rounded);
+    }
+}
+
+static int is_rounded(const uint16_t *elements, const void *master, size_t n)
+{
+    uint16_t some[4096];
+    size_t i;
+    for (i = 0; i < n; i += 4096) {
+        const size_t k = n - i < 4096 ? n - i : 4096;
+        round_elements(some, (const uint8_t *)master + 4 * i, k);
+        if (memcmp(some, elements + i, 2 * k)) return 0;
+    }
+    return 1;
+}
+
+/* What a thread needs to code a piece. */
+typedef struct worker {
+    bitsnap b;
+    uint8_t *frame, *elements; /* a frame, and the elements of an anchor */
+    uint64_t frame_size, elements_size;
+} worker;
+
+static int reserve(uint8_t **p, uint64_t *size, uint64_t wanted)
+{
+    if (*size >= wanted) return 0;
+    free(*p);
+    *p = (uint8_t *)malloc((size_t)wanted);
+    *size = *p ? wanted : 0;
+    return !*p;
+}
+
+static int reserve_workspace(bitsnap *b, size_t wanted)
+{
+    if (b->workspace_size >= wanted) return 0;
+    free(b->workspace);
+    b->workspace = malloc(wanted);
+    b->workspace_size = b->workspace ? wanted : 0;
+    return !b->workspace;
+}
+
+static void worker_free(worker *w)
+{
+    free(w->b.workspace);
+    free(w->frame);
+    free(w->elements);
+    memset(w, 0, sizeof *w);
+}
+
+/* Decodes w->frame. Returns what is wrong, or null. */
+static const char *decode(worker *w, uint64_t size, void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    bitsnap_info info;
+    if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
+    if (info.count != count || info.dtype != dtype || info.workspace_size > 64u * PIECE) return "a frame of other elements";
+    if (reserve_workspace(&w->b, info.workspace_size)) return "no memory to decode it";
+    return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
+}
+
+/* The elements of a piece; master: the same elements of its tensor's master, or null. */
+static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, void *elements, const void *master)
+{
+    const contents_piece *p = &v->d.pieces[piece];
+    const contents_tensor *t = &v->d.tensors[p->tensor];
+    const bitsnap_dtype dtype = (bitsnap_dtype)t->dtype;
+    const unsigned width = bitsnap_width(dtype);
+    const char *wrong;
+    if (!p->frame.size) {
+        round_elements((uint16_t *)elements, master, (size_t)p->count);
+        return bitsnap_hash(elements, (size_t)(2 * p->count)) == p->frame.check ? NULL : "its master is not the one that it was rounded from";
+    }
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (reserve(&w->frame, &w->frame_size, frame_most(p->count, width)) || reserve(&w->elements, &w->elements_size, p->count * width))
+        return "no memory to read it";
+    if (p->anchor.size) {
+        wrong = read_frame(v, &p->anchor, w->frame);
+        if (!wrong) wrong = decode(w, p->anchor.size, w->elements, p->count, dtype);
+        if (wrong) return wrong;
+        w->b.base.data = w->elements;
+        w->b.base.dtype = dtype;
+    } else if (t->master) {
+        w->b.base.data = master;
+        w->b.base.dtype = BITSNAP_F32;
+    }
+    w->b.base.count = p->count;
+    wrong = read_frame(v, &p->frame, w->frame);
+    return wrong ? wrong : decode(w, p->frame.size, elements, p->count, dtype);
+}
+
+/* ================================================================================= THREADS */
+
+typedef struct pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t start, done;
+    pthread_t *threads;
+    unsigned count, running, numbers; /* threads besides the caller; at work; given to threads so far */
+    uint64_t round;
+    int quit;
+    void (*run)(void *context, unsigned worker);
+    void *context;
+} pool;
+
+static void *pool_thread(void *argument)
+{
+    pool *p = (pool *)argument;
+    uint64_t seen = 0;
+    unsigned number;
+    pthread_mutex_lock(&p->mutex);
+    number = ++p->numbers;
+    for (;;) {
+        while (!p->quit && p->round == seen) pthread_cond_wait(&p->start, &p->mutex);
+        if (p->quit) break;
+        seen = p->round;
+        pthread_mutex_unlock(&p->mutex);
+        p->run(p->context, number);
+        pthread_mutex_lock(&p->mutex);
+        if (!--p->running) pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+static void pool_stop(pool *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->quit = 1;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->mutex);
+    while (p->count) pthread_join(p->threads[--p->count], NULL);
+    free(p->threads);
+    pthread_cond_destroy(&p->start);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->mutex);
+}
+
+static int pool_start(pool *p, unsigned threads)
+{
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->start, NULL);
+    pthread_cond_init(&p->done, NULL);
+    p->threads = (pthread_t *)calloc(threads, sizeof *p->threads);
+    for (; p->threads && p->count + 1 < threads; p->count++)
+        if (pthread_create(&p->threads[p->count], NULL, pool_thread, p)) break;
+    if (p->threads && p->count + 1 == threads) return 0;
+    pool_stop(p);
+    return 1;
+}
+
+/* run(context, worker) by every thread at once; each takes from the same tasks. */
+static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->run = run;
+    p->context = context;
+    p->running = p->count;
+    p->round++;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->mutex);
+    run(context, 0);
+    pthread_mutex_lock(&p->mutex);
+    while (p->running) pthread_cond_wait(&p->done, &p->mutex);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* ================================================================================= ENGINE */
+
+/* What has been seen of a piece: whether another delta is worth a try. */
+typedef struct choice {
+    unsigned char wait, pause; /* snapshots until the next one; and then, if that fails as well */
+} choice;
+
+struct engine {
+    segment s;
+    engine_options o;
+    pool workers;
+    worker *w;
+    snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
+    choice *choices; /* of its pieces */
+    uint64_t choices_count, sequence, origin, agent_started;
+    engine_cost cost;
+    struct mover *mover; /* with a transport */
+};
+
+static int counts(const segment *s, unsigned slot, const slot_seal *seal)
+{
+    return __atomic_load_n(&slot_of(s, slot)->counted, __ATOMIC_SEQ_CST) == seal->sequence;
+}
+
+static void say(const engine *e, const char *format, ...)
+{
+    char message[256];
+    va_list arguments;
+    if (!e->o.say) return;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    e->o.say(e->o.say_context, message);
+}
+
+int engine_policy(engine_options *o, const char *name)
+{
+    static const struct { const char *name; unsigned m, v; } policies[] = {
+        { "lossless", 0, 0 }, { "resume", 70, 35 }, { "standard", 16, 8 }, { "small", 8, 4 }
+    };
+    size_t i;
+    for (i = 0; i < sizeof policies / sizeof *policies; i++) {
+        if (strcmp(policies[i].name, name)) continue;
+        o->m_cells = policies[i].m;
+        o->v_cells = policies[i].v;
+        return 0;
+    }
+    return 1;
+}
+
+/* The newest snapshot that opens, older than `below`. */
+static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine_error *error)
+{
+    slot_seal seal;
+    unsigned i, best;
+    int damaged = below != UINT64_MAX;
+    for (;;) {
+        const char *wrong;
+        uint64_t sequence = 0;
+        for (i = best = 0; i < OWN_SLOTS; i++)
+            if (read_seal(&e->s, i, &seal) && (!e->o.transport || counts(&e->s, i, &seal)) && seal.sequence < below && seal.sequence > sequence) sequence = seal.sequence, best = i;
+        if (!sequence) break;
+        wrong = snapshot_open(v, &e->s, best);
+        if (!wrong) return ENGINE_OK;
+        say(e, "slot %u, step %llu: %s", best, (unsigned long long)v->seal.step, wrong);
+        snapshot_free(v);
+        below = sequence;
+        damaged = 1;
+    }
+    return damaged ? fail(error, ENGINE_E_DAMAGED, "%.150s: no snapshot in it is whole", e->s.path)
+                   : fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
+}
+
+/* The agent, if there is none: a session of its own, which does not end with this one. */
+static engine_status start_agent(engine *e, engine_error *error)
+{
+    char *const *argv = (char *const *)(uintptr_t)e->o.agent; /* execv changes nothing */
+    int status = 0;
+    pid_t child, waited;
+    if (!e->o.agent || is_locked(&e->s, LOCK_AGENT)) return ENGINE_OK;
+    e->agent_started = nanoseconds();
+    child = fork();
+    if (!child) {
+        (void)setsid();
+        execv(argv[0], argv);
+        _exit(127);
+    }
+    do waited = child < 0 ? child : waitpid(child, &status, 0);
+    while (waited < 0 && child > 0 && errno == EINTR);
+    if (waited == child && child > 0 && !status) return ENGINE_OK;
+    return fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
+}
+
+/* Of this trainer: so that what it writes is not taken for what another one has written. */
+static uint64_t new_origin(void)
+{
+    uint64_t x[3] = { 0, 0, 0 };
+    struct timespec t;
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    clock_gettime(CLOCK_REALTIME, &t);
+    x[0] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, x[1] = (uint64_t)getpid();
+    if (fd >= 0) {
+        if (read(fd, &x[2], sizeof x[2]) < 0) x[2] = 0;
+        close(fd);
+    }
+    return bitsnap_hash(x, sizeof x);
+}
+
+static engine_status mover_start(engine *e, engine_error *error);
+static void mover_stop(engine *e);
+
+engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
+{
+    engine *e = (engine *)calloc(1, sizeof *e);
+    slot_seal seal;
+    unsigned i;
+    *made = NULL;
+    if (!e) return no_memory(error);
+    e->o = *o;
+    if (!e->o.threads) e->o.threads = 1;
+    if (!e->o.level) e->o.level = BITSNAP_FAST;
+    if (!e->o.distance) e->o.distance = 1;
+    if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
+    if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
+    if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
+    if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
+        (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+        goto failed;
+    }
+    if (e->o.transport && (o->transport->rank >= o->transport->ranks || e->o.distance % o->transport->ranks == 0)) {
+        (void)fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
+        goto failed;
+    }
+    e->s.fd = open(e->s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (e->s.fd < 0 && (errno != ENOENT || !o->budget)) {
+        (void)fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", e->s.path, strerror(errno));
+        goto failed;
+    }
+    if (e->s.fd < 0) {
+        if (segment_make(&e->s, o->budget, error)) goto failed;
+    } else if (lock(&e->s, F_WRLCK, LOCK_TRAINER)) {
+        (void)fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
+        goto failed;
+    } else if (segment_check(&e->s, 1, error)) {
+        goto failed;
+    } else if (o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
+        (void)fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; remove it, or open it with budget 0", e->s.path,
+                   (unsigned long long)e->s.size, (unsigned long long)o->budget);
+        goto failed;
+    }
+    header_of(&e->s)->trainer_pid = (uint64_t)getpid();
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* of a trainer that was killed */
+        if (read_seal(&e->s, i, &seal) && seal.sequence > e->sequence) e->sequence = seal.sequence;
+    }
+    e->w = (worker *)calloc(e->o.threads, sizeof *e->w);
+    if (!e->w || pool_start(&e->workers, e->o.threads)) {
+        (void)fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
+        goto failed;
+    }
+    e->origin = new_origin();
+    if (!start_agent(e, error) && (!e->o.transport || !mover_start(e, error))) {
+        *made = e;
+        return good(error);
+    }
+    pool_stop(&e->workers);
+failed:
+    segment_close(&e->s);
+    free(e->w);
+    free(e);
+    return error->status;
+}
+
+void engine_close(engine *e, int remove)
+{
+    unsigned i;
+    if (!e) return;
+    mover_stop(e);
+    pool_stop(&e->workers);
+    for (i = 0; i < e->o.threads; i++) worker_free(&e->w[i]);
+    if (remove) unlink(e->s.path);
+    snapshot_free(&e->last);
+    segment_close(&e->s);
+    free(e->choices);
+    free(e->w);
+    free(e);
+}
+
+const engine_cost *engine_last_cost(const engine *e) { return &e->cost; }
+
+/* ================================================================================= SNAPSHOT */
+
+/* Frames one behind the other, over chunks. */
+typedef struct stream {
+    uint32_t chunk; /* of the map; NONE: none yet */
+    uint64_t fill;
+} stream;
+
+/* A snapshot being made. */
+typedef struct making {
+    engine *e;
+    const engine_tensor *tensors;
+    size_t count;
+    contents d;              /* being filled in */
+    contents_piece *pieces;  /* those of d */
+    const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
+    pthread_mutex_t mutex;    /* for what follows */
+    map_entry *map;
+    uint32_t chunks;
+    uint32_t *free_, frees;   /* chunks that no snapshot has */
+    uint32_t *import;         /* the map's entry for each entry of the last snapshot's map */
+    engine_status status;
+    engine_error *error;
+    double max_relative;
+    engine_cost cost;
+    uint64_t next;            /* piece; without the mutex */
+    stream *streams;          /* two for each worker: frames, anchors */
+    slot_seal seal;
+} making;
+
+static void making_fail(making *m, engine_status status, const char *what, uint64_t tensor)
+{
+    pthread_mutex_lock(&m->mutex);
+    if (!m->status) m->status = fail(m->error, status, "%.120s: %s", m->tensors[tensor].name, what);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static int failed_already(making *m)
+{
+    int status;
+    pthread_mutex_lock(&m->mutex);
+    status = m->status != ENGINE_OK;
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+static uint64_t id_of(uint64_t origin, uint64_t sequence, uint64_t number)
+{
+    const uint64_t x[3] = { origin, sequence, number };
+    return bitsnap_hash(x, sizeof x);
+}
+
+/* With the mutex: a new entry of the map. */
+static uint32_t new_chunk(making *m)
+{
+    map_entry *x = &m->map[m->chunks];
+    if (!m->frees) return NONE;
+    x->id = id_of(m->e->origin, m->e->sequence + 1, m->chunks);
+    x->chunk = m->free_[--m->frees];
+    x->next = NONE;
+    return m->chunks++;
+}
+
+/* Puts bytes behind those of a stream; 1: there is no room. */
+static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, uint64_t *at)
+{
+    const segment *s = &m->e->s;
+    const uint64_t whole = UINT64_C(1) << s->chunk_log2;
+    uint8_t *arena = s->base + arena_at(s->chunks);
+    int first = 1;
+    *at = 0;
+    while (size) {
+        uint64_t n;
+        if (st->chunk == NONE || st->fill == whole) {
+            uint32_t chunk;
+            pthread_mutex_lock(&m->mutex);
+            chunk = new_chunk(m);
+            if (chunk != NONE && !first) m->map[st->chunk].next = chunk;
+            pthread_mutex_unlock(&m->mutex);
+            if (chunk == NONE) return 1;
+            st->chunk = chunk;
+            st->fill = 0;
+        }
+        if (first) *at = (uint64_t)st->chunk << s->chunk_log2 | st->fill;
+        first = 0;
+        n = whole - st->fill < size ? whole - st->fill : size;
+        memcpy(arena + ((uint64_t)m->map[st->chunk].chunk << s->chunk_log2) + st->fill, bytes, (size_t)n);
+        bytes += n;
+        size -= n;
+        st->fill += n;
+    }
+    return 0;
+}
+
+/* The same frame in the new snapshot, which then shares its chunks with the last one. */
+static contents_frame import(making *m, const contents_frame *f)
+{
+    const snapshot *v = &m->e->last;
+    const unsigned log2 = m->e->s.chunk_log2;
+    const uint64_t begin = f->at & ((UINT64_C(1) << log2) - 1);
+    uint64_t chunk = f->at >> log2, left = begin + f->size;
+    uint32_t *link = NULL;
+    contents_frame made = *f;
+    pthread_mutex_lock(&m->mutex);
+    for (;;) {
+        uint32_t *to = &m->import[chunk];
+        if (*to == NONE) {
+            *to = m->chunks++;
+            m->map[*to] = v->map[chunk];
+            m->map[*to].next = NONE;
+        }
+        if (link) *link = *to;
+        else made.at = (uint64_t)*to << log2 | begin;
+        if (left <= UINT64_C(1) << log2) break;
+        left -= UINT64_C(1) << log2;
+        link = &m->map[*to].next;
+        chunk = v->map[chunk].next;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return made;
+}
+
+static int encode(worker *w, uint64_t capacity, size_t *size, const void *elements, uint64_t count, bitsnap_dtype dtype)
+{
+    if (reserve_workspace(&w->b, bitsnap_workspace_size(&w->b, count, dtype))) {
+        w->b.error.status = BITSNAP_E_WORKSPACE;
+        return 1;
+    }
+    return bitsnap_encode(&w->b, w->frame, (size_t)capacity, size, elements, count, dtype) != BITSNAP_OK;
+}
+
+/* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most half of it, so that anchor and
+ * two deltas never take more than two whole frames. */
+static size_t encode_delta(making *m, worker *w, uint64_t i, const void *elements, bitsnap_dtype dtype)
+{
+    const contents_piece *before = &m->before[i], *p = &m->pieces[i];
+    const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
+    choice *c = &m->e->choices[i];
+    size_t size = 0;
+    if (c->wait) {
+        c->wait--;
+        return 0;
+    }
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (!read_frame(&m->e->last, anchor, w->frame) && !decode(w, anchor->size, w->elements, p->count, dtype)) {
+        w->b.base.data = w->elements;
+        w->b.base.count = p->count;
+        w->b.base.dtype = dtype;
+        if (encode(w, anchor->size / 2, &size, elements, p->count, dtype)) size = 0;
+    }
+    memset(&w->b.base, 0, sizeof w->b.base);
+    if (size) c->pause = 0;
+    else c->wait = c->pause = (unsigned char)(c->pause < 64 ? 2 * c->pause + 1 : c->pause);
+    return size;
+}
+
+static void make_piece(making *m, uint64_t i, unsigned number)
+{
+    worker *w = &m->e->w[number];
+    stream *st = &m->streams[2 * number];
+    contents_piece *p = &m->pieces[i];
+    const engine_tensor *t = &m->tensors[p->tensor];
+    const unsigned width = bitsnap_width(t->dtype);
+    const uint8_t *elements = elements_at(t, p->first);
+    const uint64_t capacity = frame_most(p->count, width);
+    const unsigned cells = t->kind == ENGINE_MOMENT1 ? m->e->o.m_cells : t->kind == ENGINE_MOMENT2 ? m->e->o.v_cells : 0;
+    size_t size = 0;
+    uint64_t written = 0;
+    bitsnap_info info;
+    if (reserve(&w->frame, &w->frame_size, capacity) || reserve(&w->elements, &w->elements_size, p->count * width)) {
+        making_fail(m, ENGINE_E_SYSTEM, "no memory to encode it", p->tensor);
+        return;
+    }
+    w->b.level = m->e->o.level;
+    if (t->master && t->dtype == BITSNAP_BF16 && is_rounded((const uint16_t *)(const void *)elements, elements_at(t->master, p->first), (size_t)p->count)) {
+        p->frame.check = bitsnap_hash(elements, (size_t)(2 * p->count));
+        goto done;
+    }
+    if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
+    if (size) {
+        const contents_piece *before = &m->before[i];
+        const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
+        p->frame.check = bitsnap_hash(w->frame, size);
+        p->frame.size = size;
+        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+        written = size;
+        p->settled = 1;
+        if (before->settled) {
+            p->anchor = import(m, anchor);
+        } else { /* it moves from among frames that will go to those that stay */
+            p->anchor = *anchor;
+            if (read_frame(&m->e->last, anchor, w->frame)) {
+                making_fail(m, ENGINE_E_DAMAGED, "its frame in the last snapshot is damaged", p->tensor);
+                return;
+            }
+            if (append(m, st + 1, w->frame, anchor->size, &p->anchor.at)) goto full;
+            written += anchor->size;
+        }
+    } else {
+        memset(&w->b.base, 0, sizeof w->b.base);
+        if (t->master) {
+            w->b.base.data = elements_at(t->master, p->first);
+            w->b.base.count = p->count;
+            w->b.base.dtype = BITSNAP_F32;
+        }
+        w->b.quantizer.cells = cells;
+        w->b.columns = cells && p->count % (t->columns ? t->columns : 1) == 0 ? t->columns : 0;
+        if (encode(w, capacity, &size, elements, p->count, t->dtype)) {
+            making_fail(m, ENGINE_E_ARGUMENT, bitsnap_message(&w->b), p->tensor);
+            return;
+        }
+        memset(&w->b.base, 0, sizeof w->b.base);
+        w->b.quantizer.cells = 0;
+        w->b.columns = 0;
+        p->frame.check = bitsnap_hash(w->frame, size);
+        p->frame.size = written = size;
+        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+    }
+done:
+    pthread_mutex_lock(&m->mutex);
+    m->cost.elements_size += p->count * width;
+    m->cost.frames_size += p->frame.size + p->anchor.size;
+    m->cost.written_size += written;
+    if (p->anchor.size) m->cost.delta++;
+    else if (t->master) m->cost.cast++;
+    else m->cost.whole++;
+    if (cells && !bitsnap_read_info(&info, w->frame, size) && info.certificate.max_relative > m->max_relative)
+        m->max_relative = info.certificate.max_relative;
+    pthread_mutex_unlock(&m->mutex);
+    return;
+full:
+    making_fail(m, ENGINE_E_FULL, "the snapshot does not fit the budget", p->tensor);
+}
+
+static void make_pieces(void *context, unsigned number)
+{
+    making *m = (making *)context;
+    for (;;) {
+        const uint64_t i = __atomic_fetch_add(&m->next, 1, __ATOMIC_RELAXED);
+        if (i >= m->d.header->pieces || failed_already(m)) return;
+        make_piece(m, i, number);
+    }
+}
+
+static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *tensors, size_t count)
+{
+    const int octaves = is_float16(t->dtype) || t->dtype == BITSNAP_F32 || t->dtype == BITSNAP_F64;
+    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
+    if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
+    if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
+    if (t->master && (!is_float16(t->dtype) || t->master->dtype != BITSNAP_F32 || t->master->count != t->count || t->master->kind != ENGINE_EXACT))
+        return "its master is no F32 tensor of the same count";
+    return NULL;
+}
+
+/* The contents for these tensors, but for where the frames are. */
+static engine_status list_tensors(contents *d, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    contents_header h;
+    contents_tensor *t;
+    contents_piece *p;
+    char *name;
+    size_t i;
+    uint64_t first, piece = 0;
+    memset(&h, 0, sizeof h);
+    h.magic = CONTENTS_MAGIC, h.step = step, h.tensors = count;
+    for (i = 0; i < count; i++) {
+        const char *wrong = wrong_tensor(&tensors[i], tensors, count);
+        const uint64_t each = piece_count(tensors[i].columns);
+        if (wrong) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        h.names_size += strlen(tensors[i].name);
+        h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
+    }
+    h.names_size = (h.names_size + 7) / 8 * 8;
+    d->size = sizeof h + h.tensors * sizeof *t + h.pieces * sizeof *p + h.names_size;
+    d->bytes = (uint8_t *)calloc(1, (size_t)d->size);
+    if (!d->bytes) return no_memory(error);
+    memcpy(d->bytes, &h, sizeof h);
+    t = (contents_tensor *)(void *)(d->bytes + sizeof h);
+    p = (contents_piece *)(void *)(t + count);
+    name = (char *)(void *)(p + h.pieces);
+    d->header = (const contents_header *)(const void *)d->bytes, d->tensors = t, d->pieces = p, d->names = name;
+    for (i = 0; i < count; i++, t++) {
+        const uint64_t each = piece_count(tensors[i].columns);
+        t->name_size = strlen(tensors[i].name);
+        t->name_at = (uint64_t)(name - d->names);
+        memcpy(name, tensors[i].name, (size_t)t->name_size);
+        name += t->name_size;
+        t->dtype = tensors[i].dtype, t->kind = tensors[i].kind, t->count = tensors[i].count, t->columns = tensors[i].columns;
+        t->master = tensors[i].master ? (uint64_t)(tensors[i].master - tensors) + 1 : 0;
+        t->first_piece = piece;
+        for (first = 0; first < t->count; first += each, p++, piece++)
+            p->tensor = i, p->first = first, p->count = t->count - first < each ? t->count - first : each;
+    }
+    return ENGINE_OK;
+}
+
+/* Whether two contents list the same tensors. */
+static int same_tensors(const contents *a, const contents *b)
+{
+    return a->header->tensors == b->header->tensors && a->header->pieces == b->header->pieces && a->header->names_size == b->header->names_size &&
+           !memcmp(a->tensors, b->tensors, (size_t)a->header->tensors * sizeof *a->tensors) &&
+           !memcmp(a->names, b->names, (size_t)a->header->names_size);
+}
+
+/* Takes the seal away, unless the reader wants it: then 1. Each of the two says what it is about to do before it looks at
+ * what the other does. */
+static int unseal(const segment *s, unsigned slot)
+{
+    segment_slot *x = slot_of(s, slot);
+    __atomic_store_n(&x->claim, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&x->pin, __ATOMIC_SEQ_CST) && is_locked(s, LOCK_READER)) {
+        __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
+        return 1;
+    }
+    __atomic_store_n(&x->seal.check, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* A slot for the next snapshot, from `first` on. All but one go, which stays until this counts; and those that are read. */
+static int free_slot(const segment *s, unsigned first, const snapshot *stays, unsigned *slot)
+{
+    slot_seal seal;
+    unsigned i;
+    int found = 0;
+    for (i = first + OWN_SLOTS; i-- > first;) {
+        if (stays->map && i == stays->slot) continue;
+        if (read_seal(s, i, &seal) && unseal(s, i)) continue;
+        *slot = i;
+        found = 1;
+    }
+    return !found;
+}
+
+/* Chunks that no sealed slot has, the first ones last. A slot whose map is damaged has none that could still be used. */
+static engine_status find_free(const segment *s, uint32_t *chunks, uint32_t *count, engine_error *error)
+{
+    uint8_t *used = (uint8_t *)calloc((size_t)s->chunks, 1);
+    snapshot v;
+    unsigned i;
+    uint64_t k;
+    *count = 0;
+    if (!used) return no_memory(error);
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        const char *wrong = snapshot_open(&v, s, i);
+        for (k = 0; !wrong && k < v.seal.chunks; k++) used[v.map[k].chunk] = 1;
+        snapshot_free(&v);
+    }
+    for (k = s->chunks; k-- > 0;)
+        if (!used[k]) chunks[(*count)++] = (uint32_t)k;
+    free(used);
+    return ENGINE_OK;
+}
+
+/* Map and seal: from here on the snapshot is there. */
+static void seal_slot(const segment *s, unsigned slot, slot_seal *seal, const map_entry *map)
+{
+    segment_slot *x = slot_of(s, slot);
+    seal->made = nanoseconds();
+    seal->map_check = bitsnap_hash(map, (size_t)seal->chunks * sizeof *map);
+    seal->check = seal_check(seal);
+    memcpy(map_of(s, slot), map, (size_t)seal->chunks * sizeof *map);
+    memcpy((uint8_t *)&x->seal + sizeof seal->check, &seal->sequence, sizeof *seal - sizeof seal->check);
+    __atomic_store_n(&x->seal.check, seal->check, __ATOMIC_SEQ_CST);
+}
+
+static void seal_made(making *m, unsigned slot, uint64_t step)
+{
+    const engine_transport *t = m->e->o.transport;
+    slot_seal *seal = &m->seal;
+    seal->sequence = m->e->sequence + 1;
+    seal->step = step;
+    seal->chunks = m->chunks;
+    seal->rank = t ? t->rank : 0;
+    seal->ranks = t ? t->ranks : 1;
+    seal->tensors = m->d.header->tensors;
+    seal->pieces = m->d.header->pieces;
+    seal->elements_size = m->cost.elements_size;
+    seal->frames_size = m->cost.frames_size;
+    seal->max_relative = m->max_relative;
+    seal_slot(&m->e->s, slot, seal, m->map);
+    if (!t) __atomic_store_n(&slot_of(&m->e->s, slot)->counted, seal->sequence, __ATOMIC_SEQ_CST);
+}
+
+static engine_status make(making *m, unsigned slot, uint64_t step)
+{
+    engine *e = m->e;
+    const size_t streams = 2 * (size_t)e->o.threads;
+    size_t i;
+    m->map = (map_entry *)calloc((size_t)e->s.chunks, sizeof *m->map);
+    m->free_ = (uint32_t *)malloc((size_t)e->s.chunks * sizeof *m->free_);
+    m->import = (uint32_t *)malloc(((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
+    m->streams = (stream *)malloc(streams * sizeof *m->streams);
+    if (!m->map || !m->free_ || !m->import || !m->streams) return no_memory(m->error);
+    for (i = 0; i < streams; i++) m->streams[i].chunk = NONE;
+    memset(m->import, 0xFF, ((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
+    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(&e->s, m->free_, &m->frees, m->error))
+        return m->error->status;
+    m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
+    if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
+    if (!m->before || e->choices_count != m->d.header->pieces) {
+        free(e->choices);
+        e->choices_count = m->d.header->pieces;
+        e->choices = (choice *)calloc((size_t)e->choices_count + 1, sizeof *e->choices);
+        if (!e->choices) {
+            e->choices_count = 0;
+            return no_memory(m->error);
+        }
+    }
+    pool_run(&e->workers, make_pieces, m);
+    if (m->status) return m->status;
+    m->seal.contents_size = m->d.size;
+    m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
+    if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
+        return fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
+    seal_made(m, slot, step);
+    return ENGINE_OK;
+}
+
+static void mover_give(engine *e, snapshot *made, uint64_t step);
+static int mover_end(engine *e, double patience);
+
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_error *error)
+{
+    making m;
+    unsigned slot = 0;
+    const uint64_t start = nanoseconds();
+    memset(&m, 0, sizeof m);
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error;
+    if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
+    if (free_slot(&e->s, 0, &e->last, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
+    pthread_mutex_init(&m.mutex, NULL);
+    if (!make(&m, slot, step)) {
+        made->s = &e->s, made->slot = slot, made->seal = m.seal, made->map = m.map, made->d = m.d;
+        m.map = NULL;
+        m.d.bytes = NULL;
+        e->sequence++;
+        m.cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+        m.cost.sent_size = e->cost.sent_size;
+        e->cost = m.cost;
+        (void)good(error);
+    }
+    pthread_mutex_destroy(&m.mutex);
+    free(m.map), free(m.free_), free(m.import), free(m.streams), free(m.d.bytes);
+    return error->status;
+}
+
+engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    const struct timespec pause = { 0, 2000000 };
+    snapshot made;
+    unsigned i;
+    if (e->o.agent && start - e->agent_started > 1000000000u && !is_locked(&e->s, LOCK_AGENT)) {
+        e->agent_started = start;
+        if (start_agent(e, error)) say(e, "%s", error->message);
+        else say(e, "there was no agent any more: a new one is started");
+    }
+    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0))
+        return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    memset(&made, 0, sizeof made);
+    while (try_snapshot(e, step, tensors, count, &made, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+        for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
+        if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
+        if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
+        nanosleep(&pause, NULL);
+    }
+    if (e->mover) {
+        mover_give(e, &made, step);
+    } else if (!error->status) {
+        snapshot_free(&e->last);
+        e->last = made;
+    }
+    return error->status;
+}
+
+/* ================================================================================= PARTNERS
+ * A snapshot goes to the rank behind this one while that of the rank before comes in: head, map, which chunks are missing there,
+ * these chunks. Then rank 0 asks all whether they have both, and says whether it counts. */
+
+enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4 };
+
+typedef struct message_head {
+    uint64_t step, ok; /* 0: there is no snapshot, nothing else follows */
+    slot_seal seal;
+} message_head;
+
+typedef struct mover {
+    pthread_t thread;
+    pthread_mutex_t mutex;  /* for these: */
+    pthread_cond_t changed;
+    int busy, quit, counted;
+    snapshot made;          /* what it moves, if made.map is not null */
+    uint64_t step;
+    /* of the thread alone, while it is busy */
+    snapshot kept;          /* the newest one of the rank before that counts, if kept.map is not null */
+    uint64_t sent;
+    int broken;             /* somebody has not answered: nothing is sent any more, and memory that may be in use is not freed */
+} mover;
+
+static unsigned rank_after(const engine_transport *t, unsigned distance) { return (t->rank + distance) % t->ranks; }
+
+static int is_quitting(mover *v)
+{
+    int quit;
+    pthread_mutex_lock(&v->mutex);
+    quit = v->quit;
+    pthread_mutex_unlock(&v->mutex);
+    return quit;
+}
+
+typedef struct requests {
+    engine *e;
+    void *open[WINDOW];
+    unsigned count;
+} requests;
+
+/* Looks which requests are done; how many. */
+static unsigned reap(requests *r)
+{
+    const engine_transport *t = r->e->o.transport;
+    const unsigned before = r->count;
+    unsigned i;
+    for (i = 0; i < r->count;) {
+        int done = 0;
+        if (t->test(t->context, &r->open[i], &done)) r->e->mover->broken = 1;
+        if (done) r->open[i] = r->open[--r->count];
+        else i++;
+    }
+    return before - r->count;
+}
+
+/* Nothing was done: a pause, unless that has been so for too long. `since`: when something was. */
+static void idle(engine *e, uint64_t since)
+{
+    const struct timespec pause = { 0, 200000 };
+    if (1e-9 * (double)(nanoseconds() - since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
+    else nanosleep(&pause, NULL);
+}
+
+static int post_send(requests *r, unsigned to, int tag, const void *bytes, uint64_t size)
+{
+    const engine_transport *t = r->e->o.transport;
+    if (r->e->mover->broken || t->send(t->context, to, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
+    r->count++;
+    return 0;
+}
+
+static int post_receive(requests *r, unsigned from, int tag, void *bytes, uint64_t size)
+{
+    const engine_transport *t = r->e->o.transport;
+    if (r->e->mover->broken || t->receive(t->context, from, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
+    r->count++;
+    return 0;
+}
+
+/* One message each way; either may be of no bytes, and is then left out. */
+static int trade(engine *e, int tag, unsigned to, const void *out, uint64_t out_size, unsigned from, void *in, uint64_t in_size)
+{
+    const uint64_t start = nanoseconds();
+    requests r;
+    memset(&r, 0, sizeof r);
+    r.e = e;
+    if (in_size && post_receive(&r, from, tag, in, in_size)) return 1;
+    if (out_size && post_send(&r, to, tag, out, out_size)) return 1;
+    while (r.count && !e->mover->broken)
+        if (!reap(&r)) idle(e, start);
+    return e->mover->broken;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint64_t x = ((const map_entry *)a)->id, y = ((const map_entry *)b)->id;
+    return (x > y) - (x < y);
+}
+
+/* What a rank takes in. */
+typedef struct incoming {
+    message_head head;
+    map_entry *map;
+    uint8_t *missing; /* a byte for each chunk, behind one that says whether the rest is wanted at all */
+    unsigned slot;
+} incoming;
+
+/* Finds places for the chunks that are not there, in chunks that are free. 0: they are not wanted. */
+static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned first_slot)
+{
+    const segment *s = &e->s;
+    const uint64_t n = x->head.seal.chunks;
+    uint32_t *chunks = (uint32_t *)malloc((size_t)s->chunks * sizeof *chunks), frees;
+    map_entry *known = kept->map ? (map_entry *)malloc((size_t)kept->seal.chunks * sizeof *known + 1) : NULL;
+    uint64_t i, known_count = known ? kept->seal.chunks : 0;
+    engine_error error;
+    int fits = chunks && x->head.seal.check == seal_check(&x->head.seal) && bitsnap_hash(x->map, (size_t)n * sizeof *x->map) == x->head.seal.map_check &&
+               n <= s->chunks && !free_slot(s, first_slot, kept, &x->slot) && !find_free(s, chunks, &frees, &error);
+    if (known) {
+        memcpy(known, kept->map, (size_t)known_count * sizeof *known);
+        qsort(known, (size_t)known_count, sizeof *known, by_id);
+    }
+    for (i = 0; i < n && fits; i++) {
+        const map_entry *found = known ? (const map_entry *)bsearch(&x->map[i], known, (size_t)known_count, sizeof *known, by_id) : NULL;
+        if (found) x->map[i].chunk = found->chunk;
+        else if (!frees) fits = 0;
+        else x->map[i].chunk = chunks[--frees], x->missing[1 + i] = 1;
+    }
+    free(chunks);
+    free(known);
+    if (!fits) say(e, "the snapshot of rank %llu, step %llu, does not fit the budget", (unsigned long long)x->head.seal.rank, (unsigned long long)x->head.step);
+    return fits;
+}
+
+/* The chunks themselves, some at a time. */
+static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8_t *missing, unsigned from, const incoming *in, uint64_t *sent)
+{
+    const segment *s = &e->s;
+    uint8_t *arena = s->base + arena_at(s->chunks);
+    const uint64_t size = UINT64_C(1) << s->chunk_log2, sends = missing && missing[0] ? out->seal.chunks : 0;
+    const uint64_t receives = in && in->missing[0] ? in->head.seal.chunks : 0;
+    uint64_t i = 0, k = 0, since = nanoseconds();
+    requests to_them, to_us;
+    memset(&to_them, 0, sizeof to_them);
+    to_them.e = e;
+    to_us = to_them;
+    while ((i < sends || k < receives || to_them.count || to_us.count) && !e->mover->broken) {
+        for (; i < sends && to_them.count < WINDOW; i++) {
+            if (!missing[1 + i]) continue;
+            if (post_send(&to_them, to, TAG_CHUNK, arena + out->map[i].chunk * size, size)) return 1;
+            *sent += size;
+        }
+        for (; k < receives && to_us.count < WINDOW; k++)
+            if (in->missing[1 + k] && post_receive(&to_us, from, TAG_CHUNK, arena + in->map[k].chunk * size, size)) return 1;
+        if (reap(&to_them) + reap(&to_us)) since = nanoseconds();
+        else if (to_them.count + to_us.count) idle(e, since);
+    }
+    return e->mover->broken;
+}
+
+/* Sends a snapshot, or none, to a rank, and takes one in, to slots from `first_slot` on, all of which may go but that of `kept`.
+ * `came`: it is there, whole. Returns 1 if nothing more will come. */
+static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot, snapshot *came,
+                           uint64_t *sent)
+{
+    message_head *mine = (message_head *)calloc(1, sizeof *mine); /* memory that a broken partner may still have */
+    incoming *in = (incoming *)calloc(1, sizeof *in);
+    uint8_t *missing = out ? (uint8_t *)calloc(1, (size_t)out->seal.chunks + 1) : NULL;
+    const char *wrong;
+    int failed = 1;
+    memset(came, 0, sizeof *came);
+    if (!mine || !in || (out && !missing)) e->mover->broken = 1;
+    else {
+        mine->step = step, mine->ok = out != NULL;
+        if (out) mine->seal = out->seal;
+        failed = trade(e, TAG_HEAD, to, mine, sizeof *mine, from, &in->head, sizeof in->head);
+    }
+    if (!failed && in->head.ok) {
+        const uint64_t n = in->head.seal.chunks;
+        in->map = n <= MOST_CHUNKS ? (map_entry *)calloc((size_t)n + 1, sizeof *in->map) : NULL;
+        in->missing = n <= MOST_CHUNKS ? (uint8_t *)calloc(1, (size_t)n + 1) : NULL;
+        if (!in->map || !in->missing) failed = e->mover->broken = 1;
+    }
+    if (!failed) failed = trade(e, TAG_MAP, to, out ? out->map : NULL, out ? out->seal.chunks * sizeof *out->map : 0, from, in->map, in->map ? in->head.seal.chunks * sizeof *in->map : 0);
+    if (!failed && in->map) in->missing[0] = (uint8_t)find_places(e, in, kept, first_slot);
+    if (!failed) failed = trade(e, TAG_MISSING, from, in->missing, in->map ? in->head.seal.chunks + 1 : 0, to, missing, out ? out->seal.chunks + 1 : 0);
+    if (!failed) failed = trade_chunks(e, to, out, missing, from, in->map ? in : NULL, sent);
+    if (!failed && in->map && in->missing[0]) {
+        seal_slot(&e->s, in->slot, &in->head.seal, in->map);
+        wrong = snapshot_open(came, &e->s, in->slot);
+        if (wrong) {
+            say(e, "the snapshot of rank %llu, step %llu, came in damaged: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
+            snapshot_free(came);
+        }
+    }
+    if (e->mover->broken) return 1;
+    free(mine), free(missing), free(in->map), free(in->missing), free(in);
+    return 0;
+}
+
+/* Whether all ranks say so, of the same step: 1, 0, or -1 if nothing more will come. */
+static int all_agree(engine *e, uint64_t step, int ok)
+{
+    const engine_transport *t = e->o.transport;
+    uint64_t *said = (uint64_t *)calloc(2 * (size_t)t->ranks, sizeof *said), *verdict = said;
+    unsigned i;
+    int agreed;
+    if (!said) return e->mover->broken = 1, -1;
+    said[0] = step, said[1] = (uint64_t)ok;
+    if (t->rank) {
+        if (trade(e, TAG_ASK, 0, said, 16, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, verdict, 8)) return -1;
+    } else {
+        for (i = 1; i < t->ranks; i++)
+            if (trade(e, TAG_ASK, 0, NULL, 0, i, said + 2 * i, 16)) return -1;
+        for (i = 1; i < t->ranks; i++) ok = ok && said[2 * i] == step && said[2 * i + 1];
+        verdict[0] = (uint64_t)ok;
+        for (i = 1; i < t->ranks; i++)
+            if (trade(e, TAG_VERDICT, i, verdict, 8, 0, NULL, 0)) return -1;
+    }
+    agreed = verdict[0] == 1;
+    free(said);
+    return agreed;
+}
+
+static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
+
+/* Of one snapshot; returns whether it counts. */
+static int move(engine *e)
+{
+    mover *v = e->mover;
+    const engine_transport *t = e->o.transport;
+    snapshot came;
+    uint64_t sent = 0;
+    int counted = 0;
+    if (v->broken) return 0;
+    if (!trade_snapshots(e, rank_after(t, e->o.distance), v->made.map ? &v->made : NULL, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept, OWN_SLOTS, &came, &sent)) {
+        counted = all_agree(e, v->step, v->made.map && came.map) == 1;
+        if (counted) {
+            set_counted(&e->s, &came);
+            set_counted(&e->s, &v->made);
+            snapshot_free(&v->kept);
+            v->kept = came;
+            memset(&came, 0, sizeof came);
+            v->sent = sent;
+        }
+        snapshot_free(&came);
+    }
+    if (v->broken) say(e, "another rank does not answer: from step %llu on snapshots do not count", (unsigned long long)v->step);
+    else if (!counted) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
+    return counted;
+}
+
+static void *mover_thread(void *argument)
+{
+    engine *e = (engine *)argument;
+    mover *v = e->mover;
+    pthread_mutex_lock(&v->mutex);
+    while (!v->quit) {
+        if (v->busy) {
+            int counted;
+            pthread_mutex_unlock(&v->mutex);
+            counted = move(e);
+            pthread_mutex_lock(&v->mutex);
+            v->counted = counted;
+            v->busy = 0;
+            pthread_cond_broadcast(&v->changed);
+        } else {
+            pthread_cond_wait(&v->changed, &v->mutex);
+        }
+    }
+    pthread_mutex_unlock(&v->mutex);
+    return NULL;
+}
+
+static engine_status mover_start(engine *e, engine_error *error)
+{
+    mover *v = (mover *)calloc(1, sizeof *v);
+    if (!v) return no_memory(error);
+    pthread_mutex_init(&v->mutex, NULL);
+    pthread_cond_init(&v->changed, NULL);
+    e->mover = v;
+    if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
+    free(v);
+    e->mover = NULL;
+    return fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
+}
+
+/* Takes over *made, which may be none. */
+static void mover_give(engine *e, snapshot *made, uint64_t step)
+{
+    mover *v = e->mover;
+    pthread_mutex_lock(&v->mutex);
+    v->made = *made;
+    v->step = step;
+    v->counted = 0;
+    v->busy = 1;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+}
+
+/* Waits for the end of what it does; 1: it goes on. Afterwards last is what counts. */
+static int mover_end(engine *e, double patience)
+{
+    mover *v = e->mover;
+    struct timespec until;
+    int busy;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)patience;
+    until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&v->mutex);
+    while (v->busy && patience > 0 && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
+    busy = v->busy;
+    pthread_mutex_unlock(&v->mutex);
+    if (busy) return 1;
+    if (v->counted && v->made.map) {
+        snapshot_free(&e->last);
+        e->last = v->made;
+        e->cost.sent_size = v->sent;
+        memset(&v->made, 0, sizeof v->made);
+    }
+    snapshot_free(&v->made);
+    return 0;
+}
+
+static void mover_stop(engine *e)
+{
+    mover *v = e->mover;
+    if (!v) return;
+    pthread_mutex_lock(&v->mutex);
+    v->quit = 1;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+    pthread_join(v->thread, NULL);
+    snapshot_free(&v->made);
+    snapshot_free(&v->kept);
+    pthread_mutex_destroy(&v->mutex);
+    pthread_cond_destroy(&v->changed);
+    free(v);
+    e->mover = NULL;
+}
+
+engine_status engine_wait(engine *e, double patience, engine_error *error)
+{
+    if (!e->mover) return good(error);
+    if (mover_end(e, patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    return e->mover->counted || !e->mover->step ? good(error) : fail(error, ENGINE_E_NONE, "the snapshot of step %llu does not count", (unsigned long long)e->mover->step);
+}
+
+/* ================================================================================= RECOVERY */
+
+typedef struct restoring {
+    engine *e;
+    const snapshot *v;
+    const engine_tensor **to; /* for each tensor of the snapshot */
+    uint64_t next;
+    int casts;                /* those that have a master, after all others */
+    pthread_mutex_t mutex;
+    const char *wrong;
+    uint64_t wrong_tensor;
+} restoring;
+
+static void restore_pieces(void *context, unsigned number)
+{
+    restoring *r = (restoring *)context;
+    const contents *d = &r->v->d;
+    for (;;) {
+        const uint64_t i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
+        const contents_piece *p;
+        const contents_tensor *t;
+        const char *wrong;
+        if (i >= d->header->pieces || __atomic_load_n(&r->wrong, __ATOMIC_RELAXED)) return;
+        p = &d->pieces[i];
+        t = &d->tensors[p->tensor];
+        if ((t->master != 0) != r->casts) continue;
+        wrong = decode_piece(r->v, i, &r->e->w[number], elements_at(r->to[p->tensor], p->first), t->master ? elements_at(r->to[t->master - 1], p->first) : NULL);
+        if (!wrong) continue;
+        pthread_mutex_lock(&r->mutex);
+        __atomic_store_n(&r->wrong, wrong, __ATOMIC_RELAXED);
+        r->wrong_tensor = p->tensor;
+        pthread_mutex_unlock(&r->mutex);
+    }
+}
+
+static engine_status match(const snapshot *v, const engine_tensor **to, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    uint64_t i, k;
+    if (v->d.header->tensors != count)
+        return fail(error, ENGINE_E_MISMATCH, "the snapshot of step %llu has %llu tensors, not %llu", (unsigned long long)v->seal.step,
+                    (unsigned long long)v->d.header->tensors, (unsigned long long)count);
+    for (i = 0; i < count; i++) {
+        const contents_tensor *t = &v->d.tensors[i];
+        const char *name = v->d.names + t->name_at;
+        for (k = 0; k < count; k++) { /* most often they are in the same order */
+            const engine_tensor *x = &tensors[(i + k) % count];
+            if (!x->name || strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
+            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data))
+                return fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
+                            bitsnap_dtype_name((bitsnap_dtype)t->dtype));
+            to[i] = x;
+            break;
+        }
+        if (!to[i]) return fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100), name);
+    }
+    return ENGINE_OK;
+}
+
+static engine_status restore(engine *e, const snapshot *v, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    restoring r;
+    memset(&r, 0, sizeof r);
+    r.e = e, r.v = v;
+    r.to = (const engine_tensor **)calloc(count + 1, sizeof *r.to);
+    if (!r.to) return no_memory(error);
+    if (!match(v, r.to, tensors, count, error)) {
+        pthread_mutex_init(&r.mutex, NULL);
+        for (r.casts = 0; r.casts < 2 && !r.wrong; r.casts++) {
+            r.next = 0;
+            pool_run(&e->workers, restore_pieces, &r);
+        }
+        pthread_mutex_destroy(&r.mutex);
+        if (r.wrong)
+            (void)fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
+        else (void)good(error);
+    }
+    free((void *)r.to);
+    return error->status;
+}
+
+/* Whether every byte that restoring would read is what it was. */
+static const char *verify(const snapshot *v)
+{
+    uint64_t i;
+    const char *wrong = NULL;
+    uint8_t *frame = NULL;
+    uint64_t size = 0;
+    for (i = 0; i < v->d.header->pieces && !wrong; i++) {
+        const contents_piece *p = &v->d.pieces[i];
+        const uint64_t most = p->frame.size > p->anchor.size ? p->frame.size : p->anchor.size;
+        if (reserve(&frame, &size, most + 1)) wrong = "no memory to read it";
+        if (!wrong && p->anchor.size) wrong = read_frame(v, &p->anchor, frame);
+        if (!wrong && p->frame.size) wrong = read_frame(v, &p->frame, frame);
+    }
+    free(frame);
+    return wrong;
+}
+
+static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    uint64_t below = UINT64_MAX;
+    snapshot v;
+    for (;;) {
+        if (newest(e, below, &v, error)) return error->status;
+        if (!restore(e, &v, tensors, count, error)) break;
+        if (error->status != ENGINE_E_DAMAGED) {
+            snapshot_free(&v);
+            return error->status;
+        }
+        say(e, "%s", error->message);
+        below = v.seal.sequence;
+        snapshot_free(&v);
+    }
+    e->last = v;
+    *step = v.seal.step;
+    e->cost.elements_size = v.seal.elements_size;
+    e->cost.frames_size = v.seal.frames_size;
+    return good(error);
+}
+
+static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    engine_error other;
+    const engine_status status = disk_recover(e->o.disk, e->o.name, UINT64_MAX, step, tensors, count, e->o.say, e->o.say_context, &other);
+    if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
+    e->cost.source = ENGINE_FROM_DISK;
+    if (status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
+    return error->status;
+}
+
+/* ---- with others: from the newest step that all ranks can have ---- */
+
+enum { NOT_THERE = 3, OFFERS = 2 * OWN_SLOTS + DISK_ENTRIES };
+
+/* The steps that a rank has, each plus 1: its own, those of the rank before, those of its files. */
+typedef struct offer {
+    uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
+} offer;
+
+static void make_offer(engine *e, offer *x)
+{
+    const engine_transport *t = e->o.transport;
+    disk_manifest m;
+    engine_error error;
+    unsigned i;
+    memset(x, 0, sizeof *x);
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        const unsigned rank = i < OWN_SLOTS ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
+        snapshot v;
+        const char *wrong = snapshot_open(&v, &e->s, i);
+        if (!wrong) wrong = verify(&v);
+        if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
+        else if (!wrong && v.seal.rank == rank) x->steps[i] = v.seal.step + 1;
+        if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
+        snapshot_free(&v);
+    }
+    if (!e->o.disk) return;
+    if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
+    for (i = 0; i < m.count; i++) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+}
+
+static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
+{
+    unsigned i;
+    for (i = first; i < first + count; i++)
+        if (x->steps[i] == step + 1) return 1;
+    return 0;
+}
+
+/* From where a rank can have this step. */
+static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t step)
+{
+    const unsigned ranks = e->o.transport->ranks;
+    if (offers(&all[rank], 0, OWN_SLOTS, step)) return ENGINE_FROM_MEMORY;
+    if (offers(&all[(rank + e->o.distance) % ranks], OWN_SLOTS, OWN_SLOTS, step)) return ENGINE_FROM_PARTNER;
+    return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
+}
+
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots are of instead; then where each rank has it from. */
+static void make_plan(const offer *all, const engine *e, uint64_t *plan)
+{
+    const unsigned ranks = e->o.transport->ranks;
+    unsigned r, i, k;
+    memset(plan, 0, (2 + (size_t)ranks) * sizeof *plan);
+    for (r = 0; r < ranks; r++) {
+        if (all[r].other_ranks) plan[1] = all[r].other_ranks;
+        for (i = 0; i < OFFERS; i++) {
+            if (all[r].steps[i] <= plan[0]) continue;
+            for (k = 0; k < ranks && source_of(all, k, e, all[r].steps[i] - 1) != NOT_THERE; k++) continue;
+            if (k == ranks) plan[0] = all[r].steps[i];
+        }
+    }
+    for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
+}
+
+/* The plan, the same on all ranks. 1: somebody does not answer. */
+static int agree_on_plan(engine *e, uint64_t *plan)
+{
+    const engine_transport *t = e->o.transport;
+    const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
+    offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
+    unsigned i;
+    int failed = !all;
+    if (failed) e->mover->broken = 1;
+    else make_offer(e, all);
+    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
+    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
+    if (!t->rank && !failed) make_plan(all, e, plan);
+    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
+    if (!failed) free(all);
+    return failed;
+}
+
+/* The snapshot of a step in slots from `first` on. */
+static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v)
+{
+    unsigned i;
+    for (i = first; i < first + OWN_SLOTS; i++) {
+        if (!snapshot_open(v, &e->s, i) && v->seal.step == step) return 1;
+        snapshot_free(v);
+    }
+    return 0;
+}
+
+/* Other steps are of a future that does not come any more: if they stayed, a later recovery could mix the two. */
+static void forget_others(engine *e, uint64_t step)
+{
+    slot_seal seal;
+    unsigned i;
+    for (i = 0; i < ENGINE_SLOTS; i++)
+        if (read_seal(&e->s, i, &seal) && seal.step != step) (void)unseal(&e->s, i);
+}
+
+static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const engine_transport *t = e->o.transport;
+    const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
+    uint64_t *plan = (uint64_t *)calloc(2 + (size_t)t->ranks, sizeof *plan), sent = 0;
+    snapshot own, theirs, came;
+    int agreed = -1;
+    memset(&own, 0, sizeof own);
+    memset(&theirs, 0, sizeof theirs);
+    snapshot_free(&e->mover->kept);
+    if (!plan) return no_memory(error);
+    if (agree_on_plan(e, plan)) return fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (!plan[0]) {
+        if (plan[1]) (void)fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        else (void)fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
+        free(plan);
+        return error->status;
+    }
+    *step = plan[0] - 1;
+    e->cost.source = (int)plan[2 + t->rank];
+    (void)find_step(e, OWN_SLOTS, *step, &theirs);
+    if (!trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent)) {
+        (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
+        own = came;
+        if (e->cost.source == ENGINE_FROM_DISK)
+            (void)disk_recover(e->o.disk, e->o.name, *step, step, tensors, count, e->o.say, e->o.say_context, error);
+        else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
+        agreed = all_agree(e, plan[0] - 1, !error->status);
+    }
+    if (agreed < 0) (void)fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
+    else if (!agreed && !error->status) (void)fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
+    if (error->status) {
+        snapshot_free(&own);
+        snapshot_free(&theirs);
+        return error->status;
+    }
+    forget_others(e, *step);
+    if (own.map) set_counted(&e->s, &own);
+    if (theirs.map) set_counted(&e->s, &theirs);
+    if (own.seal.sequence > e->sequence) e->sequence = own.seal.sequence;
+    e->cost.elements_size = own.seal.elements_size;
+    e->cost.frames_size = own.seal.frames_size;
+    e->cost.sent_size = sent;
+    e->last = own;
+    e->mover->kept = theirs;
+    free(plan);
+    return good(error);
+}
+
+engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    size_t i;
+    *step = 0;
+    if (e->mover && mover_end(e, e->o.partner_patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    memset(&e->cost, 0, sizeof e->cost);
+    snapshot_free(&e->last);
+    for (i = 0; i < count; i++)
+        if (!tensors[i].name || (tensors[i].count && !tensors[i].data)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+    if (e->mover) (void)recover_together(e, step, tensors, count, error);
+    else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
+        (void)recover_from_disk(e, step, tensors, count, error);
+    if (error->status) *step = 0;
+    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+    return error->status;
+}
+
+/* ================================================================================= STATUS */
+
+engine_status engine_read_status(const char *directory, const char *name, engine_report *r, engine_error *error)
+{
+    segment s;
+    slot_seal seal;
+    snapshot v;
+    uint8_t *used;
+    uint64_t k;
+    unsigned i;
+    memset(r, 0, sizeof *r);
+    if (segment_attach(&s, directory, name, error)) return error->status;
+    used = (uint8_t *)calloc((size_t)s.chunks, 1);
+    r->size = s.size, r->chunks = s.chunks, r->chunk = UINT64_C(1) << s.chunk_log2;
+    r->trainer = is_locked(&s, LOCK_TRAINER), r->agent = is_locked(&s, LOCK_AGENT);
+    r->trainer_pid = header_of(&s)->trainer_pid, r->agent_pid = header_of(&s)->agent_pid;
+    r->disk_step = header_of(&s)->disk_step, r->skipped = header_of(&s)->skipped;
+    if (header_of(&s)->disk_made) r->disk_age = 1e-9 * (double)(nanoseconds() - header_of(&s)->disk_made);
+    for (i = 0; used && i < ENGINE_SLOTS; i++) {
+        engine_slot *x = &r->slots[i];
+        if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
+        x->whole = 1;
+        x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
+        x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
+        x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
+        x->age = 1e-9 * (double)(nanoseconds() - seal.made);
+        x->max_relative = seal.max_relative;
+        x->pinned = slot_of(&s, i)->pin != 0 && is_locked(&s, LOCK_READER);
+        for (k = 0; k < v.seal.chunks; k++) {
+            r->chunks_used += !used[v.map[k].chunk];
+            used[v.map[k].chunk] = 1;
+        }
+        snapshot_free(&v);
+    }
+    segment_close(&s);
+    if (!used) return no_memory(error);
+    free(used);
+    return good(error);
+}
+
+engine_status engine_remove(const char *directory, const char *name, engine_error *error)
+{
+    segment s;
+    if (segment_name(&s, directory, name, error)) return error->status;
+    s.fd = open(s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (s.fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
+    else if (unlink(s.path)) (void)fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    else (void)good(error);
+    segment_close(&s);
+    return error->status;
+}
+
+/* ================================================================================= READERS */
+
+struct engine_reader {
+    segment s;
+    snapshot v;      /* the one that is held, if v.map is not null */
+    worker w, other; /* of a master */
+    uint8_t *master, *elements;
+    uint64_t master_size, elements_size;
+    engine_tensor *tensors;
+    char *names;
+};
+
+engine_status engine_reader_open(engine_reader **made, const char *directory, const char *name, int agent, engine_error *error)
+{
+    engine_reader *r = (engine_reader *)calloc(1, sizeof *r);
+    unsigned i;
+    *made = NULL;
+    if (!r) return no_memory(error);
+    if (segment_attach(&r->s, directory, name, error)) {
+        free(r);
+        return error->status;
+    }
+    if ((agent && lock(&r->s, F_WRLCK, LOCK_AGENT)) || lock(&r->s, F_WRLCK, LOCK_READER)) {
+        (void)fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", r->s.path);
+        engine_reader_close(r);
+        return error->status;
+    }
+    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
+    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid();
+    *made = r;
+    return good(error);
+}
+
+void engine_reader_release(engine_reader *r)
+{
+    if (r->v.map) __atomic_store_n(&slot_of(&r->s, r->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
+    snapshot_free(&r->v);
+    free(r->tensors);
+    free(r->names);
+    r->tensors = NULL;
+    r->names = NULL;
+}
+
+void engine_reader_close(engine_reader *r)
+{
+    if (!r) return;
+    engine_reader_release(r);
+    worker_free(&r->w);
+    worker_free(&r->other);
+    segment_close(&r->s);
+    free(r->master);
+    free(r->elements);
+    free(r);
+}
+
+static engine_status list_names(engine_reader *r, engine_error *error)
+{
+    const contents *d = &r->v.d;
+    char *name;
+    uint64_t i;
+    r->tensors = (engine_tensor *)calloc((size_t)d->header->tensors + 1, sizeof *r->tensors);
+    name = r->names = (char *)malloc((size_t)(d->header->names_size + d->header->tensors) + 1);
+    if (!r->tensors || !r->names) return no_memory(error);
+    for (i = 0; i < d->header->tensors; i++) {
+        const contents_tensor *t = &d->tensors[i];
+        engine_tensor *x = &r->tensors[i];
+        memcpy(name, d->names + t->name_at, (size_t)t->name_size);
+        x->name = name;
+        name += t->name_size;
+        *name++ = 0;
+        x->dtype = (bitsnap_dtype)t->dtype, x->count = t->count, x->columns = t->columns, x->kind = (engine_kind)t->kind;
+        x->master = t->master ? &r->tensors[t->master - 1] : NULL;
+    }
+    return good(error);
+}
+
+engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error)
+{
+    slot_seal seal;
+    segment_slot *x;
+    unsigned i, best = ENGINE_SLOTS;
+    const char *wrong;
+    uint64_t newest_one = *sequence;
+    engine_reader_release(r);
+    for (i = 0; i < OWN_SLOTS; i++)
+        if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && seal.step % every == 0 && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
+    if (best == ENGINE_SLOTS) return fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
+    x = slot_of(&r->s, best);
+    __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&x->pin, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
+    else if ((wrong = snapshot_open(&r->v, &r->s, best)) != NULL)
+        (void)fail(error, *wrong ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
+    else if (!list_names(r, error)) {
+        *sequence = r->v.seal.sequence;
+        *step = r->v.seal.step;
+        return ENGINE_OK;
+    }
+    snapshot_free(&r->v);
+    __atomic_store_n(&x->pin, 0, __ATOMIC_SEQ_CST);
+    return error->status;
+}
+
+int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }
+
+int engine_reader_is_alone(const engine_reader *r) { return !is_locked(&r->s, LOCK_TRAINER); }
+
+int engine_reader_is_removed(const engine_reader *r)
+{
+    struct stat here, there;
+    return stat(r->s.path, &there) || fstat(r->s.fd, &here) || here.st_ino != there.st_ino || here.st_dev != there.st_dev;
+}
+
+void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped)
+{
+    segment_header *h = header_of(&r->s);
+    h->disk_step = disk_step;
+    h->disk_made = nanoseconds();
+    h->skipped = skipped;
+}
+
+const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count)
+{
+    *count = (size_t)r->v.d.header->tensors;
+    return r->tensors;
+}
+
+/* The pieces of a tensor: first, and one behind the last. */
+static void pieces_of(const contents *d, uint64_t tensor, uint64_t *first, uint64_t *end)
+{
+    *first = d->tensors[tensor].first_piece;
+    *end = tensor + 1 < d->header->tensors ? d->tensors[tensor + 1].first_piece : d->header->pieces;
+}
+
+/* Elements of an F32 tensor to r->master; they may belong to several pieces. */
+static const char *read_master(engine_reader *r, uint64_t tensor, uint64_t first, uint64_t count)
+{
+    uint64_t i, end;
+    if (reserve(&r->master, &r->master_size, 4 * count)) return "no memory to read its master";
+    for (pieces_of(&r->v.d, tensor, &i, &end); i < end; i++) {
+        const contents_piece *p = &r->v.d.pieces[i];
+        const uint64_t from = p->first > first ? p->first : first;
+        const uint64_t to = p->first + p->count < first + count ? p->first + p->count : first + count;
+        const char *wrong;
+        if (from >= to) continue;
+        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return "no memory to read its master";
+        wrong = decode_piece(&r->v, i, &r->other, r->elements, NULL);
+        if (wrong) return wrong;
+        memcpy(r->master + 4 * (from - first), r->elements + 4 * (from - p->first), (size_t)(4 * (to - from)));
+    }
+    return NULL;
+}
+
+engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t number, int decoded, engine_piece *piece, engine_error *error)
+{
+    const contents *d = &r->v.d;
+    const contents_tensor *t = &d->tensors[tensor];
+    const contents_piece *p;
+    const char *wrong = NULL;
+    uint64_t i, end;
+    memset(piece, 0, sizeof *piece);
+    pieces_of(d, tensor, &i, &end);
+    if (number >= end - i) return fail(error, ENGINE_E_NONE, "the tensor has no such piece");
+    p = &d->pieces[i + number];
+    piece->first = p->first, piece->count = p->count;
+    if (t->master) wrong = read_master(r, t->master - 1, p->first, p->count);
+    if (!wrong && !decoded && !t->master && !p->anchor.size) {
+        if (reserve(&r->w.frame, &r->w.frame_size, p->frame.size)) return no_memory(error);
+        wrong = read_frame(&r->v, &p->frame, r->w.frame);
+        piece->frame = r->w.frame, piece->frame_size = (size_t)p->frame.size;
+    } else if (!wrong) {
+        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return no_memory(error);
+        wrong = decode_piece(&r->v, i + number, &r->w, r->elements, r->master);
+        piece->elements = r->elements;
+    }
+    if (!wrong) return good(error);
+    memset(piece, 0, sizeof *piece);
+    return fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
+}

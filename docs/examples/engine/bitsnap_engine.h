@@ -1,0 +1,225 @@
+/* bitsnap_engine.h - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
+ *
+ * At the end of a step a trainer hands over its tensors, and has them back when they are encoded: into a segment of shared memory,
+ * which stays when the trainer is killed, and from which its successor goes on.
+ *
+ *     engine_options o = {0};
+ *     engine_error error;
+ *     engine *e;
+ *     o.name = "run7.0";                                          // of this rank
+ *     o.budget = 3 * bytes_of_the_state / 2;                      // two snapshots
+ *     if (engine_open(&e, &o, &error)) ...                        // error.message
+ *     if (engine_recover(e, &step, tensors, count, &error)) ...   // ENGINE_E_NONE: begin anew
+ *     for (;;) {
+ *         train(step++);
+ *         if (engine_snapshot(e, step, tensors, count, &error)) ...   // ENGINE_E_FULL: this one is left out
+ *     }
+ *     engine_close(e, ENGINE_REMOVE);
+ *
+ * The contract of every function below:
+ *   - One thread at a time uses an engine; the engine's own threads work within a call, and none of them afterwards.
+ *   - A snapshot is there whole or not at all, and the newest whole one stays until the next is whole: whatever is killed, whenever.
+ *   - Memory is taken when the engine is opened, all of it: afterwards a full /dev/shm is nobody's trouble. What a call needs besides
+ *     is private: about 4 MiB a thread, and 100 bytes for each 2^18 elements.
+ *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
+ *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
+ *   - Functions return a status, and say more in error, which must not be null.
+ * Needs Linux, and gcc or clang with C99. */
+#ifndef BITSNAP_ENGINE_H
+#define BITSNAP_ENGINE_H
+
+#include "bitsnap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ================================================================================= TYPES */
+
+typedef enum engine_status {
+    ENGINE_OK = 0,
+    ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
+    ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
+    ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
+    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay */
+    ENGINE_E_NONE = 5,     /* there is no snapshot */
+    ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
+    ENGINE_E_MISMATCH = 7  /* a snapshot of other tensors */
+} engine_status;
+
+typedef struct engine_error {
+    engine_status status;
+    char message[232]; /* what, where, and what to do about it, without a full stop */
+} engine_error;
+
+/* What may become of the elements of a tensor. */
+typedef enum engine_kind {
+    ENGINE_EXACT = 0,  /* nothing: they come back bit for bit */
+    ENGINE_MOMENT1 = 1, /* Adam's first moment: within the bound of options.m_cells */
+    ENGINE_MOMENT2 = 2  /* and the second: options.v_cells */
+} engine_kind;
+
+/* A tensor of this rank: contiguous elements, in native byte order. */
+typedef struct engine_tensor {
+    const char *name;
+    bitsnap_dtype dtype;
+    void *data;           /* written by engine_recover alone */
+    uint64_t count;
+    uint64_t columns;     /* its last dimension, or 0; see bitsnap.columns */
+    engine_kind kind;
+    const struct engine_tensor *master; /* of F16 and BF16: the F32 tensor of the same array and count that it is rounded from; or null */
+} engine_tensor;
+
+/* How ranks talk: each of `ranks` trainers has one, and calls engine_recover and engine_snapshot like all others, in the same order, with
+ * the same steps. Functions return 0, or anything else where nothing can be sent any more. They are called by a thread of the
+ * engine's own, beside what the trainer does. engine_mpi.h has one for MPI. */
+typedef struct engine_transport {
+    void *context;
+    unsigned rank, ranks;
+    /* Begins to send, or to receive exactly `size` bytes; *request says which until test has said that it is done. Of messages from one
+     * rank to another with the same tag (0 .. 15) the one sent first is received by the receive begun first. */
+    int (*send)(void *context, unsigned to, int tag, const void *bytes, size_t size, void **request);
+    int (*receive)(void *context, unsigned from, int tag, void *bytes, size_t size, void **request);
+    int (*test)(void *context, void **request, int *done);
+} engine_transport;
+
+enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
+enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
+
+typedef struct engine_options {
+    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank */
+    const char *directory; /* where it is; null: /dev/shm */
+    uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
+    unsigned threads;      /* 0: 1 */
+    int level;             /* of the codec; 0: BITSNAP_FAST */
+    unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
+    double patience;
+    const engine_transport *transport; /* null: there is one rank */
+    unsigned distance;     /* the partner of rank r, which keeps its snapshots, too, is r + distance; 0: 1. Take the ranks of a node */
+    double partner_patience; /* seconds without a byte from others, until they are given up; 0: 60 */
+    const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
+    const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
+    void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
+    void *say_context;
+} engine_options;
+
+/* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
+int engine_policy(engine_options *o, const char *name);
+
+enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_PARTNER = 1, ENGINE_FROM_DISK = 2 };
+
+/* What the last snapshot or recovery took. */
+typedef struct engine_cost {
+    double seconds;
+    int source;             /* of a recovery: ENGINE_FROM_... */
+    uint64_t elements_size; /* bytes of the tensors */
+    uint64_t frames_size;   /* bytes of the frames that stand for them */
+    uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
+    uint64_t sent_size;     /* bytes to the partner, of the last snapshot that counts */
+    uint64_t whole, cast, delta; /* pieces of tensors, by how they are coded */
+} engine_cost;
+
+typedef struct engine engine;
+
+/* ================================================================================= TRAINER */
+
+/* Opens the segment of this name, or makes it, in which case `budget` must be given. What a killed trainer has left is taken over.
+ * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
+engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
+
+/* Ends the use of an engine (null: nothing); the segment stays, or goes. */
+void engine_close(engine *e, int remove);
+
+/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend.
+ * Any error leaves the snapshots that there were, but for the older one where there were two.
+ * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
+ * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return; the next call has to wait
+ * for the end of that (ENGINE_E_BUSY, see when_busy: then the ranks do not have the same steps any more, and none counts until
+ * they do again). */
+engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
+
+/* Waits, at most so many seconds, until it is known whether the last snapshot counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
+engine_status engine_wait(engine *e, double patience, engine_error *error);
+
+/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
+ * newest step that all ranks can have, each from its own memory, its partner's, or its disk. Names, dtypes and counts must be
+ * those of the snapshot, in any order. After an error the tensors are unspecified. */
+engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
+
+const engine_cost *engine_last_cost(const engine *e);
+
+/* ================================================================================= STATUS
+ * For everybody: who only looks needs no engine, and disturbs none. */
+
+enum { ENGINE_SLOTS = 8 };
+
+typedef struct engine_slot {
+    int whole;              /* a snapshot is here; else all the rest is 0 */
+    int counts;             /* every rank has it, and its partner */
+    int peer;               /* it is of another rank: */
+    uint64_t rank, ranks;
+    uint64_t sequence, step;
+    uint64_t tensors, pieces;
+    uint64_t elements_size, frames_size, chunks; /* bytes, bytes, chunks that it refers to */
+    double age;             /* seconds */
+    double max_relative;    /* the largest error that was measured; 0: it is lossless */
+    uint64_t pinned;        /* the agent reads it */
+} engine_slot;
+
+typedef struct engine_report {
+    uint64_t size, chunk, chunks, chunks_used;
+    int trainer, agent;     /* 1: one is there */
+    uint64_t trainer_pid, agent_pid; /* the last ones */
+    uint64_t disk_step, skipped;     /* the newest step on disk; snapshots that did not get there */
+    double disk_age;                 /* seconds since; 0: there is none */
+    engine_slot slots[ENGINE_SLOTS];
+} engine_report;
+
+engine_status engine_read_status(const char *directory, const char *name, engine_report *r, engine_error *error);
+
+/* Removes the segment, unless a trainer or an agent has it (ENGINE_E_BUSY). */
+engine_status engine_remove(const char *directory, const char *name, engine_error *error);
+
+/* ================================================================================= READERS
+ * Another process that reads snapshots, as the agent does, one at a time. What it holds is not overwritten. */
+
+typedef struct engine_reader engine_reader;
+
+/* agent: 1: it is the one that looks after the segment. ENGINE_E_BUSY: there is one already. */
+engine_status engine_reader_open(engine_reader **r, const char *directory, const char *name, int agent, engine_error *error);
+void engine_reader_close(engine_reader *r);
+
+/* Holds the newest snapshot that counts and is newer than *sequence, of which it tells sequence and step, instead of the one held before;
+ * steps that are no multiple of `every` are passed over. ENGINE_E_NONE: there is none. */
+engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error);
+void engine_reader_release(engine_reader *r);
+
+/* Whether the trainer lacks room, and waits for the release or leaves snapshots out; whether there is no trainer; whether the segment has no
+ * name any more. */
+int engine_reader_is_wanted(const engine_reader *r);
+int engine_reader_is_alone(const engine_reader *r);
+int engine_reader_is_removed(const engine_reader *r);
+
+/* For engine_read_status. */
+void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped);
+
+/* The tensors of the snapshot that is held, without data; good until the release. */
+const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count);
+
+/* Piece `number` of a tensor, good until the next call. ENGINE_E_NONE: it has fewer. Where the piece is a frame that needs no other one, it is
+ * that, unless `decoded`; else it is elements. */
+typedef struct engine_piece {
+    uint64_t first, count;
+    const void *frame; /* of frame_size bytes, or null */
+    size_t frame_size;
+    const void *elements; /* or null */
+} engine_piece;
+
+engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t number, int decoded, engine_piece *piece, engine_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITSNAP_ENGINE_H */

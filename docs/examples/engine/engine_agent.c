@@ -1,0 +1,355 @@
+/* engine_agent.c - what looks after a segment when its trainer does not: writes snapshots to disk behind it, shows what is there, cleans up.
+ * MIT licence, see bitsnap.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "engine_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char help[] =
+    "engine - looks after checkpoints in memory: writes them to disk behind the trainer, shows what is there, cleans up\n"
+    "\n"
+    "usage: engine agent [options] NAME      stays, in a session of its own, until the segment is removed\n"
+    "       engine status [options] [NAME...]  what the segments hold; all of them without NAME\n"
+    "       engine remove [options] NAME...    removes segments that no trainer and no agent has\n"
+    "\n"
+    "  --directory DIR  where segments are                            [/dev/shm]\n"
+    "  --disk DIR       agent: writes files NAME-STEP.bsnap to DIR, and NAME.manifest  [none]\n"
+    "  --every N        agent: only of steps that are a multiple of N [1]\n"
+    "  --rate MB        agent: megabytes a second at most             [as fast as the disk is]\n"
+    "  --keep N         agent: files that stay, 1 to 63               [2]\n"
+    "  --linger S       agent: seconds without a trainer after which it removes the segment, and others that nobody has  [3600]\n"
+    "  --log FILE       agent: what it does, a line each, appended    [nowhere]\n"
+    "  --foreground     agent: does not go to the background\n"
+    "  --help           print this\n"
+    "\n"
+    "exit status: 0 done, 1 something failed, 2 wrong usage\n";
+
+typedef struct options {
+    const char *directory, *disk, *log;
+    uint64_t every, keep;
+    double rate, linger;
+    int foreground;
+} options;
+
+static int usage(const char *format, ...)
+{
+    va_list arguments;
+    fputs("engine: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputs("\nTry engine --help.\n", stderr);
+    return 2;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ================================================================================= SEGMENTS */
+
+#define PREFIX "bitsnap-"
+
+/* Calls each(context, name) for every segment of a directory. */
+static void for_each(const char *directory, void (*each)(void *context, const char *name), void *context)
+{
+    DIR *d = opendir(directory);
+    struct dirent *x;
+    while (d && (x = readdir(d)) != NULL)
+        if (!strncmp(x->d_name, PREFIX, strlen(PREFIX))) each(context, x->d_name + strlen(PREFIX));
+    if (d) closedir(d);
+}
+
+static const char *size_of(char text[16], uint64_t bytes)
+{
+    static const char units[] = "BKMGTP";
+    double x = (double)bytes;
+    unsigned u = 0;
+    while (x >= 9999.5 && units[u + 1]) x /= 1024, u++;
+    snprintf(text, 16, u ? "%.0f %c" : "%.0f%c", x, u ? units[u] : ' ');
+    return text;
+}
+
+typedef struct showing {
+    const char *directory;
+    int failed, shown;
+} showing;
+
+static void show(void *context, const char *name)
+{
+    showing *s = (showing *)context;
+    engine_report r;
+    engine_error error;
+    char a[16], b[16], c[16], who[96] = "";
+    unsigned i;
+    if (engine_read_status(s->directory, name, &r, &error)) {
+        fprintf(stderr, "engine: %s\n", error.message);
+        s->failed = 1;
+        return;
+    }
+    if (r.trainer) snprintf(who, sizeof who, ", trainer %" PRIu64, r.trainer_pid);
+    if (r.agent) snprintf(who + strlen(who), sizeof who - strlen(who), ", agent %" PRIu64, r.agent_pid);
+    printf("%s: %s of %s used%s\n", name, size_of(a, r.chunks_used * r.chunk), size_of(b, r.size), *who ? who : ", nobody has it");
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        const engine_slot *x = &r.slots[i];
+        if (!x->whole) continue;
+        if (x->peer) printf("  slot %u, of rank %" PRIu64 ":", i, x->rank);
+        else printf("  slot %u:", i);
+        printf(" step %" PRIu64 ", %.1f s old, %" PRIu64 " tensors, %s as %s in %s", x->step, x->age, x->tensors, size_of(a, x->elements_size),
+               size_of(b, x->frames_size), size_of(c, x->chunks * r.chunk));
+        if (x->max_relative > 0) printf(", moments within %.2g %%", 100 * x->max_relative);
+        printf("%s%s\n", x->counts ? "" : ", does not count", x->pinned ? ", being read" : "");
+    }
+    if (r.disk_age > 0) printf("  disk: step %" PRIu64 ", %.1f s ago, %" PRIu64 " left out\n", r.disk_step, r.disk_age, r.skipped);
+    s->shown = 1;
+}
+
+/* ================================================================================= AGENT */
+
+typedef struct agent {
+    options o;
+    const char *name;
+    engine_reader *r;
+    disk_manifest m;
+    uint64_t sequence, skipped, disk_step;
+} agent;
+
+static volatile sig_atomic_t stopped;
+static void stop(int signal) { stopped = signal; }
+
+static void say(void *context, const char *message)
+{
+    const agent *a = (const agent *)context;
+    const time_t t = time(NULL);
+    struct tm local;
+    char when[32] = "";
+    FILE *f = a->o.log ? fopen(a->o.log, "a") : a->o.foreground ? stderr : NULL;
+    if (!f) return;
+    if (localtime_r(&t, &local)) strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    fprintf(f, "%s engine %s: %s\n", when, a->name, message);
+    if (f != stderr) fclose(f);
+}
+
+static void tell(const agent *a, const char *format, ...)
+{
+    char message[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    say((void *)(uintptr_t)a, message);
+}
+
+/* A removed segment and a signal end the writing; a trainer that lacks room does, too: training goes first. */
+static int let_go(void *context)
+{
+    const agent *a = (const agent *)context;
+    return stopped || engine_reader_is_wanted(a->r) || engine_reader_is_removed(a->r);
+}
+
+/* The newest snapshot, to disk. Returns whether there was one. */
+static int write_newest(agent *a)
+{
+    const disk_writer w = { a->o.disk, a->name, a->o.rate, (unsigned)a->o.keep, let_go, a };
+    const uint64_t before = a->sequence;
+    const double start = now();
+    engine_error error;
+    uint64_t step;
+    const engine_status status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
+    if (status == ENGINE_E_DAMAGED) tell(a, "%s", error.message);
+    if (status) return 0;
+    if (a->sequence > before + 1 && a->o.every == 1 && before) {
+        a->skipped += a->sequence - before - 1;
+        tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
+    }
+    if (disk_write(&w, &a->m, a->r, step, &error)) {
+        a->skipped++;
+        tell(a, "step %" PRIu64 " is not on disk: %s", step,
+             error.status != ENGINE_E_BUSY ? error.message
+             : stopped ? "the agent was told to stop"
+                       : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
+    } else {
+        a->disk_step = step;
+        tell(a, "step %" PRIu64 " is on disk, in %.2f s", step, now() - start);
+    }
+    engine_reader_note(a->r, a->disk_step, a->skipped);
+    engine_reader_release(a->r);
+    return 1;
+}
+
+typedef struct cleaning {
+    const agent *a;
+    double linger;
+} cleaning;
+
+/* A segment that nobody has, and from which no step has come for long. */
+static void clean(void *context, const char *name)
+{
+    const cleaning *c = (const cleaning *)context;
+    engine_report r;
+    engine_error error;
+    double youngest = -1;
+    unsigned i;
+    if (!strcmp(name, c->a->name) || engine_read_status(c->a->o.directory, name, &r, &error) || r.trainer || r.agent) return;
+    for (i = 0; i < ENGINE_SLOTS; i++)
+        if (r.slots[i].whole && (youngest < 0 || r.slots[i].age < youngest)) youngest = r.slots[i].age;
+    if (youngest < c->linger) return;
+    if (!engine_remove(c->a->o.directory, name, &error)) tell(c->a, "removed the segment %s, that nobody had for %.0f s", name, youngest);
+}
+
+static int look_after(agent *a)
+{
+    const struct timespec pause = { 0, 20000000 };
+    double seen = now(), cleaned = seen - 1000;
+    engine_error error;
+    int removed = 0;
+    while (!stopped && !engine_reader_is_removed(a->r)) {
+        const int busy = a->o.disk && write_newest(a);
+        const cleaning c = { a, a->o.linger };
+        if (!engine_reader_is_alone(a->r)) seen = now();
+        if (now() - seen > a->o.linger) {
+            removed = 1;
+            break;
+        }
+        if (now() - cleaned > 600) for_each(a->o.directory, clean, (void *)(uintptr_t)&c), cleaned = now();
+        if (!busy) nanosleep(&pause, NULL);
+    }
+    engine_reader_close(a->r);
+    if (!removed) return 0;
+    if (engine_remove(a->o.directory, a->name, &error)) tell(a, "%s", error.message);
+    else tell(a, "removed the segment: no trainer for %.0f s", a->o.linger);
+    return 0;
+}
+
+/* The trainer's death is not to be the agent's: it has its own session, and its parent does not wait for it. */
+static int go_to_background(void)
+{
+    pid_t child = fork();
+    int fd;
+    if (child < 0) return 1;
+    if (child) _exit(0);
+    (void)setsid();
+    child = fork();
+    if (child) _exit(child < 0);
+    fd = open("/dev/null", O_RDWR);
+    if (fd >= 0) (void)dup2(fd, 0), (void)dup2(fd, 1), (void)dup2(fd, 2);
+    return 0;
+}
+
+static int run_agent(const options *o, const char *name)
+{
+    static agent a;
+    engine_error error;
+    struct sigaction action;
+    a.o = *o;
+    a.name = name;
+    if (o->disk && mkdir(o->disk, 0777) && errno != EEXIST) {
+        fprintf(stderr, "engine: %s: %s\n", o->disk, strerror(errno));
+        return 1;
+    }
+    if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
+        fprintf(stderr, "engine: %s; move it away, so that a new one can be begun\n", error.message);
+        return 1;
+    }
+    if (a.m.count) a.disk_step = a.m.entries[a.m.count - 1].step;
+    if (!o->foreground && go_to_background()) {
+        fprintf(stderr, "engine: cannot go to the background: %s\n", strerror(errno));
+        return 1;
+    }
+    memset(&action, 0, sizeof action);
+    action.sa_handler = stop;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGHUP, &action, NULL);
+    if (engine_reader_open(&a.r, o->directory, name, 1, &error)) {
+        if (o->foreground) fprintf(stderr, "engine: %s\n", error.message);
+        tell(&a, "%s", error.message);
+        return error.status != ENGINE_E_BUSY;
+    }
+    tell(&a, "begins");
+    return look_after(&a);
+}
+
+/* ================================================================================= MAIN */
+
+static int parse(options *o, int argc, char **argv, int *names)
+{
+    int i, k;
+    *names = 1;
+    for (i = 1; i < argc; i++) {
+        const struct { const char *name; const char **text; uint64_t *number; double *real; } table[] = {
+            { "--directory", &o->directory, NULL, NULL }, { "--disk", &o->disk, NULL, NULL }, { "--log", &o->log, NULL, NULL },
+            { "--every", NULL, &o->every, NULL }, { "--keep", NULL, &o->keep, NULL }, { "--rate", NULL, NULL, &o->rate },
+            { "--linger", NULL, NULL, &o->linger }
+        };
+        char *end = NULL;
+        double x = 0;
+        if (argv[i][0] != '-') {
+            argv[(*names)++] = argv[i];
+            continue;
+        }
+        if (!strcmp(argv[i], "--foreground")) {
+            o->foreground = 1;
+            continue;
+        }
+        for (k = 0; k < 7 && strcmp(argv[i], table[k].name); k++) continue;
+        if (k == 7) return usage("unknown option %s", argv[i]);
+        if (++i == argc || !*argv[i]) return usage("%s wants a value", table[k].name);
+        if (table[k].text) {
+            *table[k].text = argv[i];
+            continue;
+        }
+        x = strtod(argv[i], &end);
+        if (*end || !(x >= 0 && x <= 1e9) || (table[k].number && (x < 1 || x > (double)(uint64_t)x))) return usage("%s: '%s' is no number for it", table[k].name, argv[i]);
+        if (table[k].number) *table[k].number = (uint64_t)x;
+        else *table[k].real = x;
+    }
+    if (o->keep >= DISK_ENTRIES) return usage("--keep takes at most %d", DISK_ENTRIES - 1);
+    o->rate *= 1e6;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    options o = { "/dev/shm", NULL, NULL, 1, 2, 0, 3600, 0 };
+    showing s = { NULL, 0, 0 };
+    engine_error error;
+    int names, i, failed = 0;
+    for (i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help")) return fputs(help, stdout) < 0 || fflush(stdout) != 0;
+    if (argc < 2) return usage("agent, status or remove?");
+    if (parse(&o, argc, argv, &names)) return 2;
+    s.directory = o.directory;
+    if (names > 1 && !strcmp(argv[1], "agent")) return names == 3 ? run_agent(&o, argv[2]) : usage("agent wants the name of one segment");
+    if (names > 1 && !strcmp(argv[1], "status")) {
+        for (i = 2; i < names; i++) show(&s, argv[i]);
+        if (names == 2) for_each(o.directory, show, &s);
+        if (names == 2 && !s.shown && !s.failed) printf("no segments in %s\n", o.directory);
+        return s.failed || fflush(stdout) != 0;
+    }
+    if (names < 2 || strcmp(argv[1], "remove")) return usage("'%s' is none of agent, status and remove", names > 1 ? argv[1] : "");
+    if (names == 2) return usage("remove wants names of segments");
+    for (i = 2; i < names; i++) {
+        if (!engine_remove(o.directory, argv[i], &error)) continue;
+        fprintf(stderr, "engine: %s\n", error.message);
+        failed = 1;
+    }
+    return failed;
+}

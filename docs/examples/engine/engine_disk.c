@@ -1,0 +1,377 @@
+/* engine_disk.c - snapshots on disk: .bsnap files, and a manifest that lists them. MIT licence, see bitsnap.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "engine_disk.h"
+
+#include "../file/bitsnap_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static engine_status disk_fail(engine_error *error, engine_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    error->status = status;
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static engine_status disk_good(engine_error *error)
+{
+    memset(error, 0, sizeof *error);
+    return ENGINE_OK;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static engine_status path_of(char path[DISK_PATH], const char *directory, const char *name, const char *format, uint64_t step, engine_error *error)
+{
+    char end[64];
+    snprintf(end, sizeof end, format, step);
+    if (snprintf(path, DISK_PATH, "%s/%s%s", directory, name, end) < DISK_PATH) return ENGINE_OK;
+    return disk_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
+}
+
+#define FILE_END "-%010" PRIu64 ".bsnap"
+
+/* ================================================================================= MANIFEST */
+
+#define MANIFEST_START "bitsnap engine 1\n"
+
+/* A decimal number below 10^18 that ends with `end`; null: there is none. */
+static const char *parse_number(const char *p, const char *stop, char end, uint64_t *number)
+{
+    const char *start = p;
+    for (*number = 0; p < stop && *p >= '0' && *p <= '9' && p - start < 18; p++) *number = 10 * *number + (uint64_t)(*p - '0');
+    return p > start && p < stop && *p == end ? p + 1 : NULL;
+}
+
+const char *disk_parse(disk_manifest *m, const char *text, size_t size)
+{
+    const size_t start = strlen(MANIFEST_START), last = strlen("check 0123456789abcdef\n");
+    const char *p = text + start, *stop;
+    char check[32];
+    memset(m, 0, sizeof *m);
+    if (size < start + last || memcmp(text, MANIFEST_START, start)) return "not a manifest of bitsnap's engine";
+    stop = text + size - last;
+    snprintf(check, sizeof check, "check %016" PRIx64 "\n", bitsnap_hash(text, size - last));
+    if (memcmp(stop, check, last)) return "its check does not match";
+    while (p < stop) {
+        disk_entry *e = &m->entries[m->count];
+        if (m->count == DISK_ENTRIES) return "too many files";
+        if (!(p = parse_number(p, stop, ' ', &e->step)) || !(p = parse_number(p, stop, ' ', &e->size))) return "a line without step and size";
+        if (m->count && e->step <= e[-1].step) return "steps that do not ascend";
+        p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* the name of the file follows from the step: it is for people */
+        if (!p++) return "a line that does not end";
+        m->count++;
+    }
+    return NULL;
+}
+
+engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error)
+{
+    char path[DISK_PATH], text[DISK_ENTRIES * 512];
+    const char *wrong;
+    size_t size;
+    FILE *f;
+    memset(m, 0, sizeof *m);
+    if (path_of(path, directory, name, ".manifest", 0, error)) return error->status;
+    f = fopen(path, "rb");
+    if (!f) return disk_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+    size = fread(text, 1, sizeof text, f);
+    wrong = ferror(f) ? "it cannot be read" : size == sizeof text ? "it is too long" : disk_parse(m, text, size);
+    fclose(f);
+    return wrong ? disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong) : disk_good(error);
+}
+
+/* The new name of a file that is complete, on the disk before and after. */
+static engine_status settle(int fd, const char *temporary, const char *path, const char *directory, engine_error *error)
+{
+    int d = -1;
+    if (fsync(fd) || rename(temporary, path)) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+    d = open(directory, O_RDONLY | O_CLOEXEC);
+    if (d >= 0) (void)fsync(d), (void)close(d); /* some file systems refuse, and need it not */
+    return ENGINE_OK;
+}
+
+static engine_status write_manifest(const disk_writer *w, const disk_manifest *m, engine_error *error)
+{
+    char path[DISK_PATH], temporary[DISK_PATH], text[DISK_ENTRIES * 512];
+    size_t size = (size_t)snprintf(text, sizeof text, MANIFEST_START);
+    unsigned i;
+    int fd;
+    if (path_of(path, w->directory, w->name, ".manifest", 0, error) || path_of(temporary, w->directory, w->name, ".manifest.tmp", 0, error))
+        return error->status;
+    for (i = 0; i < m->count; i++)
+        size += (size_t)snprintf(text + size, 512, "%" PRIu64 " %" PRIu64 " %.200s" FILE_END "\n", m->entries[i].step, m->entries[i].size, w->name,
+                                 m->entries[i].step);
+    size += (size_t)snprintf(text + size, 32, "check %016" PRIx64 "\n", bitsnap_hash(text, size));
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    if (write(fd, text, size) != (ssize_t)size) (void)disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, errno ? strerror(errno) : "cut short");
+    else if (!settle(fd, temporary, path, w->directory, error)) (void)disk_good(error);
+    close(fd);
+    if (error->status) unlink(temporary);
+    return error->status;
+}
+
+/* ================================================================================= READING */
+
+static int read_at(void *context, uint64_t offset, void *to, size_t size)
+{
+    const int fd = *(const int *)context;
+    uint8_t *p = (uint8_t *)to;
+    while (size) {
+        const ssize_t n = pread(fd, p, size, (off_t)offset);
+        if (n <= 0) {
+            if (n < 0 && errno == EINTR) continue;
+            return 1;
+        }
+        p += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+static engine_status read_tensors(bitsnap_file *f, const char *path, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const bitsnap_safetensors *all;
+    bitsnap_tensor t;
+    size_t i;
+    if (bitsnap_file_tensors(f, &all)) return disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
+    if (all->count != count)
+        return disk_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
+    for (i = 0; i < count; i++) {
+        const engine_tensor *x = &tensors[i];
+        if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
+            return disk_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_MISMATCH : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name,
+                             f->error.message);
+        if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
+            return disk_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
+        if (bitsnap_file_read(f, &t, x->data, 0, x->count))
+            return disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    }
+    return disk_good(error);
+}
+
+static engine_status read_file(const char *path, const disk_entry *e, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    bitsnap_source source;
+    bitsnap_file f;
+    memset(&source, 0, sizeof source);
+    if (fd < 0) return disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+    if (fstat(fd, &st) || (uint64_t)st.st_size != e->size) {
+        (void)disk_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
+    } else {
+        source.read = read_at, source.context = &fd, source.size = e->size;
+        if (bitsnap_file_open(&f, &source, NULL, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f.error.message);
+        else (void)read_tensors(&f, path, tensors, count, error);
+        bitsnap_file_close(&f);
+    }
+    close(fd);
+    return error->status;
+}
+
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
+                           void (*say)(void *, const char *), void *say_context, engine_error *error)
+{
+    disk_manifest m;
+    char path[DISK_PATH];
+    unsigned i;
+    if (disk_read_manifest(&m, directory, name, error)) return error->status;
+    for (i = m.count; i-- > 0;) {
+        if (wanted != UINT64_MAX && m.entries[i].step != wanted) continue;
+        if (path_of(path, directory, name, FILE_END, m.entries[i].step, error)) return error->status;
+        *step = m.entries[i].step;
+        if (read_file(path, &m.entries[i], tensors, count, error) != ENGINE_E_DAMAGED) return error->status;
+        if (say) say(say_context, error->message);
+    }
+    *step = 0;
+    return m.count ? disk_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
+                   : disk_fail(error, ENGINE_E_NONE, "%.150s: there is no file of %.50s in it", directory, name);
+}
+
+/* ================================================================================= WRITING */
+
+typedef struct sink {
+    const disk_writer *w;
+    int fd, given_up, error; /* errno */
+    uint64_t written;
+    double start;
+} sink;
+
+static int put(void *context, const void *bytes, size_t size)
+{
+    sink *s = (sink *)context;
+    const uint8_t *p = (const uint8_t *)bytes;
+    while (size) {
+        const size_t most = size < 262144 ? size : 262144;
+        const ssize_t n = write(s->fd, p, most);
+        double late;
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            s->error = errno;
+            return 1;
+        }
+        p += n;
+        size -= (size_t)n;
+        s->written += (uint64_t)n;
+        do {
+            struct timespec pause = { 0, 10000000 };
+            if (s->w->let_go && s->w->let_go(s->w->context)) {
+                s->given_up = 1;
+                return 1;
+            }
+            late = s->w->rate > 0 ? (double)s->written / s->w->rate - (seconds() - s->start) : 0;
+            if (late > 0.001) nanosleep(&pause, NULL);
+        } while (late > 0.001);
+    }
+    return 0;
+}
+
+/* The header text of a .safetensors file with these tensors, in memory that the caller frees. */
+static char *text_of(const engine_tensor *tensors, size_t count, uint64_t step, size_t *size)
+{
+    bitsnap_tensor *t = (bitsnap_tensor *)calloc(count + 1, sizeof *t);
+    char (*shapes)[48] = (char (*)[48])malloc((count + 1) * sizeof *shapes), *text = NULL, metadata[64];
+    bitsnap_file_error error;
+    size_t i;
+    for (i = 0; t && shapes && i < count; i++) {
+        const engine_tensor *x = &tensors[i];
+        if (x->columns && x->columns < x->count && x->count % x->columns == 0)
+            snprintf(shapes[i], sizeof shapes[i], "[%" PRIu64 ",%" PRIu64 "]", x->count / x->columns, x->columns);
+        else snprintf(shapes[i], sizeof shapes[i], "[%" PRIu64 "]", x->count);
+        t[i].name.at = x->name, t[i].name.size = strlen(x->name);
+        t[i].dtype.at = bitsnap_dtype_name(x->dtype), t[i].dtype.size = strlen(t[i].dtype.at);
+        t[i].shape.at = shapes[i], t[i].shape.size = strlen(shapes[i]);
+    }
+    snprintf(metadata, sizeof metadata, "{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}", step);
+    if (t && shapes && bitsnap_safetensors_write(&text, size, t, count, metadata, NULL, &error)) text = NULL;
+    free(t);
+    free(shapes);
+    return text;
+}
+
+/* Whether some frames are quantized. */
+static int is_quantized(engine_reader *r, const engine_tensor *tensors, size_t count)
+{
+    engine_error error;
+    engine_piece p;
+    bitsnap_info info;
+    size_t i;
+    for (i = 0; i < count; i++)
+        if (tensors[i].kind != ENGINE_EXACT && !engine_reader_piece(r, i, 0, 0, &p, &error) && p.frame &&
+            !bitsnap_read_info(&info, p.frame, p.frame_size) && info.cells)
+            return 1;
+    return 0;
+}
+
+static engine_status write_pieces(bitsnap_file_writer *f, engine_reader *r, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    engine_piece p;
+    uint64_t number;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        for (number = 0; !engine_reader_piece(r, i, number, 0, &p, error); number++) {
+            const bitsnap_status wrong = p.frame ? bitsnap_file_write_packed(f, p.frame, p.frame_size, p.count * bitsnap_width(tensors[i].dtype), NULL)
+                : bitsnap_file_write_frame(f, tensors[i].dtype, p.count, NULL) || bitsnap_file_write_elements(f, p.elements, (size_t)p.count)
+                ? f->error.status : bitsnap_file_write_frame_end(f);
+            if (wrong) return disk_fail(error, ENGINE_E_SYSTEM, "%.100s: %s", tensors[i].name, f->error.message);
+        }
+        if (error->status != ENGINE_E_NONE) return error->status;
+    }
+    return disk_good(error);
+}
+
+static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine_error *error)
+{
+    size_t count, i;
+    const engine_tensor *tensors = engine_reader_tensors(r, &count);
+    bitsnap b;
+    bitsnap_sink to;
+    bitsnap_file_head head;
+    bitsnap_file_writer f;
+    char *text;
+    memset(&b, 0, sizeof b);
+    memset(&head, 0, sizeof head);
+    b.level = BITSNAP_FAST;
+    b.workspace = malloc(BITSNAP_WORKSPACE);
+    b.workspace_size = BITSNAP_WORKSPACE;
+    to.write = put, to.context = s;
+    text = text_of(tensors, count, step, &head.text_size);
+    if (!text || !b.workspace) {
+        free(text);
+        free(b.workspace);
+        return disk_fail(error, ENGINE_E_ARGUMENT, "these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+    }
+    head.kind = BITSNAP_SOURCE_SAFETENSORS;
+    head.quantized = is_quantized(r, tensors, count);
+    head.text = text;
+    head.source_size = 8 + head.text_size;
+    for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
+    if (bitsnap_file_write_head(&f, &b, &to, &head, NULL)) (void)disk_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
+    else if (!write_pieces(&f, r, tensors, count, error) && bitsnap_file_write_end(&f)) (void)disk_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
+    bitsnap_file_write_close(&f);
+    free(text);
+    free(b.workspace);
+    return error->status;
+}
+
+engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error)
+{
+    char path[DISK_PATH], temporary[DISK_PATH];
+    disk_manifest before = *m;
+    unsigned i, old;
+    sink s;
+    memset(&s, 0, sizeof s);
+    s.w = w, s.start = seconds();
+    if (path_of(path, w->directory, w->name, FILE_END, step, error) || path_of(temporary, w->directory, w->name, ".tmp", 0, error)) return error->status;
+    s.fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s.fd < 0) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    if (write_file(&s, r, step, error)) {
+        if (s.given_up) (void)disk_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " is given up", step);
+        else if (s.error) (void)disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(s.error));
+    } else {
+        (void)settle(s.fd, temporary, path, w->directory, error);
+    }
+    close(s.fd);
+    if (error->status) {
+        unlink(temporary);
+        return error->status;
+    }
+    /* of a trainer that went back later steps are of a run that is no more: they stay, but are not listed */
+    while (m->count && m->entries[m->count - 1].step >= step) m->count--;
+    old = m->count + 1 > w->keep ? m->count + 1 - w->keep : 0;
+    memmove(m->entries, m->entries + old, (m->count - old) * sizeof *m->entries);
+    m->count -= old;
+    m->entries[m->count].step = step;
+    m->entries[m->count++].size = s.written;
+    if (write_manifest(w, m, error)) {
+        *m = before;
+        return error->status;
+    }
+    for (i = 0; i < before.count; i++) {
+        const uint64_t x = before.entries[i].step;
+        if (i < old && x < step && !path_of(path, w->directory, w->name, FILE_END, x, error)) unlink(path);
+    }
+    return disk_good(error);
+}

@@ -1,0 +1,44 @@
+/* engine_disk.h - snapshots on disk: .bsnap files, and a manifest that lists them. MIT licence, see bitsnap.h.
+ *
+ * DIRECTORY/NAME-0000000040.bsnap is the snapshot of step 40 of the rank NAME, a .safetensors file to every reader of such files.
+ * DIRECTORY/NAME.manifest lists those that are complete, as text: "bitsnap engine 1"; a line "STEP SIZE FILE" of each, steps ascending;
+ * and "check X", the XXH3 of the lines before as 16 hexadecimal digits. A file is on the disk before it has its name, has its name before
+ * the manifest has it, and has left the manifest before it is removed. */
+#ifndef BITSNAP_ENGINE_DISK_H
+#define BITSNAP_ENGINE_DISK_H
+
+#include "bitsnap_engine.h"
+
+enum { DISK_ENTRIES = 64, DISK_PATH = 4096 };
+
+typedef struct disk_entry {
+    uint64_t step, size;
+} disk_entry;
+
+typedef struct disk_manifest {
+    unsigned count;
+    disk_entry entries[DISK_ENTRIES]; /* oldest first */
+} disk_manifest;
+
+/* What is wrong with the text of a manifest, or null. */
+const char *disk_parse(disk_manifest *m, const char *text, size_t size);
+
+/* ENGINE_E_NONE: there is no manifest. ENGINE_E_DAMAGED: it is none. */
+engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error);
+
+/* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
+                           void (*say)(void *, const char *), void *say_context, engine_error *error);
+
+typedef struct disk_writer {
+    const char *directory, *name;
+    double rate;         /* bytes a second at most; 0: as fast as the disk is */
+    unsigned keep;       /* files; older ones are removed */
+    int (*let_go)(void *context); /* not 0: the file is given up */
+    void *context;
+} disk_writer;
+
+/* Writes the snapshot that the reader holds. ENGINE_E_BUSY: it was given up. After an error there is no new file. */
+engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error);
+
+#endif

@@ -1,0 +1,855 @@
+/* test_engine.c - the checkpoint engine: what goes in comes out, whatever is killed, damaged, full or read meanwhile. */
+#include "test.h"
+#ifndef __linux__
+int main(void)
+{
+    SKIP("all", "needs Linux");
+    return 0;
+}
+#else
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+#define BITSNAP_FILE_IMPLEMENTATION
+#include "docs/examples/file/bitsnap_file.h"
+#include "docs/examples/engine/bitsnap_engine.c"
+#include "docs/examples/engine/engine_disk.c"
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { N = 300000, TENSORS = 6, ROWS = 100, COLUMNS = 3000 };
+
+/* A small state of training, which is a function of the step alone. */
+typedef struct state {
+    float *master, *m, *v;
+    uint16_t *weights, *frozen;
+    uint8_t rng[48];
+    engine_tensor tensors[TENSORS];
+} state;
+
+static char place[] = "/tmp/test_engine.XXXXXX";
+static char said[256];
+
+static void hear(void *context, const char *message)
+{
+    (void)context;
+    snprintf(said, sizeof said, "%s", message);
+}
+
+static uint16_t rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static engine_tensor tensor_of(const char *name, bitsnap_dtype dtype, void *data, uint64_t count, engine_kind kind, const engine_tensor *master)
+{
+    engine_tensor t;
+    memset(&t, 0, sizeof t);
+    t.name = name, t.dtype = dtype, t.data = data, t.count = count, t.kind = kind, t.master = master;
+    if (count == N) t.columns = COLUMNS;
+    return t;
+}
+
+static void state_make(state *s)
+{
+    memset(s, 0, sizeof *s);
+    s->master = (float *)calloc(N, 4), s->m = (float *)calloc(N, 4), s->v = (float *)calloc(N, 4);
+    s->weights = (uint16_t *)calloc(N, 2), s->frozen = (uint16_t *)calloc(N, 2);
+    s->tensors[0] = tensor_of("weights", BITSNAP_BF16, s->weights, N, ENGINE_EXACT, &s->tensors[1]);
+    s->tensors[1] = tensor_of("master", BITSNAP_F32, s->master, N, ENGINE_EXACT, NULL);
+    s->tensors[2] = tensor_of("exp_avg", BITSNAP_F32, s->m, N, ENGINE_MOMENT1, NULL);
+    s->tensors[3] = tensor_of("exp_avg_sq", BITSNAP_F32, s->v, N, ENGINE_MOMENT2, NULL);
+    s->tensors[4] = tensor_of("frozen", BITSNAP_BF16, s->frozen, N, ENGINE_EXACT, NULL);
+    s->tensors[5] = tensor_of("rng", BITSNAP_I8, s->rng, sizeof s->rng, ENGINE_EXACT, NULL);
+}
+
+static void state_free(state *s)
+{
+    free(s->master), free(s->m), free(s->v), free(s->weights), free(s->frozen);
+}
+
+static void state_at(state *s, uint64_t step)
+{
+    size_t i;
+    const uint64_t before = test_state;
+    test_state = 1000 * step;
+    for (i = 0; i < N; i++) {
+        const uint32_t r = (uint32_t)test_random();
+        s->master[i] = (float)((int)(i * 2654435761u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f;
+        s->m[i] = (float)((int)(r % 20001) - 10000) * 1e-9f;
+        s->v[i] = (float)(1 + r / 65536 % 1000) * 1e-12f;
+        s->weights[i] = rounded(s->master[i]) ^ (step % 4 == 0 && i == 12345); /* now and then it is not what it should be */
+        s->frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + (i % 5000 == step % 5000));
+    }
+    test_fill(s->rng, sizeof s->rng);
+    test_state = before;
+}
+
+static int same(const state *a, const state *b)
+{
+    return !memcmp(a->master, b->master, 4 * N) && !memcmp(a->m, b->m, 4 * N) && !memcmp(a->v, b->v, 4 * N) &&
+           !memcmp(a->weights, b->weights, 2 * N) && !memcmp(a->frozen, b->frozen, 2 * N) && !memcmp(a->rng, b->rng, sizeof a->rng);
+}
+
+static state now, then;
+
+static engine_options options_of(const char *name, uint64_t budget)
+{
+    engine_options o;
+    memset(&o, 0, sizeof o);
+    o.name = name, o.directory = place, o.budget = budget, o.threads = 3, o.say = hear;
+    return o;
+}
+
+static engine *open_engine(const engine_options *o)
+{
+    engine_error error;
+    engine *e;
+    CHECK(!engine_open(&e, o, &error), "%s", error.message);
+    return e;
+}
+
+static void take(engine *e, uint64_t step)
+{
+    engine_error error;
+    state_at(&now, step);
+    CHECK(!engine_snapshot(e, step, now.tensors, TENSORS, &error), "step %u: %s", (unsigned)step, error.message);
+}
+
+static uint64_t recovered(engine *e)
+{
+    engine_error error;
+    uint64_t step = 0;
+    state_at(&then, 77);
+    CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
+    state_at(&now, step);
+    CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+    return step;
+}
+
+enum { BUDGET = 14 << 20 };
+
+static void round_trip(void)
+{
+    const engine_options o = options_of("round", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_NONE, "%s", error.message);
+    for (step = 1; step <= 9; step++) take(e, step);
+    CHECK(recovered(e) == 9, "not the newest");
+    take(e, 10);
+    engine_close(e, ENGINE_KEEP);
+    e = open_engine(&o);
+    CHECK(recovered(e) == 10, "not the newest");
+    take(e, 11); /* with a delta to what was recovered */
+    CHECK(engine_last_cost(e)->delta > 0 && engine_last_cost(e)->cast > 0 && engine_last_cost(e)->whole > 0, "not all forms");
+    CHECK(recovered(e) == 11, "not the newest");
+    CHECK(!engine_read_status(place, "round", &r, &error) && r.trainer && !r.agent && r.trainer_pid == (uint64_t)getpid(), "%s", error.message);
+    engine_close(e, ENGINE_REMOVE);
+    CHECK(engine_read_status(place, "round", &r, &error) == ENGINE_E_NONE, "%s", error.message);
+}
+
+/* What does not change stands once, however many snapshots there are; and what falls out of use is used again. */
+static void deltas(void)
+{
+    const engine_options o = options_of("deltas", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e = open_engine(&o);
+    uint64_t step, whole = 0, most = 0;
+    for (step = 1; step <= 40; step++) {
+        state_at(&now, step);
+        CHECK(!engine_snapshot(e, step, &now.tensors[4], 1, &error), "%s", error.message);
+        if (step == 1) whole = engine_last_cost(e)->written_size;
+        if (step > 2) CHECK(engine_last_cost(e)->written_size < whole / 50, "%u bytes", (unsigned)engine_last_cost(e)->written_size);
+        CHECK(!engine_read_status(place, "deltas", &r, &error), "%s", error.message);
+        if (step > 4 && r.chunks_used > most) most = r.chunks_used;
+    }
+    CHECK(most * r.chunk < whole + 12 * r.chunk, "%u chunks of %u, %u bytes whole", (unsigned)most, (unsigned)r.chunk, (unsigned)whole);
+    memset(then.frozen, 0, 2 * N);
+    CHECK(!engine_recover(e, &step, &then.tensors[4], 1, &error) && step == 40 && !memcmp(then.frozen, now.frozen, 2 * N), "%s", error.message);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void moments_within_bounds(void)
+{
+    engine_options o = options_of("moments", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e;
+    uint64_t step, i;
+    double largest = 0;
+    CHECK(engine_policy(&o, "whatever") && !engine_policy(&o, "standard"), "policies");
+    e = open_engine(&o);
+    take(e, 5);
+    CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
+    CHECK(!memcmp(now.master, then.master, 4 * N) && !memcmp(now.weights, then.weights, 2 * N), "what is exact");
+    for (i = 0; i < N; i++) {
+        const double m = now.m[i] ? then.m[i] / (double)now.m[i] - 1 : then.m[i], v = then.v[i] / (double)now.v[i] - 1;
+        CHECK(m < 0.022 && m > -0.022 && v < 0.044 && v > -0.044, "element %u", (unsigned)i);
+        if (v > largest) largest = v;
+    }
+    CHECK(!engine_read_status(place, "moments", &r, &error) && r.slots[0].max_relative >= largest && r.slots[0].max_relative < 0.044, "certificate");
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void does_not_fit(void)
+{
+    const engine_options o = options_of("full", 5 << 20);
+    engine_error error;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    state_at(&now, 1);
+    CHECK(!engine_snapshot(e, 1, &now.tensors[2], 2, &error), "%s", error.message);
+    for (step = 2; step < 5; step++) {
+        state_at(&now, step);
+        CHECK(engine_snapshot(e, step, now.tensors, TENSORS, &error) == ENGINE_E_FULL && strstr(error.message, "budget"), "%s", error.message);
+        CHECK(!engine_recover(e, &step, &then.tensors[2], 2, &error) && step == 1, "%s", error.message);
+        break;
+    }
+    state_at(&now, 1);
+    CHECK(!memcmp(now.m, then.m, 4 * N) && !memcmp(now.v, then.v, 4 * N), "the one that was there");
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* A trainer that is killed while it takes snapshots: what it had finished is there. */
+static void killed(void)
+{
+    const engine_options o = options_of("killed", BUDGET);
+    const char *kills = getenv("KILLS");
+    int round, rounds = kills ? atoi(kills) : 12;
+    uint64_t least = 0;
+    for (round = 0; round < rounds; round++) {
+        int pipes[2], status;
+        uint64_t acknowledged = least, x, step;
+        engine *e;
+        pid_t child;
+        CHECK(!pipe(pipes), "pipe");
+        child = fork();
+        if (!child) {
+            engine_error error;
+            if (engine_open(&e, &o, &error)) _exit(3);
+            for (step = least + 1;; step++) {
+                state_at(&now, step);
+                if (engine_snapshot(e, step, now.tensors, TENSORS, &error) || write(pipes[1], &step, 8) != 8) _exit(4);
+            }
+        }
+        close(pipes[1]);
+        if (read(pipes[0], &x, 8) == 8) acknowledged = x;
+        usleep((useconds_t)test_below(60000));
+        kill(child, SIGKILL);
+        while (read(pipes[0], &x, 8) == 8) acknowledged = x;
+        close(pipes[0]);
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "status %d", status);
+        e = open_engine(&o);
+        step = recovered(e);
+        CHECK(step >= acknowledged && step <= acknowledged + 1, "step %u, %u was acknowledged", (unsigned)step, (unsigned)acknowledged);
+        least = step;
+        engine_close(e, ENGINE_KEEP);
+    }
+    {
+        engine_error error;
+        CHECK(!engine_remove(place, "killed", &error), "%s", error.message);
+    }
+}
+
+/* Any bytes of a segment changed: a step comes back as it was, or an error. */
+static void damaged(void)
+{
+    const engine_options o = options_of("damaged", BUDGET);
+    char path[PATH];
+    struct stat st;
+    uint8_t *copy, *p;
+    unsigned round, old = 0, lost = 0;
+    int fd;
+    engine *e = open_engine(&o);
+    size_t at[4], size[4];
+    take(e, 1);
+    take(e, 2);
+    /* the seal of the newest, its map, a chunk of it; and anything */
+    at[0] = (size_t)((uint8_t *)slot_of(&e->s, e->last.slot) - e->s.base), size[0] = sizeof(slot_seal);
+    at[1] = (size_t)((uint8_t *)map_of(&e->s, e->last.slot) - e->s.base), size[1] = (size_t)e->last.seal.chunks * sizeof(map_entry);
+    at[2] = (size_t)(arena_at(e->s.chunks) + ((uint64_t)e->last.map[1].chunk << e->s.chunk_log2)), size[2] = (size_t)1 << e->s.chunk_log2;
+    at[3] = 0, size[3] = (size_t)e->s.size;
+    engine_close(e, ENGINE_KEEP);
+    snprintf(path, sizeof path, "%s/bitsnap-damaged", place);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && !fstat(fd, &st), "open");
+    p = (uint8_t *)mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    copy = (uint8_t *)malloc((size_t)st.st_size);
+    memcpy(copy, p, (size_t)st.st_size);
+    for (round = 0; round < 60; round++) {
+        engine_error error;
+        uint64_t step;
+        size_t i, flips = 1 + test_below(4);
+        *said = 0;
+        for (i = 0; i < flips; i++) p[at[round % 4] + test_below(size[round % 4])] ^= (uint8_t)(1 + test_below(255));
+        if (!engine_open(&e, &o, &error)) {
+            const engine_status status = engine_recover(e, &step, then.tensors, TENSORS, &error);
+            if (!status) {
+                state_at(&now, step);
+                CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+                CHECK(step == 2 || *said || step == 1, "an older step, and no word of it");
+                old += step == 1;
+            } else {
+                CHECK(status == ENGINE_E_DAMAGED || status == ENGINE_E_NONE, "%s", error.message);
+                lost++;
+            }
+            engine_close(e, ENGINE_KEEP);
+        } else {
+            CHECK(error.status == ENGINE_E_DAMAGED, "%s", error.message);
+            lost++;
+        }
+        memcpy(p, copy, (size_t)st.st_size);
+    }
+    CHECK(old > 30, "the older one was needed %u times, both were lost %u times", old, lost);
+    munmap(p, (size_t)st.st_size);
+    close(fd);
+    unlink(path);
+    free(copy);
+}
+
+static int piece_is(const engine_piece *p, const engine_tensor *t)
+{
+    const size_t width = bitsnap_width(t->dtype);
+    return p->elements && !memcmp(p->elements, (const uint8_t *)t->data + p->first * width, (size_t)p->count * width);
+}
+
+static struct changer {
+    uint8_t *p;
+    size_t at[4], size[4];
+    int stop;
+} changer;
+
+static void *change(void *argument)
+{
+    struct changer *c = (struct changer *)argument;
+    uint64_t x = 88172645463325252u;
+    while (!__atomic_load_n(&c->stop, __ATOMIC_RELAXED)) {
+        uint8_t *p;
+        unsigned i;
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        p = c->p + c->at[x & 3] + (x >> 8) % c->size[x & 3];
+        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED);
+        for (i = 0; i < (x >> 50 & 4095); i++) __asm__ volatile("" ::: "memory");
+        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED); /* and back, so that there is something to find */
+    }
+    return NULL;
+}
+
+/* Bytes change while they are read: what comes out is a step as it was, or an error. */
+static void changing(void)
+{
+    const engine_options o = options_of("changing", BUDGET);
+    const char *seconds = getenv("RACE_SECONDS");
+    const time_t end = time(NULL) + (seconds ? atoi(seconds) : 2);
+    engine_error error;
+    engine_reader *r;
+    pthread_t thread;
+    unsigned good_ones = 0, bad_ones = 0;
+    engine *e = open_engine(&o);
+    uint64_t step;
+    take(e, 1);
+    take(e, 2);
+    changer.p = e->s.base, changer.stop = 0;
+    changer.at[0] = (size_t)((uint8_t *)slot_of(&e->s, e->last.slot) - e->s.base), changer.size[0] = sizeof(slot_seal);
+    changer.at[1] = (size_t)((uint8_t *)map_of(&e->s, e->last.slot) - e->s.base), changer.size[1] = (size_t)e->last.seal.chunks * sizeof(map_entry);
+    changer.at[2] = (size_t)arena_at(e->s.chunks), changer.size[2] = (size_t)(e->s.size - arena_at(e->s.chunks));
+    changer.at[3] = (size_t)(arena_at(e->s.chunks) + ((uint64_t)e->last.map[e->last.seal.contents_at >> e->s.chunk_log2].chunk << e->s.chunk_log2));
+    changer.size[3] = (size_t)1 << e->s.chunk_log2;
+    CHECK(!pthread_create(&thread, NULL, change, &changer), "thread");
+    while (time(NULL) < end) {
+        uint64_t sequence = 0;
+        engine_piece piece;
+        if (!engine_recover(e, &step, then.tensors, TENSORS, &error)) {
+            state_at(&now, step);
+            CHECK(same(&now, &then), "step %u came back as something else", (unsigned)step);
+            good_ones++;
+        } else {
+            CHECK(error.status == ENGINE_E_DAMAGED || error.status == ENGINE_E_NONE, "%s", error.message);
+            bad_ones++;
+        }
+        if (engine_reader_open(&r, place, "changing", 0, &error)) continue;
+        if (!engine_reader_next(r, 1, &sequence, &step, &error) && !engine_reader_piece(r, 1, 0, 1, &piece, &error)) {
+            state_at(&now, step);
+            CHECK(piece_is(&piece, &now.tensors[1]), "a piece of step %u came back as something else", (unsigned)step);
+        }
+        engine_reader_close(r);
+    }
+    __atomic_store_n(&changer.stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(good_ones + bad_ones > 1 && good_ones, "%u good, %u bad", good_ones, bad_ones);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* Contents are anything: nothing is read behind them. */
+static void contents_of_anything(void)
+{
+    const engine_options o = options_of("contents", BUDGET);
+    engine *e = open_engine(&o);
+    contents d;
+    guarded g;
+    unsigned round, accepted = 0;
+    take(e, 1);
+    g = guarded_alloc((size_t)e->last.d.size, 0);
+    for (round = 0; round < 200000; round++) {
+        size_t i, flips = test_below(4);
+        memcpy(g.p, e->last.d.bytes, (size_t)e->last.d.size);
+        for (i = 0; i < flips; i++) {
+            const size_t at = test_below((size_t)e->last.d.size / 8);
+            const uint64_t x = test_below(3) ? test_below(1000) : (UINT64_MAX - test_below(3)) >> test_below(64);
+            memcpy(g.p + 8 * at, &x, 8);
+        }
+        memset(&d, 0, sizeof d);
+        d.size = test_below(4) ? e->last.d.size : test_below((size_t)e->last.d.size);
+        d.bytes = g.p + (e->last.d.size - d.size) / 8 * 8;
+        d.size = (uint64_t)(g.p + e->last.d.size - d.bytes);
+        memmove(d.bytes, g.p, (size_t)d.size);
+        accepted += !contents_parse(&d);
+    }
+    CHECK(accepted > 1000, "accepted %u", accepted);
+    guarded_free(g);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out and says what it lacks. */
+static void read_meanwhile(void)
+{
+    const engine_options o = options_of("read", 8 << 20);
+    engine_error error;
+    engine_reader *r, *other;
+    engine *e = open_engine(&o);
+    const engine_tensor *t;
+    engine_piece p;
+    size_t count, i;
+    uint64_t step, sequence = 0, number;
+    int busy = 0;
+    CHECK(!engine_reader_open(&r, place, "read", 0, &error), "%s", error.message);
+    CHECK(engine_reader_open(&other, place, "read", 0, &error) == ENGINE_E_BUSY && !other, "%s", error.message);
+    CHECK(engine_reader_next(r, 1, &sequence, &step, &error) == ENGINE_E_NONE && !engine_reader_is_wanted(r), "%s", error.message);
+    take(e, 1);
+    CHECK(!engine_reader_next(r, 1, &sequence, &step, &error) && step == 1, "%s", error.message);
+    for (step = 2; step < 12; step++) {
+        state_at(&now, step);
+        busy += engine_snapshot(e, step, now.tensors, TENSORS, &error) != ENGINE_OK;
+        CHECK(!error.status || error.status == ENGINE_E_FULL, "%s", error.message);
+    }
+    CHECK(busy > 0 && engine_reader_is_wanted(r), "the budget holds more than two");
+    t = engine_reader_tensors(r, &count);
+    CHECK(count == TENSORS && !strcmp(t[3].name, "exp_avg_sq") && t[0].master == &t[1], "names");
+    state_at(&now, 1);
+    for (i = 0; i < count; i++) {
+        for (number = 0; !engine_reader_piece(r, i, number, 1, &p, &error); number++) CHECK(piece_is(&p, &now.tensors[i]), "%s %s", t[i].name, error.message);
+        CHECK(number == (i == 5 ? 1 : 2) && error.status == ENGINE_E_NONE, "%s: %u pieces, %s", t[i].name, (unsigned)number, error.message);
+        CHECK(!engine_reader_piece(r, i, 0, 0, &p, &error) && !p.frame == (i == 0), "frame or elements");
+    }
+    engine_reader_release(r);
+    take(e, 20);
+    CHECK(!engine_reader_next(r, 1, &sequence, &step, &error) && step == 20 && !engine_reader_is_wanted(r), "%s", error.message);
+    CHECK(!engine_reader_is_alone(r) && !engine_reader_is_removed(r), "who is there");
+    engine_close(e, ENGINE_REMOVE);
+    CHECK(engine_reader_is_alone(r) && engine_reader_is_removed(r), "who is there");
+    engine_reader_close(r);
+}
+
+/* Tensors of several pieces, rows that do not divide them, masters that are cut elsewhere. */
+static void large_tensors(void)
+{
+    enum { MANY = 3 * PIECE + 777 };
+    const engine_options o = options_of("large", 64 << 20);
+    engine_error error;
+    engine_reader *r;
+    engine_tensor t[2], back[2];
+    engine_piece p;
+    float *master = (float *)malloc(4 * MANY), *master_back = (float *)malloc(4 * MANY);
+    uint16_t *weights = (uint16_t *)malloc(2 * MANY), *weights_back = (uint16_t *)malloc(2 * MANY);
+    engine *e = open_engine(&o);
+    uint64_t i, number, step, sequence = 0;
+    for (i = 0; i < MANY; i++) master[i] = (float)((int)(i * 40503 % 9973) - 5000) * 1e-5f, weights[i] = rounded(master[i]);
+    t[0] = tensor_of("weights", BITSNAP_BF16, weights, MANY, ENGINE_EXACT, &t[1]);
+    t[1] = tensor_of("master", BITSNAP_F32, master, MANY, ENGINE_EXACT, NULL);
+    t[1].columns = 3000;
+    back[0] = t[0], back[1] = t[1], back[0].data = weights_back, back[1].data = master_back, back[0].master = &back[1];
+    CHECK(!engine_snapshot(e, 7, t, 2, &error), "%s", error.message);
+    CHECK(!engine_recover(e, &step, back, 2, &error) && step == 7, "%s", error.message);
+    CHECK(!memcmp(master, master_back, 4 * MANY) && !memcmp(weights, weights_back, 2 * MANY), "elements");
+    CHECK(!engine_reader_open(&r, place, "large", 1, &error) && !engine_reader_next(r, 1, &sequence, &step, &error), "%s", error.message);
+    for (i = 0; i < 2; i++)
+        for (number = 0; !engine_reader_piece(r, i, number, 1, &p, &error); number++) CHECK(piece_is(&p, &t[i]), "piece %u", (unsigned)number);
+    CHECK(number == 4, "%u pieces", (unsigned)number);
+    engine_reader_close(r);
+    engine_close(e, ENGINE_REMOVE);
+    free(master), free(master_back), free(weights), free(weights_back);
+}
+
+/* ---- ranks: threads of this program, each with its engine and its state ---- */
+
+enum { RANKS = 4, LETTERS = 4096 };
+
+typedef struct letter {
+    unsigned from, to;
+    int tag;
+    void *bytes; /* sent: a copy; received: where to */
+    size_t size;
+    int state;   /* 0 free, 1 sent and not yet received */
+    uint64_t number; /* of those with the same ends and tag */
+} letter;
+
+static struct post {
+    pthread_mutex_t mutex;
+    letter letters[LETTERS];
+    unsigned order[LETTERS], count; /* sent, oldest first */
+    uint64_t sent, sent_numbers[RANKS][RANKS][16], wanted_numbers[RANKS][RANKS][16];
+    int cut;     /* from this rank nothing comes any more; -1: from none */
+} post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1 };
+
+typedef struct wanted {
+    letter l;
+    int is_receive;
+} wanted;
+
+static int post_letter(void *context, unsigned to, int tag, const void *bytes, size_t size, void **request)
+{
+    const unsigned from = *(const unsigned *)context;
+    wanted *w = (wanted *)calloc(1, sizeof *w);
+    unsigned i;
+    pthread_mutex_lock(&post.mutex);
+    for (i = 0; i < LETTERS && post.letters[i].state; i++) continue;
+    CHECK(i < LETTERS, "no room for letters");
+    post.letters[i].from = from, post.letters[i].to = to, post.letters[i].tag = tag, post.letters[i].size = size, post.letters[i].state = 1;
+    post.letters[i].bytes = malloc(size + 1);
+    memcpy(post.letters[i].bytes, bytes, size);
+    post.letters[i].number = post.sent_numbers[from][to][tag]++;
+    post.order[post.count++] = i;
+    post.sent += size;
+    pthread_mutex_unlock(&post.mutex);
+    *request = w;
+    return 0;
+}
+
+static int want_letter(void *context, unsigned from, int tag, void *bytes, size_t size, void **request)
+{
+    wanted *w = (wanted *)calloc(1, sizeof *w);
+    pthread_mutex_lock(&post.mutex);
+    w->l.number = post.wanted_numbers[from][*(const unsigned *)context][tag]++;
+    pthread_mutex_unlock(&post.mutex);
+    w->is_receive = 1, w->l.from = from, w->l.to = *(const unsigned *)context, w->l.tag = tag, w->l.bytes = bytes, w->l.size = size;
+    *request = w;
+    return 0;
+}
+
+static int test_letter(void *context, void **request, int *done)
+{
+    wanted *w = (wanted *)*request;
+    unsigned i;
+    (void)context;
+    *done = !w->is_receive;
+    pthread_mutex_lock(&post.mutex);
+    for (i = 0; i < post.count && !*done; i++) {
+        letter *l = &post.letters[post.order[i]];
+        if (l->from != w->l.from || l->to != w->l.to || l->tag != w->l.tag || l->number != w->l.number || (int)l->from == post.cut) continue;
+        CHECK(l->size == w->l.size, "a letter of %u bytes, not %u", (unsigned)l->size, (unsigned)w->l.size);
+        memcpy(w->l.bytes, l->bytes, l->size);
+        free(l->bytes);
+        l->state = 0;
+        memmove(post.order + i, post.order + i + 1, (--post.count - i) * sizeof *post.order);
+        *done = 1;
+    }
+    pthread_mutex_unlock(&post.mutex);
+    if (*done) free(w);
+    return 0;
+}
+
+static void burn_letters(void)
+{
+    unsigned i;
+    for (i = 0; i < LETTERS; i++)
+        if (post.letters[i].state) free(post.letters[i].bytes), post.letters[i].state = 0;
+    post.count = 0, post.sent = 0, post.cut = -1;
+    memset(post.sent_numbers, 0, sizeof post.sent_numbers);
+    memset(post.wanted_numbers, 0, sizeof post.wanted_numbers);
+}
+
+typedef struct member {
+    unsigned rank;
+    char name[16];
+    engine_transport t;
+    engine_options o;
+    engine *e;
+    state s;
+    pthread_t thread;
+    /* what it is to do, and what came of it */
+    uint64_t first, last; /* steps; first 0: recover */
+    uint64_t step;
+    unsigned damaged, failed; /* snapshots that are left out; statuses that were none */
+    engine_error error;
+    int source;
+    double patience;
+} member;
+
+static member members[RANKS];
+static char heard[4096];
+static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
+
+static void hear_all(void *context, const char *message)
+{
+    (void)context;
+    pthread_mutex_lock(&hearing);
+    if (strlen(heard) + strlen(message) + 2 < sizeof heard) strcat(strcat(heard, message), "\n");
+    pthread_mutex_unlock(&hearing);
+}
+
+static void fill_member(member *m, uint64_t step)
+{
+    size_t i;
+    for (i = 0; i < N; i++) {
+        const uint32_t r = (uint32_t)((i + 1) * 2654435761u + step * 977 + m->rank * 131071) * 2246822519u;
+        m->s.master[i] = (float)((int)(i * 40503u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f + (float)m->rank;
+        m->s.m[i] = (float)((int)(r >> 8 & 16383) - 8000) * 1e-9f;
+        m->s.v[i] = (float)(1 + (r >> 20)) * 1e-12f;
+        m->s.weights[i] = rounded(m->s.master[i]);
+        m->s.frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + m->rank);
+    }
+    memset(m->s.rng, (int)(step + m->rank), sizeof m->s.rng);
+}
+
+static void *be_member(void *argument)
+{
+    member *m = (member *)argument;
+    uint64_t step;
+    if (!m->e && engine_open(&m->e, &m->o, &m->error)) return NULL;
+    if (!m->first) {
+        if (!engine_recover(m->e, &m->step, m->s.tensors, TENSORS, &m->error)) m->source = engine_last_cost(m->e)->source;
+        return NULL;
+    }
+    for (step = m->first; step <= m->last; step++) {
+        fill_member(m, step);
+        if (engine_snapshot(m->e, step, m->s.tensors, TENSORS, &m->error)) m->failed++;
+    }
+    (void)engine_wait(m->e, m->patience, &m->error);
+    return NULL;
+}
+
+static void all_members(unsigned ranks, uint64_t first, uint64_t last)
+{
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        m->first = first, m->last = last, m->failed = 0;
+        CHECK(!pthread_create(&m->thread, NULL, be_member, m), "thread");
+    }
+    for (i = 0; i < ranks; i++) pthread_join(members[i].thread, NULL);
+}
+
+static void begin_members(unsigned ranks, uint64_t budget)
+{
+    unsigned i;
+    burn_letters();
+    *heard = 0;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        memset(m, 0, sizeof *m);
+        m->rank = i;
+        snprintf(m->name, sizeof m->name, "rank.%u", i);
+        m->t.context = &m->rank, m->t.rank = i, m->t.ranks = ranks, m->t.send = post_letter, m->t.receive = want_letter, m->t.test = test_letter;
+        m->o = options_of(m->name, budget);
+        m->o.transport = &m->t, m->o.threads = 1, m->o.say = hear_all, m->o.when_busy = ENGINE_WAIT, m->o.patience = 20, m->o.partner_patience = 20;
+        m->patience = 20;
+        state_make(&m->s);
+    }
+}
+
+static void end_member(member *m, int remove)
+{
+    engine_close(m->e, remove);
+    m->e = NULL;
+}
+
+static void end_members(unsigned ranks)
+{
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        end_member(&members[i], ENGINE_REMOVE);
+        state_free(&members[i].s);
+    }
+    burn_letters();
+}
+
+static void check_members(unsigned ranks, uint64_t step, const int *sources)
+{
+    static member expected;
+    unsigned i;
+    for (i = 0; i < ranks; i++) {
+        member *m = &members[i];
+        CHECK(!m->error.status && m->step == step, "rank %u: step %u, %s", i, (unsigned)m->step, m->error.message);
+        if (sources) CHECK(m->source == sources[i], "rank %u: from %d", i, m->source);
+        expected.rank = i;
+        state_make(&expected.s);
+        fill_member(&expected, step);
+        CHECK(same(&m->s, &expected.s), "rank %u came back as something else", i);
+        state_free(&expected.s);
+    }
+}
+
+/* Any rank loses its memory: its partner has it. Two that are each other's partners do not. */
+static void partners(void)
+{
+    static const int memory[RANKS] = { 0, 0, 0, 0 };
+    unsigned i, lost;
+    uint64_t sent;
+    begin_members(RANKS, 24 << 20);
+    all_members(RANKS, 1, 3);
+    for (i = 0; i < RANKS; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    sent = post.sent;
+    all_members(RANKS, 4, 4);
+    CHECK(post.sent - sent < 9 * sent / 32, "%u bytes for a step, %u for three: what did not change was sent again", (unsigned)(post.sent - sent), (unsigned)sent);
+    all_members(RANKS, 0, 0);
+    check_members(RANKS, 4, memory);
+    for (lost = 0; lost < RANKS; lost++) {
+        int sources[RANKS] = { 0, 0, 0, 0 };
+        for (i = 0; i < RANKS; i++) end_member(&members[i], i == lost ? ENGINE_REMOVE : ENGINE_KEEP);
+        sources[lost] = ENGINE_FROM_PARTNER;
+        all_members(RANKS, 0, 0);
+        check_members(RANKS, 4 + lost, sources);
+        all_members(RANKS, 5 + lost, 5 + lost); /* and goes on from there */
+        for (i = 0; i < RANKS; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    }
+    for (i = 0; i < RANKS; i++) end_member(&members[i], i % 2 ? ENGINE_KEEP : ENGINE_REMOVE); /* 0 and 2: not each other's partners */
+    all_members(RANKS, 0, 0);
+    check_members(RANKS, 8, NULL);
+    for (i = 0; i < RANKS; i++) end_member(&members[i], i < 2 ? ENGINE_REMOVE : ENGINE_KEEP);
+    all_members(RANKS, 0, 0);
+    for (i = 0; i < RANKS; i++) CHECK(members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    end_members(RANKS);
+}
+
+/* A rank leaves a snapshot out: for none it counts, and the one before stays for all. */
+static void left_out(void)
+{
+    engine_report r;
+    engine_error error;
+    unsigned i;
+    begin_members(3, 24 << 20);
+    all_members(3, 1, 2);
+    members[1].s.tensors[2].name = NULL;
+    all_members(3, 3, 4);
+    CHECK(members[1].failed == 2 && !members[0].failed && strstr(heard, "step 4 does not count"), "%s", heard);
+    members[1].s.tensors[2].name = "exp_avg";
+    CHECK(!engine_read_status(place, "rank.0", &r, &error), "%s", error.message);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    all_members(3, 0, 0);
+    check_members(3, 2, NULL);
+    all_members(3, 3, 3);
+    all_members(3, 0, 0);
+    check_members(3, 3, NULL);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 2;
+    all_members(2, 0, 0);
+    for (i = 0; i < 2; i++) CHECK(members[i].error.status == ENGINE_E_MISMATCH && strstr(members[i].error.message, "of 3 ranks"), "%s", members[i].error.message);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 3;
+    end_members(3);
+    CHECK(!engine_remove(place, "rank.2", &error) || error.status == ENGINE_E_NONE, "%s", error.message);
+}
+
+/* A rank hangs: the others say so, and go on training. */
+static void hang(void)
+{
+    unsigned i;
+    begin_members(3, 24 << 20);
+    all_members(3, 1, 2);
+    for (i = 0; i < 3; i++) members[i].patience = 3, end_member(&members[i], ENGINE_KEEP), members[i].o.partner_patience = 1;
+    all_members(3, 0, 0);
+    post.cut = 1;
+    all_members(3, 3, 4);
+    for (i = 0; i < 3; i++) CHECK(!members[i].failed && members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    CHECK(strstr(heard, "another rank does not answer: from step 3 on"), "%s", heard);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
+    burn_letters();
+    all_members(3, 0, 0);
+    check_members(3, 4, NULL); /* it did not count, but all have it in their own memory */
+    end_members(3);
+}
+
+/* In a process of its own: what was being sent may be used for ever, so that it is not freed. */
+static void partner_hangs(void)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (!child) {
+        hang();
+        _exit(test_failures != test_failures_before);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+}
+
+static void refusals(void)
+{
+    engine_options o = options_of("refused", BUDGET);
+    engine_error error;
+    engine_tensor t;
+    engine *e = open_engine(&o), *other;
+    uint64_t step;
+    pid_t child = fork();
+    int status;
+    if (!child) _exit(engine_open(&other, &o, &error) == ENGINE_E_BUSY && strstr(error.message, "another trainer") ? 0 : 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "a second trainer");
+    CHECK(engine_remove(place, "refused", &error) == ENGINE_E_BUSY, "%s", error.message);
+    take(e, 1);
+#define REFUSED(member, value, words)                                                                                             \
+    t = now.tensors[0], t.master = NULL, t.member = value;                                                                        \
+    CHECK(engine_snapshot(e, 2, &t, 1, &error) == ENGINE_E_ARGUMENT && strstr(error.message, words), "%s", error.message)
+    REFUSED(name, NULL, "name");
+    REFUSED(data, NULL, "data");
+    REFUSED(dtype, (bitsnap_dtype)99, "dtype");
+    REFUSED(kind, (engine_kind)7, "moment");
+    REFUSED(master, &now.tensors[1], "master");
+    CHECK(engine_recover(e, &step, then.tensors, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "6 tensors"), "%s", error.message);
+    then.tensors[4].count--;
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "frozen"), "%s", error.message);
+    then.tensors[4].count++;
+    then.tensors[5].name = "rng2";
+    CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "not wanted"), "%s", error.message);
+    then.tensors[5].name = "rng";
+    engine_close(e, ENGINE_KEEP);
+    o.budget = 2 * BUDGET;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_MISMATCH && strstr(error.message, "budget"), "%s", error.message);
+    CHECK(!engine_remove(place, "refused", &error), "%s", error.message);
+    o.budget = 0;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_NONE, "%s", error.message);
+    o.budget = UINT64_C(1) << 43;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_SYSTEM && strstr(error.message, "lower the budget"), "%s", error.message);
+    o.budget = 9000;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
+    o.name = "../x";
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
+}
+
+int main(void)
+{
+    test_program = "engine";
+    if (!mkdtemp(place)) return 1;
+    state_make(&now);
+    state_make(&then);
+    RUN(round_trip);
+    RUN(deltas);
+    RUN(moments_within_bounds);
+    RUN(does_not_fit);
+    RUN(killed);
+    RUN(damaged);
+    RUN(changing);
+    RUN(contents_of_anything);
+    RUN(read_meanwhile);
+    RUN(large_tensors);
+    RUN(partners);
+    RUN(left_out);
+    RUN(partner_hangs);
+    RUN(refusals);
+    state_free(&now);
+    state_free(&then);
+    CHECK(!rmdir(place), "something is left in %s", place);
+    return test_failures != 0;
+}
+#endif
