@@ -656,6 +656,33 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
 BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
                                                size_t *used);
 
+#ifdef BITSNAP_OFFLOAD
+/* ================================================================================= OFFLOAD */
+
+/* Blocks for a device with memory of its own, as a GPU is: docs/examples/offload has code for one. */
+
+/* One block, the same on host and device. Addresses are those of the device. */
+typedef struct bitsnap_work {
+    uint64_t source;       /* decode: the block; encode: the elements */
+    uint64_t target;       /* decode: the elements; encode: room for the block */
+    uint64_t base;         /* of a delta: what it was made against */
+    uint64_t first;        /* number of its first element in the frame */
+    uint64_t header_check; /* XXH3 of the frame's header */
+    uint32_t size;         /* decode: bytes of the block; encode: of the room */
+    uint32_t count;        /* elements */
+    uint32_t head;         /* decode: of the block, as the index has it */
+    uint8_t dtype, level, flags, reserved;
+} bitsnap_work;
+
+enum { BITSNAP_WORK_CHECKS = 1, BITSNAP_WORK_IGNORE = 2 }; /* flags: blocks carry checks; decode: which are not looked at */
+
+/* What became of it. */
+typedef struct bitsnap_done {
+    uint32_t status; /* 0, or a bitsnap_status with the reject condition << 8; BITSNAP_E_UNSUPPORTED alone: the host has to do it */
+    uint32_t size;   /* encode: bytes of the block */
+} bitsnap_done;
+#endif
+
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
