@@ -222,6 +222,8 @@ PART void block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 s
     if (!g->status && (work->flags & (BITSNAP_WORK_CHECKS | BITSNAP_WORK_IGNORE)) == BITSNAP_WORK_CHECKS) {
         hash_pieces(&g->pieces, (u64 *)arena, s);
         if (THREAD == 0) g->status = block_check(g, work, s);
+    } else {
+        SYNC(); /* all have seen the status */
     }
     if (THREAD == 0 && !g->status && form == 2) g->status = split_tails(g, s, n);
     if (THREAD == 0) {

@@ -19,7 +19,10 @@ typedef int32_t i32;
 typedef unsigned long long u64;
 
 #ifdef __CUDACC__
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+#ifndef GROUPS_AT_ONCE
+#define GROUPS_AT_ONCE 4 /* of a multiprocessor */
+#endif
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, GROUPS_AT_ONCE)
 #define FN static __device__ __forceinline__
 #define PART static __device__ __noinline__
 #define CONSTANT static __device__ __constant__ const
