@@ -671,10 +671,16 @@ typedef struct bitsnap_work {
     uint32_t size;         /* decode: bytes of the block; encode: of the room */
     uint32_t count;        /* elements */
     uint32_t head;         /* decode: of the block, as the index has it */
-    uint8_t dtype, level, flags, reserved;
+    uint8_t dtype, level, flags;
+    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
 } bitsnap_work;
 
-enum { BITSNAP_WORK_CHECKS = 1, BITSNAP_WORK_IGNORE = 2 }; /* flags: blocks carry checks; decode: which are not looked at */
+/* flags */
+enum {
+    BITSNAP_WORK_CHECKS = 1, /* blocks carry checks */
+    BITSNAP_WORK_IGNORE = 2, /* decode: neither they nor hashes are looked at */
+    BITSNAP_WORK_TEST = 4    /* decode, with a base: nothing is stored */
+};
 
 /* What became of it. */
 typedef struct bitsnap_done {

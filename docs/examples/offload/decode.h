@@ -2,14 +2,15 @@
 #ifndef OFFLOAD_DECODE_H
 #define OFFLOAD_DECODE_H
 
+#include "delta.h"
 #include "hash.h"
-#include "list.h"
 
 #define MAX_ELEMENTS 65536 /* of a block that is no CONST; more are left to the host */
 
 typedef struct Group {
     Lists lists;
     Pieces pieces;
+    Words words;
     u32 record[36];
     u32 status, width, body, end; /* body, end: bytes of the source */
     u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
@@ -160,19 +161,20 @@ FN void plain_put(const Source s, u32 at, u32 period, u64 target, u32 size)
 
 /* ---- blocks ---- */
 
-CONSTANT u8 width_of[12] = { 0, 1, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8 };
-
 /* Head, descriptor, and what the check is made of, by one work-item. */
 FN u32 block_begin(Group *g, const bitsnap_work *work, const Source s)
 {
     const u32 form = work->head & 255, begin = (u32)(work->source & 3), n = work->count;
     u32 status, k;
     g->width = work->dtype < 12 ? width_of[work->dtype] : 0;
-    g->body = begin + 4 + (work->flags & BITSNAP_WORK_CHECKS ? 8 : 0);
+    g->body = begin + 4 + (work->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + (work->role ? 16 : 0);
     g->end = begin + work->size;
     g->pieces.count = 0;
-    if (!g->width || (g->width == 8 && form > 1) || form > 3 && form != 9 || n == 0 || (form != 1 && n > MAX_ELEMENTS) ||
-        (work->target & 3) || g->end < g->body || (form != 1 && work->head >> 8 != g->end - g->body)) return ST_DECLINED;
+    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (form != 1 || work->role)) || (work->target & 3) || (work->base & 3) ||
+        form > 9 || form == 6 || form == 7 || (g->width == 8 && (form > 1 || work->role)) ||
+        (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
+        (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||
+        (form == 0 && g->end - g->body != n * g->width)) return ST_DECLINED;
     if (read32(s, begin) != work->head) return ST_CORRUPT(40);
     if (form == 2) {
         status = split_begin(g, s, work->dtype, n);
@@ -201,6 +203,8 @@ FN u32 block_check(Group *g, const bitsnap_work *work, const Source s)
     put_bytes(g->record, &at, work->first, 8);
     put_bytes(g->record, &at, work->count, 8);
     put_bytes(g->record, &at, work->head, 4);
+    if (work->role)
+        for (i = 0; i < 2; i++) put_bytes(g->record, &at, read64(s, g->body - 16 + 8 * i), 8);
     if ((work->head & 255) == 2)
         for (i = g->body; i < (g->planes ? g->plane[0] : g->list); i++) put_bytes(g->record, &at, read8(s, i), 1);
     for (k = 0; k < g->pieces.count; k++) put_bytes(g->record, &at, g->pieces.hash[k], 8);
@@ -209,42 +213,103 @@ FN u32 block_check(Group *g, const bitsnap_work *work, const Source s)
     return hash_few(record, 0, at) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
 }
 
-PART void block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work)
+/* Is the hash of a cell (7.1), of elements of the base or of those that were made, number k of those that the block has? */
+FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elements, u32 size)
 {
-    const Source s = source_of(work->source, work->size);
-    const u32 form = work->head & 255, n = work->count;
-    u32 k;
+    const Source cell = source_of((u64)(size_t)elements, size);
+    SYNC();
     if (THREAD == 0) {
-        g->status = block_begin(g, work, s);
-        g->lists.scratch_size = scratch_size;
+        g->pieces.count = 1;
+        g->pieces.at[0] = 0;
+        g->pieces.size[0] = size;
+    }
+    hash_pieces(&g->pieces, sums, cell);
+    if (THREAD == 0) {
+        Source leaf;
+        u32 at = 0;
+        put_bytes(g->record, &at, g->pieces.hash[0], 8);
+        leaf.words = g->record;
+        leaf.last = 1;
+        g->status = hash_few(leaf, 0, 8) == read64(s, g->body - 16 + 8 * k) ? ST_OK : k ? ST_CHECK(45) : ST_BASE(44);
     }
     SYNC();
-    if (!g->status && (work->flags & (BITSNAP_WORK_CHECKS | BITSNAP_WORK_IGNORE)) == BITSNAP_WORK_CHECKS) {
-        hash_pieces(&g->pieces, (u64 *)arena, s);
-        if (THREAD == 0) g->status = block_check(g, work, s);
-    } else {
-        SYNC(); /* all have seen the status */
-    }
-    if (THREAD == 0 && !g->status && form == 2) g->status = split_tails(g, s, n);
+    return g->status;
+}
+
+/* Decodes a block to `out`, in the scratch memory if there is a base. */
+PART u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Source s, const Base base, u32 form, u32 n, u64 out)
+{
+    const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, used = base.role ? WORDS_AT + (256u << 10) : lists * MAX_ELEMENTS;
+    u32 k, i;
+    SYNC();
     if (THREAD == 0) {
-        g->lists.status = g->status;
+        g->lists.status = form == 2 ? split_tails(g, s, n) : ST_OK;
         g->lists.at = form == 2 ? g->list : g->body;
         g->lists.end = g->end;
     }
     SYNC();
-    if (form == 2 || form == 3 || form == 9) {
-        const u32 lists = form == 2 ? 1 : g->width;
-        for (k = 0; k < lists && !g->lists.status; k++)
-            list_read(&g->lists, arena, arena_size, scratch, lists * MAX_ELEMENTS, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
-        if (THREAD == 0 && !g->lists.status && g->lists.at != g->lists.end) g->lists.status = ST_CORRUPT(33);
-        SYNC();
-    }
-    if (!g->lists.status) {
-        if (form == 2) split_put(g, s, scratch, work->target, n);
-        else if (form == 3 || form == 9) bytes_put(g->width, form == 9, scratch, work->target, n);
-        else plain_put(s, g->body, form == 1 ? g->width : 0, work->target, n * g->width);
+    for (k = 0; k < lists && !g->lists.status; k++)
+        list_read(&g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
+    if (form == 5) classed_decode(&g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (form == 8) sparse_decode(&g->words, &g->lists, scratch, s, base, n);
+    SYNC();
+    if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
+    SYNC();
+    if (g->lists.status) return g->lists.status;
+    if (form == 2) split_put(g, s, scratch, out, n);
+    else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
+    else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
+    else if (form == 4)
+        for (i = THREAD; i < n; i += THREADS) put_element((void *)(size_t)out, g->width, i, predict(base, i));
+    SYNC();
+    return ST_OK;
+}
+
+/* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. */
+FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work)
+{
+    const Source s = source_of(work->source, work->size);
+    const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
+    Base base;
+    u32 status, i;
+    u64 out = work->target;
+    base.elements = (const void *)(size_t)work->base;
+    base.dtype = work->dtype;
+    base.role = work->role;
+    if (THREAD == 0) {
+        g->status = block_begin(g, work, s);
+        if (!g->status && work->role && scratch_size < WORDS_AT + (256u << 10)) g->status = ST_DECLINED;
+        g->lists.scratch_size = scratch_size;
     }
     SYNC();
+    status = g->status;
+    SYNC();
+    if (!status && base.role && !ignore) {
+        const u32 kept = g->pieces.count, at = g->pieces.at[0], size = g->pieces.size[0];
+        status = cell_check(g, (u64 *)arena, s, 0, base.elements, n * (base.role == 2 ? 4 : g->width));
+        SYNC();
+        if (THREAD == 0) {
+            g->pieces.count = kept;
+            g->pieces.at[0] = at;
+            g->pieces.size[0] = size;
+        }
+    }
+    if (!status && !ignore && (work->flags & BITSNAP_WORK_CHECKS)) {
+        hash_pieces(&g->pieces, (u64 *)arena, s);
+        if (THREAD == 0) g->status = block_check(g, work, s);
+        SYNC();
+        status = g->status;
+    }
+    if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
+    if (!status) status = body_decode(g, arena, arena_size, scratch, s, base, form, n, out);
+    if (!status && base.role && !ignore) status = cell_check(g, (u64 *)arena, s, 1, (const void *)(size_t)out, n * g->width);
+    if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
+        const Source made = source_of(out, n * g->width);
+        for (i = THREAD; i < n * g->width / 4; i += THREADS) ((u32 *)(size_t)work->target)[i] = made.words[i];
+        for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS) ((u8 *)(size_t)work->target)[i] = ((const u8 *)(size_t)out)[i];
+    }
+    SYNC();
+    return status;
 }
 
 /* works[i] gives done[i]; each group has scratch_size bytes of scratch memory. */
@@ -254,10 +319,10 @@ KERNEL offload_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, 
     Group *g = (Group *)group_memory;
     u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
     for (i = GROUP; i < count; i += GROUPS) {
-        block_decode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4), scratch_size,
-                     works + i);
+        const u32 status = block_decode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
+                                        scratch_size, works + i);
         if (THREAD == 0) {
-            done[i].status = g->lists.status;
+            done[i].status = status;
             done[i].size = 0;
         }
         SYNC();
