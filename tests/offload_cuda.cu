@@ -3,10 +3,11 @@
  *     offload_cuda check FILE.safetensors...   every dtype and level, and damaged blocks
  *     offload_cuda bench FILE.safetensors...   1 GiB of elements, beside a copy within the device */
 #define BITSNAP_OFFLOAD
-#include "docs/examples/offload/decode.h"
+#include "docs/examples/offload/cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <vector>
 #include <algorithm>
 
@@ -14,7 +15,7 @@
 
 static unsigned failures, processors;
 static u32 memory_size = 48 << 10;
-static const u32 scratch_size = (64 + 192 + 160 + 192) << 10;
+static const u32 scratch_size = 928 << 10;
 
 struct Tensors { std::vector<u8> bytes; const char *name; size_t begin; };
 
@@ -54,10 +55,15 @@ static bitsnap options(int level, unsigned log2)
     return b;
 }
 
-static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned log2)
+static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned log2, const std::vector<u8> *base = NULL)
 {
     Frame f;
     bitsnap b = options(level, log2);
+    if (base) {
+        b.base.data = base->data();
+        b.base.count = t.bytes.size() / bitsnap_width(dtype);
+        b.base.dtype = dtype;
+    }
     static bitsnap_index index;
     const unsigned width = bitsnap_width(dtype);
     const u64 count = t.bytes.size() / width;
@@ -78,7 +84,7 @@ static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned l
     return f;
 }
 
-static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source, u64 target, u8 flags)
+static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source, u64 target, u8 flags, u64 base = 0)
 {
     bitsnap_work w;
     memset(&w, 0, sizeof w);
@@ -91,6 +97,8 @@ static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source,
     memcpy(&w.head, f.bytes.data() + x.offset, 4);
     w.dtype = (u8)f.dtype;
     w.flags = flags;
+    w.role = f.info.has_base;
+    if (base) w.base = base + x.first * bitsnap_width(f.dtype);
     return w;
 }
 
@@ -202,6 +210,69 @@ static void damage(const Frame &f, unsigned rounds)
     cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
 }
 
+/* Frames in host memory through bitsnap_offload_decode and _apply. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void hook(const std::vector<Frame> &frames, const std::vector<const std::vector<u8> *> &bases, const char *name, int times)
+{
+    static std::vector<u8> workspace;
+    offload_cuda c;
+    bitsnap_offload o;
+    bitsnap b;
+    std::vector<bitsnap_request> requests;
+    std::vector<u8> out;
+    u64 total = 0;
+    for (auto &f : frames) total += f.elements.size();
+    for (int k = 0; k < times; k++)
+        for (size_t i = 0; i < frames.size(); i++) {
+            const Frame &f = frames[i];
+            bitsnap_request r;
+            memset(&r, 0, sizeof r);
+            r.frame = f.bytes.data();
+            r.size = f.bytes.size();
+            r.elements = (u64)device<u8>(f.elements.size());
+            r.count = f.info.count;
+            r.dtype = f.dtype;
+            if (f.info.has_base) {
+                r.base = (u64)upload(*bases[i]);
+                r.base_dtype = f.info.base_dtype;
+            }
+            requests.push_back(r);
+        }
+    if (offload_cuda_begin(&c, &o, 64 << 20, 512 << 20)) { puts("offload_cuda_begin fails"); exit(1); }
+    memset(&b, 0, sizeof b);
+    workspace.resize(bitsnap_offload_workspace(requests.data(), requests.size()));
+    b.workspace = workspace.data();
+    b.workspace_size = workspace.size();
+    for (int pass = 0; pass < 3; pass++) {
+        const bool applying = pass == 2;
+        if (applying && !frames[0].info.has_base) break;
+        if (applying)
+            for (auto &r : requests) MUST(cudaMemcpy((void *)r.elements, (void *)r.base, r.count * bitsnap_width(r.dtype), cudaMemcpyDeviceToDevice));
+        MUST(cudaDeviceSynchronize());
+        const double start = now();
+        const bitsnap_status s = applying ? bitsnap_offload_apply(&b, &o, requests.data(), requests.size()) : bitsnap_offload_decode(&b, &o, requests.data(), requests.size());
+        const double seconds = now() - start;
+        size_t bad = s != 0;
+        for (size_t i = 0; i < requests.size(); i++) {
+            const Frame &f = frames[i % frames.size()];
+            out.resize(f.elements.size());
+            MUST(cudaMemcpy(out.data(), (void *)requests[i].elements, out.size(), cudaMemcpyDeviceToHost));
+            bad += out != f.elements;
+        }
+        printf("%s %s: %zu frames from host memory, %.1f MB: %s, %.1f GB/s of elements%s\n", applying ? "apply" : "decode", name, requests.size(), total * times / 1e6,
+               bad ? "WRONG" : "right", total * times / seconds / 1e9, pass == 0 ? " (first call)" : "");
+        failures += bad;
+    }
+    offload_cuda_end(&c);
+    for (auto &r : requests) { cudaFree((void *)r.elements); cudaFree((void *)r.base); }
+}
+
 static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count)
 {
     cudaEvent_t a, z;
@@ -220,21 +291,23 @@ static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count)
     return ms[3];
 }
 
-static void bench(const Frame &f, const char *name, int level, size_t total, const char *what)
+static void bench(const Frame &f, const char *name, int level, size_t total, const char *what, const std::vector<u8> *base = NULL)
 {
     u8 *source = upload(f.bytes);
     const unsigned width = bitsnap_width(f.dtype);
     u8 *target = device<u8>(total);
     std::vector<bitsnap_work> works;
     u64 made = 0, read = 0;
+    u8 *bases = base ? device<u8>(total) : NULL;
     /* the frame again and again, each copy of it at an address of its own */
     u8 *sources = device<u8>((total / f.elements.size() + 1) * (f.bytes.size() + 16));
     while (made + f.elements.size() <= total) {
         u8 *to = sources + made / f.elements.size() * f.bytes.size();
         MUST(cudaMemcpy(to, source, f.bytes.size(), cudaMemcpyDeviceToDevice));
+        if (base) MUST(cudaMemcpy(bases + made, base->data(), f.elements.size(), cudaMemcpyHostToDevice));
         for (auto &x : f.blocks) {
             if (x.count != f.blocks[0].count) continue;
-            works.push_back(work_of(f, x, (u64)to, (u64)target + made, 1));
+            works.push_back(work_of(f, x, (u64)to, (u64)target + made, 1, base ? (u64)bases + made : 0));
             read += x.size;
         }
         made += f.elements.size() / 256 * 256;
@@ -253,7 +326,7 @@ static void bench(const Frame &f, const char *name, int level, size_t total, con
     const float unchecked = timed(w, d, (u32)works.size());
     printf("%s %s as %s level %d: %zu blocks (%zu refused), %.3f of elements, %u groups of %u bytes: %.1f GB/s of elements, %.1f without checks\n", what, name,
            bitsnap_dtype_name(f.dtype), level, works.size(), bad, (double)read / elements, groups(), memory_size, elements / checked / 1e6, elements / unchecked / 1e6);
-    cudaFree(source); cudaFree(target); cudaFree(sources); cudaFree(w); cudaFree(d);
+    cudaFree(source); cudaFree(target); cudaFree(sources); cudaFree(bases); cudaFree(w); cudaFree(d);
 }
 
 int main(int argc, char **argv)
@@ -303,6 +376,24 @@ int main(int argc, char **argv)
             compare(f, t.name, 2, 1);
             damage(f, 1);
         }
+    }
+    /* consecutive files of one size as deltas */
+    for (int i = 2; i + 1 < argc && !once && !few; i++) {
+        const Tensors a = load(argv[i]), z = load(argv[i + 1]);
+        if (a.bytes.size() != z.bytes.size() || strncmp(a.name, z.name, 4)) continue;
+        const bitsnap_dtype dtype = strstr(a.name, "bf16") ? BITSNAP_BF16 : strstr(a.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
+        for (int level = 1; level <= 2; level++) {
+            const Frame f = encode(z, dtype, level, 16, &a.bytes);
+            char name[200];
+            snprintf(name, sizeof name, "%s of %s, level %d", z.name, a.name, level);
+            hook({ f }, { &a.bytes }, name, benching ? 40 : 1);
+            if (benching) bench(f, name, level, (size_t)1 << 30, "delta", &a.bytes);
+        }
+    }
+    for (int i = 2; i < argc && !once && !few; i++) {
+        const Tensors t = load(argv[i]);
+        const bitsnap_dtype dtype = strstr(t.name, "bf16") ? BITSNAP_BF16 : strstr(t.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
+        hook({ encode(t, dtype, 2, 16) }, { NULL }, t.name, benching ? 80 : 2);
     }
     if (!benching) printf("%s\n", failures ? "not ok" : "ok");
     return failures != 0;

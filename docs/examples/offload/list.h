@@ -413,12 +413,12 @@ FN void node_load_all(Lists *p, u32 *arena, const Source s, u32 at, const Node x
 FN void list_fill(Lists *p, u32 *scratch, const Source s, u32 from, u32 step)
 {
     const Job job = p->job;
-    const u32 above = (0xFFu << job.value & 0xFFu) * 0x01010101u, at = p->at;
+    const u32 above = job.op == OP_RAW ? (0xFFu << job.value & 0xFFu) * 0x01010101u : 0, at = p->at;
     u32 i;
     for (i = from; 4 * i < job.count; i += step) {
         const u32 word = job.op == OP_RAW ? read32(s, at + 4 * i) : job.value * 0x01010101u;
         const u32 behind = 4 * i + 4 > job.count ? 8 * (4 * i + 4 - job.count) : 0;
-        if (job.op == OP_RAW && word << behind & above << behind) p->status = ST_CORRUPT(25);
+        if (word << behind & above << behind) p->status = ST_CORRUPT(25);
         scratch[job.out / 4 + i] = word;
     }
 }
