@@ -699,9 +699,9 @@ typedef struct bitsnap_offload {
      * there is no base, perhaps if it is not; nothing else is. */
     int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
     int (*wait)(void *context, unsigned queue);
-    void *host;      /* staging memory: of the host, page-locked if that is faster, */
-    uint64_t device; /* and of the device, at a multiple of 16; half of it for each queue */
-    size_t size;     /* of each: a few MiB. Blocks that do not fit a half are the host's */
+    uint64_t device; /* staging memory of the device, half of it for each queue, */
+    size_t size;     /* some MiB. Blocks that do not fit a half are the host's */
+    void *host;      /* as much of the host, page-locked if that is faster, or null: frames are uploaded from where they are */
 } bitsnap_offload;
 
 /* A frame in host memory, and where its elements are to be on the device. */
@@ -12809,7 +12809,7 @@ typedef struct bsn_batch { /* of one queue */
     bitsnap_done done[BSN_BATCH];
     bsn_sent sent[BSN_BATCH];
     unsigned count;
-    size_t used; /* bytes of the staging memory */
+    size_t used, sent_size; /* bytes of the staging memory, and those that are on their way */
 } bsn_batch;
 
 typedef struct bsn_offload {
@@ -12914,21 +12914,31 @@ static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
         bsn_offload_note(d, batch->sent[i].request);
     }
     batch->count = 0;
-    batch->used = 0;
+    batch->used = batch->sent_size = 0;
     return BITSNAP_OK;
+}
+
+/* The blocks of a frame that stand in the batch but have not been uploaded: `end` is behind them. */
+static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const uint8_t *end)
+{
+    const bitsnap_offload *o = d->o;
+    bsn_batch *batch = &d->x->batch[queue];
+    const size_t at = queue * (o->size / 2) + batch->sent_size, size = batch->used - batch->sent_size;
+    const uint8_t *from = end - size;
+    batch->sent_size = batch->used;
+    if (!size) return BITSNAP_OK;
+    if (o->host) from = (const uint8_t *)memcpy((uint8_t *)o->host + at, from, size);
+    return o->upload(o->context, queue, o->device + at, from, size) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
 static bitsnap_status bsn_offload_launch(bsn_device *d, unsigned queue)
 {
     const bitsnap_offload *o = d->o;
     bsn_batch *batch = &d->x->batch[queue];
-    const size_t half = queue * (o->size / 32 * 16);
     unsigned i;
     if (!batch->count) return BITSNAP_OK;
     for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED; /* a device that says nothing */
-    if (o->upload(o->context, queue, o->device + half, (const uint8_t *)o->host + half, batch->used) ||
-        o->decode(o->context, queue, batch->work, batch->done, batch->count)) return bsn_device_failed(d);
-    return BITSNAP_OK;
+    return o->decode(o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
 /* Sends the blocks of one frame; *queue is the one that is being filled. */
@@ -12937,14 +12947,14 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     const bitsnap_offload *o = d->o;
     bitsnap_request *q = &d->requests[request];
     bitsnap *host = &d->host;
-    const size_t half = o->size / 32 * 16;
+    const size_t half = o->size / 2;
     const uint8_t *frame = (const uint8_t *)q->frame;
     unsigned width, base_width = 0, check = 0;
     const bsn_opened *opened;
     bitsnap_source source;
     bitsnap_info info;
     bsn_sent sent;
-    uint64_t at;
+    uint64_t at, behind = 0;
     bitsnap_status status;
     memset(&source, 0, sizeof source);
     source.data = frame;
@@ -12973,19 +12983,21 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         if (bitsnap_index_find(host, &d->x->index, at, &sent.extent)) {
             d->b->error = host->error;
             bsn_offload_note(d, request);
-            return BITSNAP_OK;
+            break;
         }
         sent.request = request;
         if (check) bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, bsn_load64(frame + sent.extent.offset + BSN_HEAD_SIZE));
         body = (size_t)sent.extent.size;
         if (body > half || sent.extent.count > 0xFFFFFFFF) {
-            status = bsn_offload_host(d, *queue, &sent);
+            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
+            if (!status) status = bsn_offload_host(d, *queue, &sent);
             if (status && d->b->error.rule == BITSNAP_R_SOURCE) return status;
             if (status) bsn_offload_note(d, request);
             continue;
         }
         if (batch->count == BSN_BATCH || half - batch->used < body) {
-            status = bsn_offload_launch(d, *queue);
+            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
+            if (!status) status = bsn_offload_launch(d, *queue);
             *queue ^= 1;
             if (!status) status = bsn_offload_finish(d, *queue);
             if (status) return status;
@@ -12994,7 +13006,6 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         w = &batch->work[batch->count];
         memset(w, 0, sizeof *w);
         w->source = o->device + *queue * half + batch->used;
-        memcpy((uint8_t *)o->host + *queue * half + batch->used, frame + sent.extent.offset, body);
         w->target = q->elements + sent.extent.first * width;
         if (base_width) w->base = (d->apply ? q->elements : q->base) + sent.extent.first * base_width;
         w->first = sent.extent.first;
@@ -13007,9 +13018,12 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         w->dtype = (uint8_t)info.dtype;
         w->flags = (uint8_t)(d->flags | (info.checks ? BITSNAP_WORK_CHECKS : 0));
         w->role = (uint8_t)(info.has_base ? info.base_dtype == info.dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
-        batch->used = bsn_min(half, (batch->used + w->size + 15) & ~(size_t)15);
+        batch->used += w->size;
+        behind = sent.extent.offset + w->size;
         batch->sent[batch->count++] = sent;
     }
+    status = bsn_offload_upload(d, *queue, frame + behind);
+    if (status) return status;
     opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
     if (check && !q->error.status && bsn_has_footer(opened->header.blocks, opened->header.flags) &&
         opened->footer.chain != bsn_series_end(&d->x->chain)) {
@@ -13024,8 +13038,10 @@ static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
     unsigned queue = 0, k;
     size_t i;
     bitsnap_status status = BITSNAP_OK;
-    d->x->batch[0].count = d->x->batch[1].count = 0;
-    d->x->batch[0].used = d->x->batch[1].used = 0;
+    for (k = 0; k < 2; k++) {
+        d->x->batch[k].count = 0;
+        d->x->batch[k].used = d->x->batch[k].sent_size = 0;
+    }
     for (i = 0; i < count && !status; i++) status = bsn_offload_frame(d, i, &queue);
     if (!status) status = bsn_offload_launch(d, queue);
     for (k = 0; k < 2; k++) /* after an error, too, the memory must not be in use */
@@ -13046,7 +13062,7 @@ static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bits
     bsn_offload_room room;
     size_t i, needed;
     bitsnap_status status = bsn_begin(b, !o || (o->struct_size && o->struct_size != sizeof *o) || !o->upload || !o->download ||
-                                         !o->decode || !o->wait || !o->host || o->device & 15 || o->size < 32 ? "offload" :
+                                         !o->decode || !o->wait || !o->device || o->size < 32 ? "offload" :
                                          count && !requests ? "requests" : NULL);
     if (status) return status;
     for (i = 0; i < count; i++) {

@@ -37,7 +37,7 @@ typedef struct job {
 static struct {
     int kind;
     unsigned log2, decoded, refused, until; /* FAILS: after so many calls */
-    job queue[2][16];
+    job queue[2][64];
     unsigned jobs[2];
 } dev;
 
@@ -46,7 +46,7 @@ static int failing(void) { return dev.kind == FAILS && (dev.until == 0 || --dev.
 static int add(unsigned queue, job j)
 {
     if (failing()) return 1;
-    CHECK(queue < 2 && dev.jobs[queue] < 16, "queue %u", queue);
+    CHECK(queue < 2 && dev.jobs[queue] < 64, "queue %u", queue);
     CHECK(j.what == 'w' || (j.at >= (uint64_t)(uintptr_t)device && j.at - (uint64_t)(uintptr_t)device + j.size <= DEVICE), "a copy outside");
     dev.queue[queue][dev.jobs[queue]++] = j;
     return 0;
@@ -291,6 +291,7 @@ static void batches(void)
         bitsnap_offload o = begin(DECLINES);
         bitsnap b = options();
         o.size = sizes[k];
+        if (k == 1) o.host = NULL;
         clear();
         make(0, 6 + 2 * k);
         CHECK(!bitsnap_offload_decode(&b, &o, requests, FRAMES), "%s", bitsnap_message(&b));
@@ -377,9 +378,9 @@ static void arguments(void)
     o.struct_size = 3;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
     o.struct_size = 0;
-    o.device++;
+    o.wait = NULL;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
-    o.device--;
+    o.wait = wait;
     CHECK(bitsnap_offload_decode(&b, &o, NULL, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "requests"), "%s", bitsnap_message(&b));
     CHECK(!bitsnap_offload_decode(&b, &o, NULL, 0), "%s", bitsnap_message(&b));
     r.elements++;

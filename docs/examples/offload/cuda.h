@@ -143,7 +143,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
     o->download = offload_cuda_download;
     o->decode = offload_cuda_decode;
     o->wait = offload_cuda_wait;
-    o->host = c->host;
+    o->host = c->host; /* null: for frames in page-locked memory (cudaHostRegister), which is faster */
     o->device = (uint64_t)(size_t)c->device;
     o->size = staging;
     return 0;
