@@ -1,7 +1,9 @@
 /* The device code on a GPU: decodes what the codec has encoded, compares, and measures. MIT licence, see bitsnap.h.
  *
  *     offload_cuda check FILE.safetensors...   every dtype and level, and damaged blocks
- *     offload_cuda bench FILE.safetensors...   1 GiB of elements, beside a copy within the device */
+ *     offload_cuda bench FILE.safetensors...   1 GiB of elements, beside a copy within the device
+ *     offload_cuda small FILE.safetensors...   little, for compute-sanitizer
+ *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu */
 #define BITSNAP_OFFLOAD
 #include "docs/examples/offload/cuda.h"
 #include <stdio.h>
@@ -337,7 +339,7 @@ int main(int argc, char **argv)
     const bool benching = argc > 1 && !strncmp(argv[1], "bench", 5), once = argc > 1 && !strcmp(argv[1], "bench1");
     const bool few = argc > 1 && !strcmp(argv[1], "small"); /* for tools that take their time */
     if (getenv("MEMORY")) memory_size = atoi(getenv("MEMORY"));
-    scratch = (u32 *)device<u8>((size_t)scratch_size * groups());
+    scratch = (u32 *)device<u8>((size_t)scratch_size * processors * 8);
     printf("%s, %u multiprocessors, %u groups at once\n", p.name, processors, groups());
     if (benching && !once) {
         const size_t total = (size_t)1 << 30;
