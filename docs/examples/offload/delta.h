@@ -67,40 +67,83 @@ FN u32 exponent_of(u32 v, u32 dtype)
 
 typedef struct Words {
     u32 classes, border[8];
-    u32 part[WARPS];
-    u32 shift, limit; /* of the list of words being read */
+    u32 count[8];            /* elements of each class */
+    u32 part[8][WARPS];
+    u32 shift, limit;        /* of the list of words being read */
+    u8 class_of[256];        /* by exponent */
 } Words;
 
-FN u32 class_of(const Words *x, const Base base, u32 i)
+#define AT_ONCE 4 /* elements whose loads are on their way together */
+
+/* The elements of class 0, in order, then those of class 1, ...: their places, by the whole group. `classes` is room for n bytes. */
+FN void words_deal(Words *x, const Base base, u8 *classes, u16 *places, u32 n)
 {
-    const u32 exponent = exponent_of(predict(base, i), base.dtype);
-    u32 k, sum = 0;
-    for (k = 1; k < x->classes; k++) sum += x->border[k] <= exponent;
-    return sum;
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP, step = AT_ONCE * WARP, each = (n / WARPS + step) / step * step;
+    const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
+    u32 at[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, sum = 0, i, k, w, u, c[AT_ONCE];
+    for (k = w = 0; k < x->classes; k++) w += x->border[k] <= THREAD;
+    x->class_of[THREAD] = (u8)(w - 1);
+    SYNC();
+    for (i = begin + lane; i - lane < end; i += step) {
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < end ? x->class_of[exponent_of(predict(base, i + u * WARP), base.dtype)] : 8;
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) {
+            if (c[u] < 8) classes[i + u * WARP] = (u8)c[u];
+            UNROLL
+            for (k = 0; k < 8; k++)
+                if (k < x->classes) at[k] += POPC(BALLOT(c[u] == k));
+        }
+    }
+    UNROLL
+    for (k = 0; k < 8; k++)
+        if (lane == 0) x->part[k][warp] = at[k];
+    SYNC();
+    UNROLL
+    for (k = 0; k < 8; k++) {
+        const u32 before = sum;
+        for (w = 0; w < WARPS; w++) {
+            if (w == warp) at[k] = sum;
+            sum += k < x->classes ? x->part[k][w] : 0;
+        }
+        if (THREAD == 0) x->count[k] = sum - before;
+    }
+    for (i = begin + lane; i - lane < end; i += step) {
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < end ? classes[i + u * WARP] : 8;
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++)
+            UNROLL
+            for (k = 0; k < 8; k++)
+                if (k < x->classes) {
+                    const u32 all = BALLOT(c[u] == k);
+                    if (c[u] == k) places[at[k] + POPC(all & ((1u << lane) - 1))] = (u16)(i + u * WARP);
+                    at[k] += POPC(all);
+                }
+    }
+    SYNC();
 }
 
-/* Which of n numbers are wanted, in order: `from` has them, or is null where they are 0, 1, ... Those of a class where `symbols` is
- * null, else those whose symbol is the limit. By the whole group; returns how many. */
-FN u32 pick(Words *x, const Base base, u32 class_number, const u8 *symbols, const u16 *from, u16 *to, u32 n)
+/* Those of m places (null: 0, 1, ...) whose symbols are the limit, in order, by the whole group; returns how many. */
+FN u32 words_escaped(Words *x, const u8 *symbols, const u16 *from, u16 *to, u32 m)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (n / WARPS + WARP) / WARP * WARP;
-    const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
+    const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
     u32 pass, i, k, at = 0, all = 0;
     for (pass = 0; pass < 2; pass++) {
+        UNROLL_4
         for (i = begin; i < end; i += WARP) {
-            u32 wanted = 0, found;
-            if (i + lane < end) wanted = symbols ? symbols[i + lane] == x->limit : class_of(x, base, i + lane) == class_number;
-            found = BALLOT(wanted);
+            const u32 wanted = i + lane < end && symbols[i + lane] == x->limit, found = BALLOT(wanted);
             if (pass && wanted) to[at + POPC(found & ((1u << lane) - 1))] = from ? from[i + lane] : (u16)(i + lane);
             at += POPC(found);
         }
         if (pass) break;
         SYNC();
-        if (lane == 0) x->part[warp] = at;
+        if (lane == 0) x->part[0][warp] = at;
         SYNC();
         for (k = at = 0; k < WARPS; k++) {
             if (k == warp) at = all;
-            all += x->part[k];
+            all += x->part[0][k];
         }
     }
     SYNC();
@@ -158,8 +201,7 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
                    const u16 *which, u16 *here, u16 *there, u32 *words)
 {
     const u8 *symbols = (const u8 *)scratch;
-    Base none = { 0, 0, 0 };
-    u32 level, total = 0, j;
+    u32 level, total = 0, j, u;
     for (level = 0; m; level++) {
         u32 at, shift, limit;
         SYNC();
@@ -169,30 +211,29 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
         limit = x->limit;
         at = p->at;
         if (p->status) return;
-        if (shift == 128) {
-            for (j = THREAD; j < m; j += THREADS) {
-                const u32 word = read32(s, at + j * width);
-                words[which ? which[j] : j] += word << total;
+        SYNC();
+        if (THREAD == 0) p->at += shift == 128 ? m * width : shift / 8 * m + shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
+        if (shift != 128) list_read(p, arena, arena_size, scratch, used, s, m, 8, 0);
+        if (p->status) return;
+        SYNC();
+        for (j = THREAD; j < m; j += AT_ONCE * THREADS) {
+            u32 place[AT_ONCE], word[AT_ONCE], above = 0;
+            UNROLL
+            for (u = 0; u < AT_ONCE; u++) {
+                const u32 i = j + u * THREADS < m ? j + u * THREADS : m - 1, symbol = shift == 128 ? 0 : symbols[i];
+                place[u] = which ? which[i] : i;
+                word[u] = shift == 128 ? read32(s, at + i * width) : words_low(s, at, shift, m, i) + (symbol << shift);
+                above |= limit && symbol > limit;
             }
-            SYNC();
-            if (THREAD == 0) p->at += m * width;
-            SYNC();
-            return;
+            if (above) p->status = ST_CORRUPT(47);
+            UNROLL
+            for (u = 0; u < AT_ONCE; u++)
+                if (j + u * THREADS < m) words[place[u]] = (level ? words[place[u]] : 0) + (word[u] << total);
         }
         SYNC();
-        if (THREAD == 0) p->at += shift / 8 * m + shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
-        list_read(p, arena, arena_size, scratch, used, s, m, 8, 0);
-        if (p->status) return;
-        SYNC();
-        for (j = THREAD; j < m; j += THREADS) {
-            const u32 symbol = symbols[j];
-            if (limit && symbol > limit) p->status = ST_CORRUPT(47);
-            words[which ? which[j] : j] += (words_low(s, at, shift, m, j) + (symbol << shift)) << total;
-        }
-        SYNC();
-        if (p->status) return;
+        if (p->status || shift == 128) return;
         total += shift;
-        m = limit ? pick(x, none, 0, symbols, which, here, m) : 0;
+        m = limit ? words_escaped(x, symbols, which, here, m) : 0;
         which = here;
         here = there;
         there = (u16 *)which;
@@ -209,21 +250,32 @@ PART void classed_decode(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *sc
     u16 *here = (u16 *)(scratch + PLACES_AT / 4), *there = here + 65536;
     u32 *words = scratch + WORDS_AT / 4, k, i;
     if (THREAD == 0) p->status = words_begin(x, p, s, base.dtype);
-    for (i = THREAD; i < n; i += THREADS) words[i] = 0;
     SYNC();
     if (p->status) return;
-    for (k = 0; k < x->classes; k++) {
-        const u32 m = x->classes == 1 ? n : pick(x, base, k, 0, 0, here, n);
-        words_read(x, p, arena, arena_size, scratch, used, s, m, width, x->classes == 1 ? 0 : here, x->classes == 1 ? here : there,
-                   x->classes == 1 ? there : here, words);
-        if (p->status) return;
+    if (x->classes > 1) {
+        words_deal(x, base, (u8 *)scratch, here, n);
+        for (k = i = 0; k < x->classes; i += x->count[k++]) {
+            words_read(x, p, arena, arena_size, scratch, used, s, x->count[k], width, here + i, there, here + i, words);
+            if (p->status) return;
+        }
+    } else {
+        words_read(x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
     }
     SYNC();
     if (THREAD == 0 && p->at != p->end) p->status = ST_CORRUPT(33);
     SYNC();
     if (p->status) return;
-    for (i = THREAD; i < n; i += THREADS)
-        put_element(here, width, i, predict(base, i) + difference_of(width == 4 ? words[i] : words[i] & ((1u << 8 * width) - 1)));
+    for (i = THREAD; i < n; i += AT_ONCE * THREADS) {
+        u32 v[AT_ONCE], u;
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) {
+            const u32 k = i + u * THREADS < n ? i + u * THREADS : n - 1;
+            v[u] = predict(base, k) + difference_of(width == 4 ? words[k] : words[k] & ((1u << 8 * width) - 1));
+        }
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++)
+            if (i + u * THREADS < n) put_element(here, width, i + u * THREADS, v[u]);
+    }
     SYNC();
 }
 
@@ -267,7 +319,7 @@ PART void sparse_decode(Words *x, Lists *p, u32 *scratch, const Source s, const 
     for (k = 0; k < numbers - high; k += 32 * THREADS) { /* 32 bits each */
         const u32 from = k + 32 * THREAD, some = from < numbers - high ? numbers - high - from : 0;
         u32 m = some ? read_bits(s, body, high + from, some < 32 ? some : 32) : 0;
-        i = ones + group_before(POPC(m), &all, x->part);
+        i = ones + group_before(POPC(m), &all, x->part[0]);
         ones += all;
         for (; m; m &= m - 1, i++)
             if (i < c) place[i] = ((from + CTZ(m) - i) << l) | read_bits(s, body, i * l, l);
@@ -279,7 +331,7 @@ PART void sparse_decode(Words *x, Lists *p, u32 *scratch, const Source s, const 
         if (i < c) v = read_bits(s, body, numbers + i * a, a);
         is_escape = i < c && escaping && v == (1u << a) - 1;
         {
-            const u32 e = escapes + group_before(is_escape, &all, x->part);
+            const u32 e = escapes + group_before(is_escape, &all, x->part[0]);
             escapes += all;
             if (is_escape && e < f) {
                 v = read_bits(s, body, escaped + e * W, W);

@@ -44,6 +44,7 @@ typedef unsigned long long u64;
 #define ATOMIC_ADD(p, v) ((void)atomicAdd(p, v))
 #define ATOMIC_OR(p, v) ((void)atomicOr(p, v))
 #define UNROLL _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
 #else
 #define KERNEL static void
 #define FN static inline
@@ -67,6 +68,7 @@ typedef unsigned long long u64;
 #define ATOMIC_ADD(p, v) ((void)(*(p) += (v)))
 #define ATOMIC_OR(p, v) ((void)(*(p) |= (v)))
 #define UNROLL
+#define UNROLL_4
 extern u32 fiber_thread, fiber_group, fiber_groups, *fiber_memory;
 void fiber_sync(void);
 void fiber_warp_sync(void);
