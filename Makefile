@@ -114,13 +114,27 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_switches.py
+         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_switches.py tests/check_offload.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+
+#: make offload-test  the device code of docs/examples/offload without a GPU, and the hook in bitsnap.h
+offload-test: $(B)/tests/test_offload
+	@tests/run.sh $(B)/tests/test_offload tests/check_offload.sh
+
+#: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90)
+ARCH ?= native
+cuda-test cuda-bench: $(B)/offload_cuda
+	@$(B)/offload_cuda $(if $(filter cuda-bench,$@),bench,check) $(wildcard $(DATA)/*.safetensors)
+
+$(B)/offload_cuda: tests/offload_cuda.cu $(wildcard docs/examples/offload/*.h) $(HEADERS)
+	@mkdir -p $(B)
+	$(CC) -std=c99 $(CFLAGS) -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o $(B)/offload_bitsnap.o
+	nvcc -O3 -arch=$(ARCH) -I. tests/offload_cuda.cu $(B)/offload_bitsnap.o -o $@
 
 #: make switches    every combination of the switches that leave parts out (bitsnap.h names them): a nightly job, ten minutes
 switches:

@@ -656,6 +656,82 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
 BITSNAP_API bitsnap_status bitsnap_decoder_end(bitsnap *b, bitsnap_decoder *decoder, const void *source, size_t source_size,
                                                size_t *used);
 
+#ifdef BITSNAP_OFFLOAD
+/* ================================================================================= OFFLOAD */
+
+/* Blocks for a device with memory of its own, as a GPU is: docs/examples/offload has code for one. */
+
+/* One block, the same on host and device. Addresses are those of the device. */
+typedef struct bitsnap_work {
+    uint64_t source;       /* decode: the block; encode: the elements */
+    uint64_t target;       /* decode: the elements; encode: room for the block */
+    uint64_t base;         /* of a delta: what it was made against */
+    uint64_t first;        /* number of its first element in the frame */
+    uint64_t header_check; /* XXH3 of the frame's header */
+    uint32_t size;         /* decode: bytes of the block; encode: of the room */
+    uint32_t count;        /* elements */
+    uint32_t head;         /* decode: of the block, as the index has it */
+    uint8_t dtype, level, flags;
+    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
+} bitsnap_work;
+
+/* flags */
+enum {
+    BITSNAP_WORK_CHECKS = 1, /* blocks carry checks */
+    BITSNAP_WORK_IGNORE = 2, /* decode: neither they nor hashes are looked at */
+    BITSNAP_WORK_TEST = 4    /* decode, with a base: nothing is stored */
+};
+
+/* What became of it. */
+typedef struct bitsnap_done {
+    uint32_t status; /* 0, or a bitsnap_status with the reject condition << 8; BITSNAP_E_UNSUPPORTED: the host has to do it */
+    uint32_t size;   /* encode: bytes of the block */
+} bitsnap_done;
+
+/* A device. The functions put work into one of two queues, which do what they are given in order, and return at once; wait returns when
+ * a queue is empty. Memory that they are given stays as it is until then. They return 0, or anything else if the device failed. */
+typedef struct bitsnap_offload {
+    size_t struct_size; /* 0, or sizeof(bitsnap_offload) as the caller was compiled: any other value is BITSNAP_E_ARGUMENT */
+    void *context;
+    int (*upload)(void *context, unsigned queue, uint64_t to, const void *from, size_t size);
+    int (*download)(void *context, unsigned queue, void *to, uint64_t from, size_t size);
+    /* works[i] gives done[i]. What the device cannot do is the host's. A target is written only if the status is 0, and, where
+     * there is no base, perhaps if it is not; nothing else is. */
+    int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
+    int (*wait)(void *context, unsigned queue);
+    uint64_t device; /* staging memory of the device, half of it for each queue, */
+    size_t size;     /* some MiB. Blocks that do not fit a half are the host's */
+    void *host;      /* as much of the host, page-locked if that is faster, or null: frames are uploaded from where they are */
+} bitsnap_offload;
+
+/* A frame in host memory, and where its elements are to be on the device. */
+typedef struct bitsnap_request {
+    const void *frame;
+    size_t size;
+    uint64_t elements;      /* a multiple of 4, as the base */
+    uint64_t count;         /* must be the frame's, as the dtype (BITSNAP_E_MISMATCH) */
+    bitsnap_dtype dtype;
+    bitsnap_dtype base_dtype;
+    uint64_t base;          /* of a delta: its base on the device; may be `elements` only in bitsnap_offload_apply. Else 0 */
+    uint64_t base_id;       /* its content id if known, else 0 */
+    bitsnap_error error;    /* result of this one */
+} bitsnap_request;
+
+/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. Blocks that
+ * the device declines or refuses are decoded by the host, whose error it is if there is one: a wrong status of the device cannot
+ * make a bad block good or hide a good one. Other frames go on after an error, which is in request.error; the first one is
+ * returned. Checks all that bitsnap_decode checks, but the content id.
+ * apply: turns bases into results, in place; base and base_dtype are not looked at. A first pass tests all blocks of all frames: where
+ * one is refused, nothing at all is stored. If the device fails in the second pass elements may be neither.
+ * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags. BITSNAP_E_SOURCE:
+ * a function of the device failed. */
+BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
+BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+#ifndef BITSNAP_NO_DELTA
+BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+#endif
+#endif
+
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
@@ -12757,6 +12833,320 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
 
 #endif /* BITSNAP_NO_ENCODE */
 #endif /* BITSNAP_NO_EXTRAS */
+
+#ifdef BITSNAP_OFFLOAD
+/* ---- blocks for a device ---- */
+
+#define BSN_BATCH 1024u /* blocks of a launch */
+
+typedef struct bsn_sent { /* a block on its way */
+    bitsnap_extent extent;
+    size_t request;
+} bsn_sent;
+
+typedef struct bsn_batch { /* of one queue */
+    bitsnap_work work[BSN_BATCH];
+    bitsnap_done done[BSN_BATCH];
+    bsn_sent sent[BSN_BATCH];
+    unsigned count;
+    size_t used, sent_size; /* bytes of the staging memory, and those that are on their way */
+} bsn_batch;
+
+typedef struct bsn_offload {
+    bitsnap_index index;
+    bsn_batch batch[2];
+    bsn_pieces chain;
+} bsn_offload;
+
+typedef struct bsn_device {
+    bitsnap *b;
+    const bitsnap_offload *o;
+    bitsnap_request *requests;
+    bsn_offload *x;
+    uint8_t *elements, *base; /* of a block that the host decodes */
+    bitsnap host;             /* its options */
+    uint8_t flags;            /* of works */
+    int apply;
+} bsn_device;
+
+typedef struct bsn_offload_room { /* bytes of the workspace: of a block's elements and of its base, and to decode one */
+    size_t cell, base, decode;
+} bsn_offload_room;
+
+static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
+
+static bsn_offload_room bsn_offload_needs(const bitsnap_request *requests, size_t count)
+{
+    bsn_offload_room room = { 0, 0, 0 };
+    bitsnap_info info;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        if (bitsnap_read_info(&info, requests[i].frame, requests[i].size)) continue; /* which its own turn will find */
+        bsn_grow(&room.cell, bsn_block_size((unsigned)info.dtype, info.block_log2) + 64);
+        if (info.has_base) bsn_grow(&room.base, bsn_block_size((unsigned)info.base_dtype, info.block_log2) + 64);
+        bsn_grow(&room.decode, info.workspace_size);
+    }
+    return room;
+}
+
+BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count)
+{
+    const bsn_offload_room room = bsn_offload_needs(requests, count);
+    return sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
+}
+
+static bitsnap_status bsn_device_failed(bsn_device *d) { return bsn_reject(d->b, BITSNAP_R_SOURCE, 0, 0); }
+
+/* The host decodes a block that the device did not; to its place on the device, unless it is only tested. */
+static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_sent *sent)
+{
+    const bitsnap_offload *o = d->o;
+    const bitsnap_request *q = &d->requests[sent->request];
+    const bitsnap_extent *x = &sent->extent;
+    const unsigned width = bsn_dtypes[q->dtype].width;
+    uint64_t at, some;
+    bitsnap_info info;
+    bitsnap_status status = bitsnap_read_info(&info, q->frame, q->size);
+    if (status) return bsn_device_failed(d); /* the source has been changed */
+    d->host.base.data = NULL;
+    if (info.has_base) {
+        const unsigned base_width = bsn_dtypes[info.base_dtype].width;
+        const uint64_t base = d->apply ? q->elements : q->base;
+        if (o->download(o->context, queue, d->base, base + x->first * base_width, (size_t)x->count * base_width) ||
+            o->wait(o->context, queue)) return bsn_device_failed(d);
+        d->host.base.data = d->base;
+        d->host.base.count = info.count;
+        d->host.base.dtype = info.base_dtype;
+        d->host.base.id = q->base_id;
+        d->host.base.first = x->first;
+        d->host.base.held = x->count;
+    }
+    for (at = 0; at < x->count; at += some) { /* a run of constant cells may be long */
+        some = bsn_min(x->count - at, UINT64_C(1) << info.block_log2);
+        status = bitsnap_block_decode(&d->host, d->elements, x->first + at, some, &info, x, (const uint8_t *)q->frame + x->offset);
+        if (status) {
+            d->b->error = d->host.error;
+            return status;
+        }
+        if (d->flags & BITSNAP_WORK_TEST) return BITSNAP_OK;
+        if (o->upload(o->context, queue, q->elements + (x->first + at) * width, d->elements, (size_t)some * width) ||
+            o->wait(o->context, queue)) return bsn_device_failed(d);
+    }
+    return BITSNAP_OK;
+}
+
+/* Notes the error of a request. */
+static void bsn_offload_note(bsn_device *d, size_t request)
+{
+    if (!d->requests[request].error.status) d->requests[request].error = d->b->error;
+}
+
+/* Waits for a queue; what its device did not do is done by the host. */
+static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
+{
+    bsn_batch *batch = &d->x->batch[queue];
+    unsigned i;
+    if (batch->count && d->o->wait(d->o->context, queue)) return bsn_device_failed(d);
+    for (i = 0; i < batch->count; i++) {
+        if (!batch->done[i].status) continue;
+        if (!bsn_offload_host(d, queue, &batch->sent[i])) continue;
+        if (d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
+        bsn_offload_note(d, batch->sent[i].request);
+    }
+    batch->count = 0;
+    batch->used = batch->sent_size = 0;
+    return BITSNAP_OK;
+}
+
+/* The blocks of a frame that stand in the batch but have not been uploaded: `end` is behind them. */
+static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const uint8_t *end)
+{
+    const bitsnap_offload *o = d->o;
+    bsn_batch *batch = &d->x->batch[queue];
+    const size_t at = queue * (o->size / 2) + batch->sent_size, size = batch->used - batch->sent_size;
+    const uint8_t *from = end - size;
+    batch->sent_size = batch->used;
+    if (!size) return BITSNAP_OK;
+    if (o->host) from = (const uint8_t *)memcpy((uint8_t *)o->host + at, from, size);
+    return o->upload(o->context, queue, o->device + at, from, size) ? bsn_device_failed(d) : BITSNAP_OK;
+}
+
+static bitsnap_status bsn_offload_launch(bsn_device *d, unsigned queue)
+{
+    const bitsnap_offload *o = d->o;
+    bsn_batch *batch = &d->x->batch[queue];
+    unsigned i;
+    if (!batch->count) return BITSNAP_OK;
+    for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED; /* a device that says nothing */
+    return o->decode(o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
+}
+
+/* Sends the blocks of one frame; *queue is the one that is being filled. */
+static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
+{
+    const bitsnap_offload *o = d->o;
+    bitsnap_request *q = &d->requests[request];
+    bitsnap *host = &d->host;
+    const size_t half = o->size / 2;
+    const uint8_t *frame = (const uint8_t *)q->frame;
+    unsigned width, base_width = 0, check = 0;
+    const bsn_opened *opened;
+    bitsnap_source source;
+    bitsnap_info info;
+    bsn_sent sent;
+    uint64_t at, behind = 0;
+    bitsnap_status status;
+    memset(&source, 0, sizeof source);
+    source.data = frame;
+    source.size = q->size;
+    memset(&host->base, 0, sizeof host->base);
+    status = bitsnap_index_open(host, &d->x->index, &info, &source);
+    if (!status && (info.dtype != q->dtype || info.count != q->count)) status = bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
+    if (!status && d->apply && (!info.has_base || info.base_dtype != info.dtype)) status = bsn_wrong(host, "requests");
+    if (!status && !d->apply && info.has_base && info.count &&
+        (!q->base || q->base_dtype != info.base_dtype || (q->base_id && q->base_id != info.base_id)))
+        status = bsn_reject(host, BITSNAP_R_BASE, 0, 0);
+    if (status) {
+        d->b->error = host->error;
+        bsn_offload_note(d, request);
+        return BITSNAP_OK;
+    }
+    width = info.width;
+    if (info.has_base) base_width = bsn_dtypes[info.base_dtype].width;
+    if (info.checks && !(d->flags & BITSNAP_WORK_IGNORE)) check = 1;
+    bsn_pieces_begin(&d->x->chain, 0);
+    bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, info.header_check);
+    for (at = 0; at < info.count && !q->error.status; at += sent.extent.count) {
+        bsn_batch *batch = &d->x->batch[*queue];
+        bitsnap_work *w;
+        size_t body;
+        if (bitsnap_index_find(host, &d->x->index, at, &sent.extent)) {
+            d->b->error = host->error;
+            bsn_offload_note(d, request);
+            break;
+        }
+        sent.request = request;
+        if (check) bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, bsn_load64(frame + sent.extent.offset + BSN_HEAD_SIZE));
+        body = (size_t)sent.extent.size;
+        if (body > half || sent.extent.count > 0xFFFFFFFF) {
+            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
+            if (!status) status = bsn_offload_host(d, *queue, &sent);
+            if (status && d->b->error.rule == BITSNAP_R_SOURCE) return status;
+            if (status) bsn_offload_note(d, request);
+            continue;
+        }
+        if (batch->count == BSN_BATCH || half - batch->used < body) {
+            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
+            if (!status) status = bsn_offload_launch(d, *queue);
+            *queue ^= 1;
+            if (!status) status = bsn_offload_finish(d, *queue);
+            if (status) return status;
+            batch = &d->x->batch[*queue];
+        }
+        w = &batch->work[batch->count];
+        memset(w, 0, sizeof *w);
+        w->source = o->device + *queue * half + batch->used;
+        w->target = q->elements + sent.extent.first * width;
+        if (base_width) w->base = (d->apply ? q->elements : q->base) + sent.extent.first * base_width;
+        w->first = sent.extent.first;
+        w->header_check = info.header_check;
+        w->size = (uint32_t)body;
+        w->count = (uint32_t)sent.extent.count;
+        body -= bsn_prefix_of(info.checks, info.has_base);
+        w->head = sent.extent.form | (sent.extent.form == BSN_FORM_CONST ?
+                  (uint32_t)((sent.extent.count + (UINT64_C(1) << info.block_log2) - 1) >> info.block_log2) : (uint32_t)body) << 8;
+        w->dtype = (uint8_t)info.dtype;
+        w->flags = (uint8_t)(d->flags | (info.checks ? BITSNAP_WORK_CHECKS : 0));
+        w->role = (uint8_t)(info.has_base ? info.base_dtype == info.dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
+        batch->used += w->size;
+        behind = sent.extent.offset + w->size;
+        batch->sent[batch->count++] = sent;
+    }
+    status = bsn_offload_upload(d, *queue, frame + behind);
+    if (status) return status;
+    opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
+    if (check && !q->error.status && bsn_has_footer(opened->header.blocks, opened->header.flags) &&
+        opened->footer.chain != bsn_series_end(&d->x->chain)) {
+        (void)bsn_reject(d->b, BITSNAP_R_CHAIN, info.frame_size, info.count);
+        bsn_offload_note(d, request);
+    }
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
+{
+    unsigned queue = 0, k;
+    size_t i;
+    bitsnap_status status = BITSNAP_OK;
+    for (k = 0; k < 2; k++) {
+        d->x->batch[k].count = 0;
+        d->x->batch[k].used = d->x->batch[k].sent_size = 0;
+    }
+    for (i = 0; i < count && !status; i++) status = bsn_offload_frame(d, i, &queue);
+    if (!status) status = bsn_offload_launch(d, queue);
+    for (k = 0; k < 2; k++) /* after an error, too, the memory must not be in use */
+        if (!status) status = bsn_offload_finish(d, queue ^ 1 ^ k);
+        else (void)d->o->wait(d->o->context, k);
+    for (i = 0; i < count && !status; i++) {
+        if (!d->requests[i].error.status) continue;
+        d->b->error = d->requests[i].error;
+        status = d->b->error.status;
+    }
+    return status;
+}
+
+static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count, int apply)
+{
+    bsn_device d;
+    uint8_t *memory;
+    bsn_offload_room room;
+    size_t i, needed;
+    bitsnap_status status = bsn_begin(b, !o || (o->struct_size && o->struct_size != sizeof *o) || !o->upload || !o->download ||
+                                         !o->decode || !o->wait || !o->device || o->size < 32 ? "offload" :
+                                         count && !requests ? "requests" : NULL);
+    if (status) return status;
+    for (i = 0; i < count; i++) {
+        if (!requests[i].frame || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3 || requests[i].base & 3)
+            return bsn_wrong(b, "requests");
+        memset(&requests[i].error, 0, sizeof requests[i].error);
+    }
+    room = bsn_offload_needs(requests, count);
+    needed = sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
+    if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    memory = (uint8_t *)bsn_align(b->workspace);
+    d.b = b;
+    d.o = o;
+    d.requests = requests;
+    d.x = (bsn_offload *)(void *)memory;
+    d.elements = memory + sizeof(bsn_offload);
+    d.base = d.elements + room.cell;
+    d.apply = apply;
+    d.host = *b;
+    d.host.workspace = d.base + room.base;
+    d.host.workspace_size = room.decode;
+    d.host.run = NULL;
+    d.host.workers = 0;
+    d.host.progress = NULL;
+    d.flags = (uint8_t)(apply ? BITSNAP_WORK_TEST : b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0);
+    if (apply) d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
+    status = bsn_offload_pass(&d, count);
+    if (status || !apply) return status;
+    d.flags = 0;
+    return bsn_offload_pass(&d, count);
+}
+
+BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
+{
+    return bsn_offload_run(b, o, requests, count, 0);
+}
+
+#ifndef BITSNAP_NO_DELTA
+BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
+{
+    return bsn_offload_run(b, o, requests, count, 1);
+}
+#endif
+#endif /* BITSNAP_OFFLOAD */
 
 BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 

@@ -183,7 +183,7 @@ static engine_status read_file(const char *path, const disk_entry *e, const engi
         (void)disk_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
     } else {
         source.read = read_at, source.context = &fd, source.size = e->size;
-        if (bitsnap_file_open(&f, &source, NULL, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f.error.message);
+        if (bitsnap_file_open(&f, &source, NULL, 0, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f.error.message);
         else (void)read_tensors(&f, path, tensors, count, error);
         bitsnap_file_close(&f);
     }

@@ -1,0 +1,332 @@
+/* decode.h - blocks (FORMAT.md, section 5) decoded by groups. MIT licence, see bitsnap.h. */
+#ifndef OFFLOAD_DECODE_H
+#define OFFLOAD_DECODE_H
+
+#include "delta.h"
+#include "hash.h"
+
+#define MAX_ELEMENTS 65536 /* of a block that is no CONST; more are left to the host */
+
+typedef struct Group {
+    Lists lists;
+    Pieces pieces;
+    Words words;
+    u32 record[36];
+    u32 status, width, body, end; /* body, end: bytes of the source */
+    u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
+} Group;
+
+FN void put_bytes(u32 *record, u32 *at, u64 x, u32 size)
+{
+    u8 *to = (u8 *)record;
+    for (; size; size--, x >>= 8) to[(*at)++] = (u8)x;
+}
+
+FN u32 raw_plane_size(u32 varying, u32 n)
+{
+    return varying == 0xFF ? n : POPC(varying) * (n / 64 * 8 + (n % 64 + 7) / 8);
+}
+
+/* The descriptor of a SPLIT block (5.2), by one work-item. */
+FN u32 split_begin(Group *g, const Source s, u32 dtype, u32 n)
+{
+    const u32 first = read8(s, g->body), bits = 8 * g->width, e = first & 15;
+    u32 at = g->body + 1, k, constant = 0;
+    if (dtype < BITSNAP_F8_E4M3 || first >> 5 || e < 1 || e > 8 || e > bits - 1) return ST_CORRUPT(19);
+    g->e = e;
+    g->planes = e == 8 ? g->width - 1 : g->width;
+    if ((first & 16) && g->end - at < 2 * g->planes) return ST_CORRUPT(18);
+    for (k = 0; k < g->planes; k++) {
+        const u32 rest = k == g->width - 1 ? 0xFFu >> e : 0xFFu;
+        g->varying[k] = first & 16 ? read8(s, at + k) : rest;
+        g->value[k] = first & 16 ? read8(s, at + g->planes + k) : 0;
+        if ((g->varying[k] & ~rest) || (g->value[k] & ~(rest & ~g->varying[k]))) return ST_CORRUPT(20);
+        constant |= rest & ~g->varying[k];
+    }
+    if (first & 16) {
+        if (!constant) return ST_CORRUPT(20);
+        at += 2 * g->planes;
+    }
+    for (k = 0; k < g->planes; k++) {
+        g->plane[k] = at;
+        at += raw_plane_size(g->varying[k], n);
+        if (at > g->end) return ST_CORRUPT(18);
+    }
+    g->list = at;
+    return ST_OK;
+}
+
+/* A 1 behind the last bit of a bit plane (R22), by one work-item. */
+FN u32 split_tails(const Group *g, const Source s, u32 n)
+{
+    u32 k, bytes = (n % 64 + 7) / 8;
+    if (n % 8 == 0) return ST_OK;
+    for (k = 0; k < g->planes; k++) {
+        u32 at = g->plane[k] + POPC(g->varying[k]) * (n / 64 * 8), v;
+        for (v = g->varying[k] == 0xFF ? 0 : g->varying[k]; v; v &= v - 1, at += bytes)
+            if (read8(s, at + bytes - 1) >> n % 8) return ST_CORRUPT(22);
+    }
+    return ST_OK;
+}
+
+/* The bytes of a plane at positions q .. q+3; behind the last one: anything. */
+FN u32 raw4(const Group *g, const Source s, u32 k, u32 q, u32 n)
+{
+    const u32 varying = g->varying[k];
+    u32 x, v, at, bytes;
+    if (varying == 0xFF) return read32(s, g->plane[k] + q);
+    x = g->value[k] * 0x01010101u;
+    bytes = q / 64 < n / 64 ? 8 : (n % 64 + 7) / 8;
+    at = g->plane[k] + q / 64 * 8 * POPC(varying) + q % 64 / 8;
+    for (v = varying; v; v &= v - 1, at += bytes)
+        x |= ((read8(s, at) >> (q & 4) & 15) * 0x00204081u & 0x01010101u) * (v & (0u - v));
+    return x;
+}
+
+/* ---- elements ---- */
+
+/* The elements at positions q .. q+3 of a block of n, q a multiple of 4 (pair order, 3.2). */
+FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 v[4])
+{
+    u32 k;
+    if (q / 64 < n / 64) {
+        u32 *to = (u32 *)(size_t)target + q / 64 * 16 * width + q % 64 / 4;
+        if (width == 1) to[0] = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
+        else if (width == 2) {
+            to[0] = v[0] | v[2] << 16;
+            to[16] = v[1] | v[3] << 16;
+        } else {
+            UNROLL
+            for (k = 0; k < 4; k++) to[16 * k] = v[k];
+        }
+        return;
+    }
+    for (k = 0; k < 4 && q + k < n; k++)
+        if (width == 1) ((u8 *)(size_t)target)[q + k] = (u8)v[k];
+        else if (width == 2) ((u16 *)(size_t)target)[q + k] = (u16)v[k];
+        else ((u32 *)(size_t)target)[q + k] = v[k];
+}
+
+/* Symbols and raw planes in field order (3.1) become elements. */
+FN void split_put(const Group *g, const Source s, const u32 *symbols, u64 target, u32 n)
+{
+    const u32 width = g->width, shift = 8 * width - 1 - g->e;
+    u32 q, k, i;
+    for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
+        const u32 four = symbols[q / 4];
+        u32 v[4] = { 0, 0, 0, 0 };
+        for (k = 0; k < g->planes; k++) {
+            const u32 raw = raw4(g, s, k, q, n);
+            UNROLL
+            for (i = 0; i < 4; i++) v[i] |= (raw >> 8 * i & 255) << 8 * k;
+        }
+        UNROLL
+        for (i = 0; i < 4; i++)
+            v[i] = (v[i] >> shift & 1) << (8 * width - 1) | (four >> 8 * i & 255) << shift | (v[i] & ((1u << shift) - 1));
+        put4(target, width, n, q, v);
+    }
+}
+
+FN void bytes_put(u32 width, u32 zigzag, const u32 *symbols, u64 target, u32 n)
+{
+    u32 q, k, i;
+    for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
+        u32 v[4] = { 0, 0, 0, 0 };
+        for (k = 0; k < width; k++) {
+            const u32 four = symbols[(k * MAX_ELEMENTS + q) / 4];
+            UNROLL
+            for (i = 0; i < 4; i++) v[i] |= (four >> 8 * i & 255) << 8 * k;
+        }
+        UNROLL
+        for (i = 0; i < 4; i++)
+            if (zigzag) v[i] = (v[i] >> 1 ^ (0u - (v[i] & 1))) & (0xFFFFFFFFu >> (32 - 8 * width));
+        put4(target, width, n, q, v);
+    }
+}
+
+/* `size` bytes from byte `at` of the source on; for a constant, `period` of them again and again. */
+FN void plain_put(const Source s, u32 at, u32 period, u64 target, u32 size)
+{
+    u32 i, k;
+    for (i = THREAD; i < (size + 3) / 4; i += THREADS) {
+        u32 word = 0;
+        if (!period) word = read32(s, at + 4 * i);
+        else
+            for (k = 0; k < 4; k++) word |= read8(s, at + (4 * i + k) % period) << 8 * k;
+        if (4 * i + 4 <= size) ((u32 *)(size_t)target)[i] = word;
+        else
+            for (k = 0; 4 * i + k < size; k++) ((u8 *)(size_t)target)[4 * i + k] = (u8)(word >> 8 * k);
+    }
+}
+
+/* ---- blocks ---- */
+
+/* Head, descriptor, and what the check is made of, by one work-item. */
+FN u32 block_begin(Group *g, const bitsnap_work *work, const Source s)
+{
+    const u32 form = work->head & 255, begin = (u32)(work->source & 3), n = work->count;
+    u32 status, k;
+    g->width = work->dtype < 12 ? width_of[work->dtype] : 0;
+    g->body = begin + 4 + (work->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + (work->role ? 16 : 0);
+    g->end = begin + work->size;
+    g->pieces.count = 0;
+    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (form != 1 || work->role)) || (work->target & 3) || (work->base & 3) ||
+        form > 9 || form == 6 || form == 7 || (g->width == 8 && (form > 1 || work->role)) ||
+        (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
+        (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||
+        (form == 0 && g->end - g->body != n * g->width)) return ST_DECLINED;
+    if (read32(s, begin) != work->head) return ST_CORRUPT(40);
+    if (form == 2) {
+        status = split_begin(g, s, work->dtype, n);
+        if (status) return status;
+        for (k = 0; k < g->planes; k++) {
+            g->pieces.at[k] = g->plane[k];
+            g->pieces.size[k] = raw_plane_size(g->varying[k], n);
+        }
+        g->pieces.at[k] = g->list;
+        g->pieces.size[k] = g->end - g->list;
+        g->pieces.count = k + 1;
+    } else {
+        g->pieces.at[0] = g->body;
+        g->pieces.size[0] = g->end - g->body;
+        g->pieces.count = 1;
+    }
+    return ST_OK;
+}
+
+/* The record that the check is the hash of (5.5), by one work-item. */
+FN u32 block_check(Group *g, const bitsnap_work *work, const Source s)
+{
+    u32 at = 0, k, i;
+    Source record;
+    put_bytes(g->record, &at, work->header_check, 8);
+    put_bytes(g->record, &at, work->first, 8);
+    put_bytes(g->record, &at, work->count, 8);
+    put_bytes(g->record, &at, work->head, 4);
+    if (work->role)
+        for (i = 0; i < 2; i++) put_bytes(g->record, &at, read64(s, g->body - 16 + 8 * i), 8);
+    if ((work->head & 255) == 2)
+        for (i = g->body; i < (g->planes ? g->plane[0] : g->list); i++) put_bytes(g->record, &at, read8(s, i), 1);
+    for (k = 0; k < g->pieces.count; k++) put_bytes(g->record, &at, g->pieces.hash[k], 8);
+    record.words = g->record;
+    record.last = sizeof g->record / 4 - 1;
+    return hash_few(record, 0, at) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
+}
+
+/* Is the hash of a cell (7.1), of elements of the base or of those that were made, number k of those that the block has? */
+FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elements, u32 size)
+{
+    const Source cell = source_of((u64)(size_t)elements, size);
+    SYNC();
+    if (THREAD == 0) {
+        g->pieces.count = 1;
+        g->pieces.at[0] = 0;
+        g->pieces.size[0] = size;
+    }
+    hash_pieces(&g->pieces, sums, cell);
+    if (THREAD == 0) {
+        Source leaf;
+        u32 at = 0;
+        put_bytes(g->record, &at, g->pieces.hash[0], 8);
+        leaf.words = g->record;
+        leaf.last = 1;
+        g->status = hash_few(leaf, 0, 8) == read64(s, g->body - 16 + 8 * k) ? ST_OK : k ? ST_CHECK(45) : ST_BASE(44);
+    }
+    SYNC();
+    return g->status;
+}
+
+/* Decodes a block to `out`, in the scratch memory if there is a base. */
+PART u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Source s, const Base base, u32 form, u32 n, u64 out)
+{
+    const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, used = base.role ? WORDS_AT + (256u << 10) : lists * MAX_ELEMENTS;
+    u32 k, i;
+    SYNC();
+    if (THREAD == 0) {
+        g->lists.status = form == 2 ? split_tails(g, s, n) : ST_OK;
+        g->lists.at = form == 2 ? g->list : g->body;
+        g->lists.end = g->end;
+    }
+    SYNC();
+    for (k = 0; k < lists && !g->lists.status; k++)
+        list_read(&g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
+    if (form == 5) classed_decode(&g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (form == 8) sparse_decode(&g->words, &g->lists, scratch, s, base, n);
+    SYNC();
+    if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
+    SYNC();
+    if (g->lists.status) return g->lists.status;
+    if (form == 2) split_put(g, s, scratch, out, n);
+    else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
+    else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
+    else if (form == 4)
+        for (i = THREAD; i < n; i += THREADS) put_element((void *)(size_t)out, g->width, i, predict(base, i));
+    SYNC();
+    return ST_OK;
+}
+
+/* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. */
+FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work)
+{
+    const Source s = source_of(work->source, work->size);
+    const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
+    Base base;
+    u32 status, i;
+    u64 out = work->target;
+    base.elements = (const void *)(size_t)work->base;
+    base.dtype = work->dtype;
+    base.role = work->role;
+    if (THREAD == 0) {
+        g->status = block_begin(g, work, s);
+        if (!g->status && work->role && scratch_size < WORDS_AT + (256u << 10)) g->status = ST_DECLINED;
+        g->lists.scratch_size = scratch_size;
+    }
+    SYNC();
+    status = g->status;
+    SYNC();
+    if (!status && base.role && !ignore) {
+        const u32 kept = g->pieces.count, at = g->pieces.at[0], size = g->pieces.size[0];
+        status = cell_check(g, (u64 *)arena, s, 0, base.elements, n * (base.role == 2 ? 4 : g->width));
+        SYNC();
+        if (THREAD == 0) {
+            g->pieces.count = kept;
+            g->pieces.at[0] = at;
+            g->pieces.size[0] = size;
+        }
+    }
+    if (!status && !ignore && (work->flags & BITSNAP_WORK_CHECKS)) {
+        hash_pieces(&g->pieces, (u64 *)arena, s);
+        if (THREAD == 0) g->status = block_check(g, work, s);
+        SYNC();
+        status = g->status;
+    }
+    if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
+    if (!status) status = body_decode(g, arena, arena_size, scratch, s, base, form, n, out);
+    if (!status && base.role && !ignore) status = cell_check(g, (u64 *)arena, s, 1, (const void *)(size_t)out, n * g->width);
+    if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
+        const Source made = source_of(out, n * g->width);
+        for (i = THREAD; i < n * g->width / 4; i += THREADS) ((u32 *)(size_t)work->target)[i] = made.words[i];
+        for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS) ((u8 *)(size_t)work->target)[i] = ((const u8 *)(size_t)out)[i];
+    }
+    SYNC();
+    return status;
+}
+
+/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory. */
+KERNEL offload_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+{
+    GROUP_MEMORY
+    Group *g = (Group *)group_memory;
+    u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
+    for (i = GROUP; i < count; i += GROUPS) {
+        const u32 status = block_decode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
+                                        scratch_size, works + i);
+        if (THREAD == 0) {
+            done[i].status = status;
+            done[i].size = 0;
+        }
+        SYNC();
+    }
+}
+
+#endif

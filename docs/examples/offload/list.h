@@ -1,0 +1,593 @@
+/* list.h - lists (FORMAT.md, section 4) decoded by a group. MIT licence, see bitsnap.h.
+ *
+ * First a list is parsed, node by node in the order of the stream, because where a node begins depends on how many symbols pass
+ * those before it. The planes of a node go to the arena, those of its bits interleaved, and beside them for each list slot its
+ * ranks: how many symbols before each word of 32 take that slot. Raw and constant lists get their place in the scratch memory of
+ * the group at once. Then all nodes are merged, the deepest first, every four symbols by some work-item: where they stand in the
+ * lists of the slots is the rank of their word and the bits before them.
+ *
+ * Whatever a list says, what is written stays inside: counts are those of the words in the arena, which are read once. */
+#ifndef OFFLOAD_LIST_H
+#define OFFLOAD_LIST_H
+
+#include "prelude.h"
+
+#define NODES 64 /* more are left to the host */
+#define STACK 100
+#define MAX_DEPTH 5
+#define CHUNK 512 /* symbols that a warp merges at a time */
+#define LARGE_ARENA (160u << 10) /* bytes: enough for planes of 8 bits of 65536 symbols, and their ranks */
+#define FEW 128 /* words that one warp loads while the others wait */
+
+typedef struct Tree {
+    u8 symbol[260]; /* in canonical order */
+    u16 end[9];     /* place behind the last code of a length */
+    u16 escape, next;
+} Tree;
+
+typedef struct Node {
+    u32 count, plane, rank; /* symbols; places in the arena, of words and of halves of words */
+    u32 out, list[4];       /* its list and those of its list slots, bytes of the scratch memory */
+    u32 leaf[4];            /* bytes */
+    u8 bits, leaves, lists;
+    u8 level;               /* nodes around it */
+} Node;
+
+typedef struct Item { /* a piece of a list that waits to be parsed */
+    u32 count, out;
+    u8 type, bits, depth, path; /* path: bits of it that lie above a node */
+    u8 level, node;
+} Item;
+enum { ITEM_LIST, ITEM_NODE, ITEM_SPLIT };
+
+typedef struct Job { /* what parsing needs all work-items for */
+    u32 op, count, out, value;
+    u32 node;
+} Job;
+enum { OP_END, OP_TREE, OP_NODE, OP_MASK, OP_RAW, OP_CONST };
+
+typedef struct Lists {
+    Tree tree[MAX_DEPTH + 1];
+    Node node[NODES];
+    Item stack[STACK];
+    Job job;
+    u8 length[260]; /* of the tree that is being read; all 0 else */
+    u32 part[4][WARPS];
+    u32 status, top, nodes, deepest;
+    u32 at, end;                   /* bytes of the source */
+    u32 arena_used, arena_size;    /* words */
+    u32 scratch_used, scratch_size; /* bytes */
+} Lists;
+
+/* ---- trees ---- */
+
+CONSTANT u8 built_in[5][9] = { /* FORMAT.md 4.5 */
+    { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 1, 0, 0, 4, 4, 0, 0, 28, 6 },
+    { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
+};
+
+/* The lengths of a built-in tree, by a warp. A byte's place among those of as many bits is the sum of binomial coefficients. */
+FN void tree_built_in(u8 *length, u32 j)
+{
+    u32 s, i, l, k, place;
+    for (s = THREAD % WARP; s < 256; s += WARP) {
+        u32 choose = 1, left, ones = 0;
+        place = 0;
+        for (i = 0; i < POPC(s); i++) { /* bytes of fewer bits: 8 choose i */
+            place += choose;
+            choose = choose * (8 - i) / (i + 1);
+        }
+        for (left = s; left; left &= left - 1) {
+            const u32 bit = CTZ(left);
+            ones++;
+            for (choose = 1, k = 0; k < ones; k++) choose = choose * (bit - k) / (k + 1);
+            place += choose;
+        }
+        if (j >= 3) place--; /* they begin with symbol 1: for 0 it is no place */
+        for (l = 1, k = 0; l <= 8; l++) {
+            if (place >= k && place < k + built_in[j][l - 1]) length[s] = (u8)l;
+            k += built_in[j][l - 1];
+        }
+    }
+    if (THREAD % WARP == 0) length[256] = built_in[j][8];
+    WSYNC();
+}
+
+/* Canonical order, by a warp; leaves the lengths all 0. Returns 0 where they are no complete code of two or more. */
+FN u32 tree_order(Tree *t, u8 *length)
+{
+    const u32 lane = THREAD % WARP;
+    u32 at = 0, sum = 0, escape = 0xFFFF, l, s;
+    for (l = 1; l <= 8; l++) {
+        const u32 before = at;
+        for (s = lane; s < 256; s += WARP) {
+            const u32 mine = length[s] == l, all = BALLOT(mine);
+            if (mine) t->symbol[at + POPC(all & ((1u << lane) - 1))] = (u8)s;
+            at += POPC(all);
+        }
+        if (length[256] == l) escape = at++;
+        if (lane == 0) t->end[l] = (u16)at;
+        sum += (at - before) << (8 - l);
+    }
+    WSYNC();
+    for (s = lane; s < 65; s += WARP) ((u32 *)length)[s] = 0;
+    if (lane == 0) {
+        t->escape = (u16)escape;
+        t->next = 0;
+    }
+    WSYNC();
+    return sum == 256;
+}
+
+typedef struct Step { u32 bits, leaves, place, lists, escape; } Step;
+
+FN Step tree_step(Tree *t, u32 path)
+{
+    Step step;
+    u32 i = t->next, length = 1, rest, same, end;
+    while (t->end[length] <= i && length < 8) length++;
+    end = t->end[length];
+    rest = length - path;
+    step.escape = t->escape < end && t->escape >= i;
+    same = end - i - step.escape;
+    step.bits = rest <= 2 || (rest <= 4 && same + 4 >= 1u << rest) ? rest : 2;
+    step.leaves = 0;
+    step.place = i;
+    if (step.bits == rest) {
+        const u32 taken = end - i < 1u << rest ? end - i : 1u << rest;
+        step.escape = step.escape && i + taken == end;
+        step.leaves = taken - step.escape;
+        t->next = (u16)(i + taken);
+    } else {
+        step.escape = 0;
+    }
+    step.lists = (1u << step.bits) - step.leaves;
+    return step;
+}
+
+/* ---- parsing: by one work-item, up to what others are needed for ---- */
+
+FN void list_fail(Lists *p, u32 status) { if (!p->status) p->status = status; }
+
+FN u32 list_table(Lists *p, const Source s, u32 escape, u32 bits)
+{
+    u32 first, count, i = 0, nibble = 0, previous = 256, word = 0, code, run;
+    if (p->end - p->at < 2) return ST_CORRUPT(24);
+    first = read8(s, p->at);
+    count = read8(s, p->at + 1) + 1;
+    p->at += 2;
+    if (first + count > 1u << bits) return ST_CORRUPT(25);
+    p->length[256] = (u8)escape;
+    while (i < count) {
+        if (nibble % 8 == 0) word = read32(s, p->at);
+        if (nibble % 2 == 0) {
+            if (p->at == p->end) return ST_CORRUPT(24);
+            p->at++;
+        }
+        code = word & 15;
+        word >>= 4;
+        nibble++;
+        if (code >= 1 && code <= 8) {
+            p->length[first + i++] = (u8)code;
+            previous = 256;
+            continue;
+        }
+        run = code ? 1u << (code - 8) : 1;
+        if (i == 0 || run >= previous || run >= count - i) return ST_CORRUPT(26);
+        i += run;
+        previous = run;
+    }
+    return nibble % 2 && word & 15 ? ST_CORRUPT(27) : ST_OK;
+}
+
+/* Room for the planes and ranks of a node: the host's work where there is none. */
+FN Node *list_node(Lists *p, const Item item, u32 bits, u32 lists)
+{
+    const u32 words = (item.count + 31) / 32, room = words * bits + (words * lists + 1) / 2;
+    Node *x = &p->node[p->nodes];
+    if (p->nodes == NODES || p->arena_size - p->arena_used < room) {
+        list_fail(p, ST_DECLINED);
+        return 0;
+    }
+    x->count = item.count;
+    x->out = item.out;
+    x->bits = (u8)bits;
+    x->lists = (u8)lists;
+    x->leaves = (u8)((1u << bits) - lists);
+    x->level = item.level;
+    x->plane = p->arena_used;
+    x->rank = 2 * (p->arena_used + words * bits);
+    x->leaf[0] = x->leaf[1] = x->leaf[2] = x->leaf[3] = 0;
+    p->arena_used += room;
+    if (item.level > p->deepest) p->deepest = item.level;
+    p->job.node = p->nodes++;
+    return x;
+}
+
+/* A list of `count` symbols: merging writes four at a time, and reads up to 7 bytes behind the last one. */
+FN u32 list_room(Lists *p, u32 count)
+{
+    const u32 out = p->scratch_used, room = count ? (count & ~3u) + 8 : 0;
+    if (p->scratch_size - out < room) list_fail(p, ST_DECLINED);
+    else p->scratch_used += room;
+    return out;
+}
+
+FN void list_parse_node(Lists *p, Item item)
+{
+    Tree *t = &p->tree[item.depth];
+    const Step step = tree_step(t, item.path);
+    Node *x;
+    u32 j;
+    item.path = (u8)(item.path + step.bits);
+    if (item.count == 0) { /* nothing passes, but the walk goes on */
+        for (j = step.escape; j < step.lists; j++) p->stack[p->top++] = item;
+        return;
+    }
+    if (p->end - p->at < step.bits * ((item.count + 7) / 8)) {
+        list_fail(p, ST_CORRUPT(24));
+        return;
+    }
+    x = list_node(p, item, step.bits, step.lists);
+    if (!x) return;
+    for (j = 0; j < step.leaves; j++) x->leaf[j / 4] |= (u32)t->symbol[step.place + j] << j % 4 * 8;
+    item.level++;
+    item.node = (u8)step.escape;
+    p->stack[p->top] = item; /* for the lists to come */
+    p->job.op = OP_NODE;
+}
+
+/* The lists of a node, whose counts are known now: the first of them on top. */
+FN void list_push(Lists *p, const u32 *counts)
+{
+    Item item = p->stack[p->top];
+    Node *x = &p->node[p->job.node];
+    const u32 escape = item.type == ITEM_NODE && item.node;
+    u32 j, lists = x->lists;
+    for (j = 0; j < lists; j++) x->list[j] = list_room(p, counts[j]);
+    for (j = lists; j-- > 0;) {
+        item.count = counts[j];
+        item.out = x->list[j];
+        if (j == 0 && escape) {
+            item.type = ITEM_LIST;
+            item.depth++;
+        }
+        p->stack[p->top++] = item;
+    }
+}
+
+FN void list_parse_list(Lists *p, const Source s, Item item)
+{
+    u32 kind, escape, is_split, is_built_in, status;
+    if (p->at == p->end) {
+        list_fail(p, ST_CORRUPT(24));
+        return;
+    }
+    kind = read8(s, p->at++);
+    p->job.count = item.count;
+    p->job.out = item.out;
+    if (kind == 0) {
+        if (p->end - p->at < item.count) list_fail(p, ST_CORRUPT(24));
+        p->job.value = item.bits;
+        p->job.op = OP_RAW;
+        return;
+    }
+    if (kind == 1) {
+        if (p->at == p->end) {
+            list_fail(p, ST_CORRUPT(24));
+            return;
+        }
+        p->job.value = read8(s, p->at++);
+        if (p->job.value >> item.bits) list_fail(p, ST_CORRUPT(25));
+        p->job.op = OP_CONST;
+        return;
+    }
+    escape = kind % 16 == 4 && kind >> 4 <= 8 ? kind >> 4 : 0;
+    is_split = kind == 5 || kind == 6;
+    is_built_in = kind >= 0xC0 && kind < 0xC5;
+    status = kind != 2 && !escape && !is_split && !is_built_in ? ST_CORRUPT(23) : item.count < 16 ? ST_CORRUPT(29) :
+             item.depth == MAX_DEPTH && kind != 2 ? ST_CORRUPT(30) : is_built_in && item.bits < 8 ? ST_CORRUPT(25) : ST_OK;
+    if (status) {
+        list_fail(p, status);
+        return;
+    }
+    if (is_split) { /* a node of one plane, which is a list itself */
+        if (!list_node(p, item, 1, kind - 4)) return;
+        item.node = (u8)p->job.node;
+        item.type = ITEM_SPLIT;
+        item.level++;
+        item.depth++;
+        p->stack[p->top++] = item;
+        item.type = ITEM_LIST;
+        item.count = (item.count + 7) / 8;
+        item.bits = 8;
+        item.out = list_room(p, item.count);
+        p->node[item.node].list[0] = item.out;
+        p->stack[p->top++] = item;
+        return;
+    }
+    if (!is_built_in) status = list_table(p, s, escape, item.bits);
+    if (status) list_fail(p, status);
+    item.type = ITEM_NODE;
+    item.path = 0;
+    p->stack[p->top++] = item;
+    p->job.op = OP_TREE;
+    p->job.node = item.depth;
+    p->job.value = is_built_in ? kind - 0xC0 : 5;
+}
+
+FN void list_next(Lists *p, const Source s)
+{
+    p->job.op = OP_END;
+    while (p->job.op == OP_END && p->top && !p->status) {
+        const Item item = p->stack[--p->top];
+        if (item.type == ITEM_NODE) list_parse_node(p, item);
+        else if (item.type == ITEM_SPLIT) {
+            p->stack[p->top].type = ITEM_LIST;
+            p->job.op = OP_MASK;
+            p->job.node = item.node;
+        } else if (item.count) list_parse_list(p, s, item);
+    }
+    if (p->status) p->job.op = OP_END;
+}
+
+/* ---- nodes into the arena ---- */
+
+/* Which of 32 symbols take a slot, of nodes of so many bits? */
+FN u32 slot_mask(const u32 *y, u32 bits, u32 slot)
+{
+    u32 m = ~0u, j;
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (j < bits) m &= slot >> (bits - 1 - j) & 1 ? y[j] : ~y[j];
+    return m;
+}
+
+/* Words from .. to - 1 by a warp; ranks count from `from`. What the next round needs is fetched before this one is counted. */
+FN void node_load(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u32 from, u32 to, u32 counts[4])
+{
+    u16 *ranks = (u16 *)arena;
+    const u32 lane = THREAD % WARP, stride = (x.count + 7) / 8;
+    u32 next[4], w, j;
+    UNROLL
+    for (j = 0; j < 4; j++) {
+        counts[j] = 0;
+        next[j] = j < x.bits && from + lane < to ? read32(s, at + j * stride + 4 * (from + lane)) : 0;
+    }
+    for (; from < to; from += WARP) {
+        const u32 in = from + lane < to, more = from + lane + WARP < to;
+        u32 y[4] = { 0, 0, 0, 0 };
+        w = from + lane;
+        {
+            const u32 live = !in ? 0 : x.count - 32 * w >= 32 ? ~0u : (1u << x.count % 32) - 1;
+            const u32 held = !in ? 0 : stride - 4 * w >= 4 ? ~0u : (1u << 8 * (stride - 4 * w)) - 1;
+            UNROLL
+            for (j = 0; j < 4; j++)
+                if (j < x.bits) {
+                    const u32 word = next[j] & held;
+                    next[j] = more ? read32(s, at + j * stride + 4 * (w + WARP)) : 0;
+                    if (word & ~live) p->status = ST_CORRUPT(32);
+                    y[j] = word & live;
+                    if (in) arena[x.plane + w * x.bits + j] = y[j];
+                }
+            UNROLL
+            for (j = 0; j < 4; j++)
+                if (j < x.lists) {
+                    u32 all;
+                    const u32 before = warp_before(POPC(slot_mask(y, x.bits, x.leaves + j) & live), &all);
+                    if (in) ranks[x.rank + w * x.lists + j] = (u16)(counts[j] + before);
+                    counts[j] += all;
+                }
+        }
+    }
+}
+
+/* All words by the whole group. */
+FN void node_load_all(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u32 counts[4])
+{
+    u16 *ranks = (u16 *)arena;
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP, words = (x.count + 31) / 32;
+    const u32 each = ((words + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
+    const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
+    u32 i, j, w;
+    node_load(p, arena, s, at, x, from, to, counts);
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (lane == 0) p->part[j][warp] = counts[j];
+    SYNC();
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (j < x.lists) {
+            u32 sum = 0, before = 0;
+            for (i = 0; i < WARPS; i++) {
+                if (i == warp) before = sum;
+                sum += p->part[j][i];
+            }
+            if (before)
+                for (w = from + lane; w < to; w += WARP) ranks[x.rank + w * x.lists + j] = (u16)(ranks[x.rank + w * x.lists + j] + before);
+            counts[j] = sum;
+        }
+}
+
+/* A list that is raw, or a constant. */
+FN void list_fill(Lists *p, u32 *scratch, const Source s, u32 from, u32 step)
+{
+    const Job job = p->job;
+    const u32 above = job.op == OP_RAW ? (0xFFu << job.value & 0xFFu) * 0x01010101u : 0, at = p->at;
+    u32 i;
+    for (i = from; 4 * i < job.count; i += step) {
+        const u32 word = job.op == OP_RAW ? read32(s, at + 4 * i) : job.value * 0x01010101u;
+        const u32 behind = 4 * i + 4 > job.count ? 8 * (4 * i + 4 - job.count) : 0;
+        if (word << behind & above << behind) p->status = ST_CORRUPT(25);
+        scratch[job.out / 4 + i] = word;
+    }
+}
+
+/* ---- merging ---- */
+
+FN u32 spread_nibbles(u32 m) { return ((m & 5) * 65 & 0x101u) | ((m & 10) * 520 & 0x1010u); } /* bit i to nibble i */
+FN u32 spread_bytes(u32 m) { return (m * 0x00204081u & 0x01010101u) * 255u; }           /* bit i to all of byte i */
+
+/* Symbols q .. q+3 of a node, q a multiple of 4. `bits` and `lists` are constants where this is called for most. */
+FN u32 merge4(const u32 *arena, const u32 *scratch, const Node *x, u32 bits, u32 lists, u32 q)
+{
+    const u16 *ranks = (const u16 *)arena + x->rank + q / 32 * lists;
+    const u32 *planes = arena + x->plane + q / 32 * bits;
+    const u32 b = q % 32, below = (1u << b) - 1;
+    u32 y[4] = { 0, 0, 0, 0 }, slots = 0, j, symbols;
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (j < bits) {
+            y[j] = planes[j];
+            slots = 2 * slots + spread_nibbles(y[j] >> b & 15);
+        }
+    if (bits < 4) symbols = PERM(x->leaf[0], x->leaf[1], slots);
+    else {
+        const u32 high = spread_bytes(y[0] >> b & 15), low = slots & 0x7777u;
+        symbols = (PERM(x->leaf[0], x->leaf[1], low) & ~high) | (PERM(x->leaf[2], x->leaf[3], low) & high);
+    }
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (j < lists) {
+            const u32 m = slot_mask(y, bits, (1u << bits) - lists + j), m4 = m >> b & 15, to = spread_bytes(m4);
+            const u32 at = x->list[j] + ranks[j] + POPC(m & below);
+            const u32 next = FUNNEL(scratch[at / 4], scratch[at / 4 + 1], at % 4 * 8);
+            const u32 place = (m4 & 1) * 0x1110u + (m4 & 2) * 0x880u + (m4 & 4) * 0x400u; /* how many of them before each */
+            symbols = (symbols & ~to) | (PERM(next, 0, place) & to);
+        }
+    return symbols;
+}
+
+FN void merge_chunk(const u32 *arena, u32 *scratch, const Node *x, u32 from, u32 to)
+{
+    u32 *out = scratch + x->out / 4;
+    const u32 kind = x->bits << 4 | x->lists;
+    u32 q = from + 4 * (THREAD % WARP);
+    if (kind == 0x11)
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 1, 1, q);
+    else if (kind == 0x21)
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 2, 1, q);
+    else
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, x->bits, x->lists, q);
+}
+
+/* Nodes `first` and those behind it, by the whole group. */
+FN void merge_nodes(Lists *p, const u32 *arena, u32 *scratch, u32 first)
+{
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP;
+    u32 level, half, i;
+    for (level = p->deepest + 1; level-- > 0;) {
+        u32 task = warp, any = 0;
+        for (half = 0; half < NODES; half += WARP) {
+            u32 left = BALLOT(half + lane >= first && half + lane < p->nodes && p->node[half + lane].level == level);
+            any |= left;
+            for (; left; left &= left - 1) {
+                const Node *x = &p->node[half + CTZ(left)];
+                const u32 count = x->count;
+                for (i = task * CHUNK; i < count; i += WARPS * CHUNK)
+                    merge_chunk(arena, scratch, x, i, i + CHUNK < count ? i + CHUNK : count);
+                task = (task + WARPS - (count + CHUNK - 1) / CHUNK % WARPS) % WARPS;
+            }
+        }
+        if (any) SYNC();
+    }
+}
+
+/* ---- the whole list ---- */
+
+/* `count` symbols of `bits` bits at p->at, by the whole group. They come to byte `out` of the scratch memory, what they are made of
+ * behind byte `used`. Then p->at is behind the list, or p->status says why not. */
+FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+{
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP;
+    u32 counts[4], after = OP_END, op;
+    Source kept;
+    kept.words = scratch;
+    kept.last = p->scratch_size / 4 - 1;
+    SYNC();
+    if (THREAD == 0) {
+        Item item = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        item.count = count;
+        item.out = out;
+        item.bits = (u8)bits;
+        item.type = ITEM_LIST;
+        p->stack[0] = item;
+        p->top = 1;
+        p->nodes = p->deepest = p->arena_used = 0;
+        p->arena_size = arena_size;
+        p->scratch_used = used;
+        p->status = ST_OK;
+    }
+    if (THREAD < 65) ((u32 *)p->length)[THREAD] = 0;
+    SYNC();
+    for (;;) {
+        while (warp == 0) { /* alone, as long as there is little to do */
+            if (lane == 0) {
+                if (after == OP_NODE) {
+                    const Node *x = &p->node[p->job.node];
+                    p->at += x->bits * ((x->count + 7) / 8);
+                }
+                if (after == OP_NODE || after == OP_MASK) list_push(p, counts);
+                if (after == OP_RAW) p->at += p->job.count;
+                list_next(p, s);
+            }
+            WSYNC();
+            op = after = p->job.op;
+            if (op == OP_TREE) {
+                const Job job = p->job;
+                if (job.value < 5) tree_built_in(p->length, job.value);
+                if (!tree_order(&p->tree[job.node], p->length)) list_fail(p, ST_CORRUPT(28));
+                WSYNC();
+            } else if (op == OP_NODE && p->node[p->job.node].count <= 32 * FEW) {
+                const Node x = p->node[p->job.node];
+                node_load(p, arena, s, p->at, x, 0, (x.count + 31) / 32, counts);
+                WSYNC();
+            } else if ((op == OP_RAW || op == OP_CONST) && p->job.count <= 4 * FEW) {
+                list_fill(p, scratch, s, lane, WARP);
+                WSYNC();
+            } else {
+                break;
+            }
+        }
+        SYNC();
+        op = p->job.op;
+        if (op == OP_END) break;
+        if (op == OP_NODE) {
+            node_load_all(p, arena, s, p->at, p->node[p->job.node], counts);
+        } else if (op == OP_MASK) {
+            const u32 node = p->job.node, at = p->node[node].list[0];
+            merge_nodes(p, arena, scratch, node + 1);
+            node_load_all(p, arena, kept, at, p->node[node], counts);
+            SYNC();
+            if (THREAD == 0) { /* what the mask was made of is done with */
+                const u32 words = (p->node[node].count + 31) / 32;
+                p->nodes = node + 1;
+                p->scratch_used = at;
+                p->arena_used = p->node[node].plane + words + (words * p->node[node].lists + 1) / 2;
+            }
+        } else {
+            list_fill(p, scratch, s, THREAD, THREADS);
+        }
+        after = op;
+        SYNC();
+    }
+    if (p->status == ST_OK) merge_nodes(p, arena, scratch, 0);
+    SYNC();
+}
+
+/* The same; where the arena is too small for the planes, with one in the scratch memory, which is slower. */
+PART void list_decode_slowly(Lists *p, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+{
+    list_decode(p, scratch + used / 4, LARGE_ARENA / 4, scratch, used + LARGE_ARENA, s, count, bits, out);
+}
+FN void list_read(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+{
+    const u32 at = p->at;
+    list_decode(p, arena, arena_size, scratch, used, s, count, bits, out);
+    if (p->status != ST_DECLINED || p->scratch_size - used < LARGE_ARENA) return;
+    SYNC();
+    if (THREAD == 0) p->at = at;
+    list_decode_slowly(p, scratch, used, s, count, bits, out);
+}
+
+#endif

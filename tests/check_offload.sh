@@ -1,0 +1,19 @@
+#!/bin/sh
+# The device code of docs/examples/offload: as fibers under sanitizers, and, where there is nvcc, compiled for three GPUs without a
+# warning. ROUNDS=n: damaged blocks (1500).
+cd "$(dirname "$0")/.." || exit 1
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++ compiler"; exit 0; fi
+"${CC:-cc}" -std=c99 -O1 -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o "$t/bitsnap.o" &&
+    "${CXX:-g++}" -fno-operator-names -O1 -Wall -Wextra -Wno-clobbered -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+        -I. -Itests tests/offload.cpp "$t/bitsnap.o" -o "$t/offload" >"$t/log" 2>&1
+if [ $? -ne 0 ] || [ -s "$t/log" ]; then echo "not ok - offload: fibers do not compile without a warning"; head -n 20 "$t/log"; exit 1; fi
+# ASan knows of the stacks of fibers only that they are memory
+ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-1500}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
+if ! command -v nvcc >/dev/null; then echo "skip - offload for GPUs: needs nvcc"; exit 0; fi
+printf '#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/decode.h"\n' >"$t/kernels.cu"
+for arch in sm_80 sm_90 sm_100; do
+    nvcc -O3 -arch=$arch -Xptxas -v -I. -cubin "$t/kernels.cu" -o "$t/kernels.cubin" >"$t/log" 2>&1
+    if [ $? -ne 0 ] || grep -q -i warning "$t/log"; then echo "not ok - offload for $arch"; head -n 20 "$t/log"; continue; fi
+    echo "ok - offload for $arch: $(sed -n 's/.*Used \([0-9]* registers\).*/\1/p' "$t/log")"
+done

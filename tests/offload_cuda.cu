@@ -1,0 +1,402 @@
+/* The device code on a GPU: decodes what the codec has encoded, compares, and measures. MIT licence, see bitsnap.h.
+ *
+ *     offload_cuda check FILE.safetensors...   every dtype and level, and damaged blocks
+ *     offload_cuda bench FILE.safetensors...   1 GiB of elements, beside a copy within the device
+ *     offload_cuda small FILE.safetensors...   little, for compute-sanitizer
+ *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu */
+#define BITSNAP_OFFLOAD
+#include "docs/examples/offload/cuda.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <vector>
+#include <algorithm>
+
+#define MUST(call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) { printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(e_)); exit(1); } } while (0)
+
+static unsigned failures, processors;
+static u32 memory_size = 48 << 10;
+static const u32 scratch_size = 928 << 10;
+
+struct Tensors { std::vector<u8> bytes; const char *name; size_t begin; };
+
+static Tensors load(const char *path)
+{
+    Tensors t;
+    FILE *f = fopen(path, "rb");
+    u64 size = 0;
+    if (!f) { perror(path); exit(1); }
+    fseek(f, 0, SEEK_END);
+    t.bytes.resize(ftell(f));
+    rewind(f);
+    if (fread(t.bytes.data(), 1, t.bytes.size(), f) != t.bytes.size()) exit(1);
+    fclose(f);
+    memcpy(&size, t.bytes.data(), 8);
+    t.bytes.erase(t.bytes.begin(), t.bytes.begin() + 8 + size);
+    t.name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    return t;
+}
+
+struct Frame {
+    std::vector<u8> bytes, elements;
+    bitsnap_info info;
+    std::vector<bitsnap_extent> blocks;
+    bitsnap_dtype dtype;
+};
+
+static bitsnap options(int level, unsigned log2)
+{
+    static std::vector<u8> workspace(64 << 20);
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace.data();
+    b.workspace_size = workspace.size();
+    b.level = level;
+    b.block_log2 = log2;
+    return b;
+}
+
+static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned log2, const std::vector<u8> *base = NULL)
+{
+    Frame f;
+    bitsnap b = options(level, log2);
+    if (base) {
+        b.base.data = base->data();
+        b.base.count = t.bytes.size() / bitsnap_width(dtype);
+        b.base.dtype = dtype;
+    }
+    static bitsnap_index index;
+    const unsigned width = bitsnap_width(dtype);
+    const u64 count = t.bytes.size() / width;
+    size_t size;
+    f.dtype = dtype;
+    f.elements.assign(t.bytes.begin(), t.bytes.begin() + count * width);
+    f.bytes.resize(bitsnap_bound(&b, count, dtype));
+    if (bitsnap_encode(&b, f.bytes.data(), f.bytes.size(), &size, f.elements.data(), count, dtype)) { puts(bitsnap_message(&b)); exit(1); }
+    f.bytes.resize(size);
+    bitsnap_source source = { 0, 0, f.bytes.data(), size };
+    bitsnap_index_open(&b, &index, &f.info, &source);
+    for (u64 at = 0; at < count;) {
+        bitsnap_extent x;
+        if (bitsnap_index_find(&b, &index, at, &x)) exit(1);
+        f.blocks.push_back(x);
+        at += x.count;
+    }
+    return f;
+}
+
+static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source, u64 target, u8 flags, u64 base = 0)
+{
+    bitsnap_work w;
+    memset(&w, 0, sizeof w);
+    w.source = source + x.offset;
+    w.target = target + x.first * bitsnap_width(f.dtype);
+    w.first = x.first;
+    w.header_check = f.info.header_check;
+    w.size = (u32)x.size;
+    w.count = (u32)x.count;
+    memcpy(&w.head, f.bytes.data() + x.offset, 4);
+    w.dtype = (u8)f.dtype;
+    w.flags = flags;
+    w.role = f.info.has_base;
+    if (base) w.base = base + x.first * bitsnap_width(f.dtype);
+    return w;
+}
+
+template <class T> static T *device(size_t n) { T *p; MUST(cudaMalloc(&p, n * sizeof(T) + 64)); return p; }
+template <class T> static T *upload(const std::vector<T> &v) { T *p = device<T>(v.size()); MUST(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice)); return p; }
+
+static u32 *scratch;
+static unsigned groups(void)
+{
+    int n = 0;
+    MUST(cudaFuncSetAttribute(offload_decode, cudaFuncAttributeMaxDynamicSharedMemorySize, memory_size));
+    MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, offload_decode, THREADS, memory_size));
+    return (unsigned)n * processors;
+}
+static void launch(const bitsnap_work *works, bitsnap_done *done, u32 count)
+{
+    const unsigned n = std::min(groups(), count);
+    offload_decode<<<n, THREADS, memory_size>>>(works, done, count, scratch, scratch_size, memory_size);
+    MUST(cudaGetLastError());
+}
+
+static void compare(const Frame &f, const char *name, int level, u8 flags)
+{
+    u8 *source = upload(f.bytes), *target = device<u8>(f.elements.size());
+    std::vector<bitsnap_work> works;
+    for (auto &x : f.blocks) works.push_back(work_of(f, x, (u64)source, (u64)target, flags));
+    bitsnap_work *w = upload(works);
+    bitsnap_done *d = device<bitsnap_done>(works.size());
+    std::vector<bitsnap_done> done(works.size());
+    std::vector<u8> out(f.elements.size());
+    MUST(cudaMemset(target, 0xA5, f.elements.size()));
+    launch(w, d, (u32)works.size());
+    MUST(cudaDeviceSynchronize());
+    MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
+    MUST(cudaMemcpy(out.data(), target, out.size(), cudaMemcpyDeviceToHost));
+    size_t equal = 0, different = 0, declined = 0, refused = 0;
+    const unsigned width = bitsnap_width(f.dtype);
+    for (size_t i = 0; i < works.size(); i++) {
+        const size_t at = f.blocks[i].first * width, size = f.blocks[i].count * width;
+        if (done[i].status == ST_DECLINED) declined++;
+        else if (done[i].status) refused++;
+        else if (memcmp(out.data() + at, f.elements.data() + at, size)) different++;
+        else equal++;
+    }
+    printf("%s as %s level %d flags %u: %zu blocks equal, %zu different, %zu left to the host, %zu refused\n", name, bitsnap_dtype_name(f.dtype), level, flags, equal, different, declined, refused);
+    failures += different + refused;
+    cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
+}
+
+/* Every block damaged in some ways, checks ignored: the device must say what the host says, and store nothing it should not. */
+static void damage(const Frame &f, unsigned rounds)
+{
+    std::vector<u8> bytes;
+    std::vector<bitsnap_work> works;
+    std::vector<bitsnap_extent> blocks;
+    std::vector<size_t> at;
+    u32 seed = 1;
+    const unsigned width = bitsnap_width(f.dtype);
+    for (unsigned r = 0; r < rounds; r++)
+        for (auto &x : f.blocks) {
+            const size_t begin = (bytes.size() + 3) & ~(size_t)3;
+            bytes.resize(begin);
+            at.push_back(begin);
+            bytes.insert(bytes.end(), f.bytes.begin() + x.offset, f.bytes.begin() + x.offset + x.size);
+            const size_t where[4] = { 12, 13, 0, 0 };
+            for (int k = 0; k < 2; k++) {
+                seed = seed * 1664525 + 1013904223;
+                size_t i = (seed >> 30) ? 12 + (seed >> 8) % (x.size - 12) : x.size > f.blocks[0].count + 200 ? 12 + 1 + x.count + (seed >> 8) % 180 : where[k];
+                if (i >= x.size) i = x.size - 1;
+                bytes[begin + i] ^= (u8)(1 + (seed >> 3) % 255);
+            }
+            blocks.push_back(x);
+        }
+    u8 *source = upload(bytes);
+    const size_t each = (f.blocks[0].count * width + 255) & ~(size_t)255;
+    u8 *target = device<u8>(each * blocks.size());
+    MUST(cudaMemset(target, 0xA5, each * blocks.size()));
+    for (size_t i = 0; i < blocks.size(); i++) {
+        bitsnap_work w = work_of(f, blocks[i], 0, 0, 3);
+        w.source = (u64)source + at[i];
+        w.target = (u64)target + each * i;
+        works.push_back(w);
+    }
+    bitsnap_work *w = upload(works);
+    bitsnap_done *d = device<bitsnap_done>(works.size());
+    std::vector<bitsnap_done> done(works.size());
+    std::vector<u8> out(each * blocks.size());
+    launch(w, d, (u32)works.size());
+    MUST(cudaDeviceSynchronize());
+    MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
+    MUST(cudaMemcpy(out.data(), target, out.size(), cudaMemcpyDeviceToHost));
+    size_t same = 0, rule = 0, declined = 0, wrong = 0, outside = 0;
+    std::vector<u8> expected(each);
+    for (size_t i = 0; i < blocks.size(); i++) {
+        bitsnap b = options(0, 0);
+        b.flags = BITSNAP_IGNORE_CHECKS;
+        const bitsnap_status s = bitsnap_block_decode(&b, expected.data(), blocks[i].first, blocks[i].count, &f.info, &blocks[i], bytes.data() + at[i]);
+        const size_t size = blocks[i].count * width;
+        if (done[i].status == ST_DECLINED) declined++;
+        else if ((s == BITSNAP_OK) != (done[i].status == 0)) wrong++;
+        else if (s) rule += done[i].status >> 8 == b.error.rule;
+        else if (memcmp(out.data() + each * i, expected.data(), size)) wrong++;
+        else same++;
+        for (size_t k = done[i].status ? 0 : size; k < each; k++)
+            if (out[each * i + k] != 0xA5) { outside++; break; }
+    }
+    printf("damaged %s: %zu blocks: %zu the same, %zu refused by the same rule, %zu left to the host, %zu wrong, %zu written outside\n", bitsnap_dtype_name(f.dtype), blocks.size(), same, rule, declined, wrong, outside);
+    failures += wrong + outside;
+    cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
+}
+
+/* Frames in host memory through bitsnap_offload_decode and _apply. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void hook(const std::vector<Frame> &frames, const std::vector<const std::vector<u8> *> &bases, const char *name, int times)
+{
+    static std::vector<u8> workspace;
+    offload_cuda c;
+    bitsnap_offload o;
+    bitsnap b;
+    std::vector<bitsnap_request> requests;
+    std::vector<u8> out;
+    u64 total = 0;
+    for (auto &f : frames) total += f.elements.size();
+    for (int k = 0; k < times; k++)
+        for (size_t i = 0; i < frames.size(); i++) {
+            const Frame &f = frames[i];
+            bitsnap_request r;
+            memset(&r, 0, sizeof r);
+            r.frame = f.bytes.data();
+            r.size = f.bytes.size();
+            r.elements = (u64)device<u8>(f.elements.size());
+            r.count = f.info.count;
+            r.dtype = f.dtype;
+            if (f.info.has_base) {
+                r.base = (u64)upload(*bases[i]);
+                r.base_dtype = f.info.base_dtype;
+            }
+            requests.push_back(r);
+        }
+    if (offload_cuda_begin(&c, &o, 64 << 20, 512 << 20)) { puts("offload_cuda_begin fails"); exit(1); }
+    memset(&b, 0, sizeof b);
+    workspace.resize(bitsnap_offload_workspace(requests.data(), requests.size()));
+    b.workspace = workspace.data();
+    b.workspace_size = workspace.size();
+    for (int pass = 0; pass < 3; pass++) {
+        const bool applying = pass == 2;
+        if (applying && !frames[0].info.has_base) break;
+        if (applying)
+            for (auto &r : requests) MUST(cudaMemcpy((void *)r.elements, (void *)r.base, r.count * bitsnap_width(r.dtype), cudaMemcpyDeviceToDevice));
+        MUST(cudaDeviceSynchronize());
+        const double start = now();
+        const bitsnap_status s = applying ? bitsnap_offload_apply(&b, &o, requests.data(), requests.size()) : bitsnap_offload_decode(&b, &o, requests.data(), requests.size());
+        const double seconds = now() - start;
+        size_t bad = s != 0;
+        for (size_t i = 0; i < requests.size(); i++) {
+            const Frame &f = frames[i % frames.size()];
+            out.resize(f.elements.size());
+            MUST(cudaMemcpy(out.data(), (void *)requests[i].elements, out.size(), cudaMemcpyDeviceToHost));
+            bad += out != f.elements;
+        }
+        printf("%s %s: %zu frames from host memory, %.1f MB: %s, %.1f GB/s of elements%s\n", applying ? "apply" : "decode", name, requests.size(), total * times / 1e6,
+               bad ? "WRONG" : "right", total * times / seconds / 1e9, pass == 0 ? " (first call)" : "");
+        failures += bad;
+    }
+    offload_cuda_end(&c);
+    for (auto &r : requests) { cudaFree((void *)r.elements); cudaFree((void *)r.base); }
+}
+
+static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count)
+{
+    cudaEvent_t a, z;
+    std::vector<float> ms;
+    MUST(cudaEventCreate(&a)); MUST(cudaEventCreate(&z));
+    for (int i = 0; i < 7; i++) {
+        float t;
+        MUST(cudaEventRecord(a));
+        launch(w, d, count);
+        MUST(cudaEventRecord(z));
+        MUST(cudaEventSynchronize(z));
+        MUST(cudaEventElapsedTime(&t, a, z));
+        ms.push_back(t);
+    }
+    std::sort(ms.begin(), ms.end());
+    return ms[3];
+}
+
+static void bench(const Frame &f, const char *name, int level, size_t total, const char *what, const std::vector<u8> *base = NULL)
+{
+    u8 *source = upload(f.bytes);
+    const unsigned width = bitsnap_width(f.dtype);
+    u8 *target = device<u8>(total);
+    std::vector<bitsnap_work> works;
+    u64 made = 0, read = 0;
+    u8 *bases = base ? device<u8>(total) : NULL;
+    /* the frame again and again, each copy of it at an address of its own */
+    u8 *sources = device<u8>((total / f.elements.size() + 1) * (f.bytes.size() + 16));
+    while (made + f.elements.size() <= total) {
+        u8 *to = sources + made / f.elements.size() * f.bytes.size();
+        MUST(cudaMemcpy(to, source, f.bytes.size(), cudaMemcpyDeviceToDevice));
+        if (base) MUST(cudaMemcpy(bases + made, base->data(), f.elements.size(), cudaMemcpyHostToDevice));
+        for (auto &x : f.blocks) {
+            if (x.count != f.blocks[0].count) continue;
+            works.push_back(work_of(f, x, (u64)to, (u64)target + made, 1, base ? (u64)bases + made : 0));
+            read += x.size;
+        }
+        made += f.elements.size() / 256 * 256;
+    }
+    u64 elements = 0;
+    for (auto &w : works) elements += (u64)w.count * width;
+    bitsnap_work *w = upload(works);
+    bitsnap_done *d = device<bitsnap_done>(works.size());
+    const float checked = timed(w, d, (u32)works.size());
+    std::vector<bitsnap_done> done(works.size());
+    MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
+    size_t bad = 0;
+    for (auto &x : done) bad += x.status != 0;
+    for (auto &x : works) x.flags = 3;
+    MUST(cudaMemcpy(w, works.data(), works.size() * sizeof works[0], cudaMemcpyHostToDevice));
+    const float unchecked = timed(w, d, (u32)works.size());
+    printf("%s %s as %s level %d: %zu blocks (%zu refused), %.3f of elements, %u groups of %u bytes: %.1f GB/s of elements, %.1f without checks\n", what, name,
+           bitsnap_dtype_name(f.dtype), level, works.size(), bad, (double)read / elements, groups(), memory_size, elements / checked / 1e6, elements / unchecked / 1e6);
+    cudaFree(source); cudaFree(target); cudaFree(sources); cudaFree(bases); cudaFree(w); cudaFree(d);
+}
+
+int main(int argc, char **argv)
+{
+    cudaDeviceProp p;
+    MUST(cudaGetDeviceProperties(&p, 0));
+    processors = p.multiProcessorCount;
+    const bool benching = argc > 1 && !strncmp(argv[1], "bench", 5), once = argc > 1 && !strcmp(argv[1], "bench1");
+    const bool few = argc > 1 && !strcmp(argv[1], "small"); /* for tools that take their time */
+    if (getenv("MEMORY")) memory_size = atoi(getenv("MEMORY"));
+    scratch = (u32 *)device<u8>((size_t)scratch_size * processors * 8);
+    printf("%s, %u multiprocessors, %u groups at once\n", p.name, processors, groups());
+    if (benching && !once) {
+        const size_t total = (size_t)1 << 30;
+        u8 *a = device<u8>(total), *z = device<u8>(total);
+        cudaEvent_t e[2];
+        float ms;
+        cudaEventCreate(&e[0]); cudaEventCreate(&e[1]);
+        for (int i = 0; i < 3; i++) { cudaEventRecord(e[0]); MUST(cudaMemcpyAsync(z, a, total, cudaMemcpyDeviceToDevice)); cudaEventRecord(e[1]); cudaEventSynchronize(e[1]); cudaEventElapsedTime(&ms, e[0], e[1]); }
+        printf("device copy %.1f GB/s\n", total / ms / 1e6);
+        cudaFree(a); cudaFree(z);
+    }
+    for (int i = 2; i < argc; i++) {
+        Tensors t = load(argv[i]);
+        if (few) t.bytes.resize(150000);
+        const bool half = strstr(t.name, "bf16") != 0, f16 = strstr(t.name, "fp16") != 0;
+        const bitsnap_dtype dtype = half ? BITSNAP_BF16 : f16 ? BITSNAP_F16 : BITSNAP_F32;
+        if (once) {
+            bench(encode(t, dtype, 2, 16), t.name, 2, (size_t)1 << 28, "decode");
+            continue;
+        }
+        if (benching) {
+            const Frame f = encode(t, dtype, 2, 16);
+            for (u32 kib : { 40u, 48u, 56u }) { memory_size = kib << 10; bench(f, t.name, 2, (size_t)1 << 30, "decode"); }
+            if (i == 2) { memory_size = 48 << 10; for (int level : { 1, 3 }) bench(encode(t, dtype, level, 16), t.name, level, (size_t)1 << 30, "decode"); }
+            memory_size = 48 << 10;
+            continue;
+        }
+        for (int level = 1; level <= 3; level++) {
+            const Frame f = encode(t, dtype, level, 16);
+            compare(f, t.name, level, 1);
+            compare(encode(t, dtype, level, 12), t.name, level, 1);
+            damage(f, 4);
+        }
+        for (int other : { BITSNAP_F8_E4M3, BITSNAP_F8_E5M2, BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_F16, BITSNAP_F32 }) {
+            const Frame f = encode(t, (bitsnap_dtype)other, 2, 16);
+            compare(f, t.name, 2, 1);
+            damage(f, 1);
+        }
+    }
+    /* consecutive files of one size as deltas */
+    for (int i = 2; i + 1 < argc && !once && !few; i++) {
+        const Tensors a = load(argv[i]), z = load(argv[i + 1]);
+        if (a.bytes.size() != z.bytes.size() || strncmp(a.name, z.name, 4)) continue;
+        const bitsnap_dtype dtype = strstr(a.name, "bf16") ? BITSNAP_BF16 : strstr(a.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
+        for (int level = 1; level <= 2; level++) {
+            const Frame f = encode(z, dtype, level, 16, &a.bytes);
+            char name[200];
+            snprintf(name, sizeof name, "%s of %s, level %d", z.name, a.name, level);
+            hook({ f }, { &a.bytes }, name, benching ? 40 : 1);
+            if (benching) bench(f, name, level, (size_t)1 << 30, "delta", &a.bytes);
+        }
+    }
+    for (int i = 2; i < argc && !once && !few; i++) {
+        const Tensors t = load(argv[i]);
+        const bitsnap_dtype dtype = strstr(t.name, "bf16") ? BITSNAP_BF16 : strstr(t.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
+        hook({ encode(t, dtype, 2, 16) }, { NULL }, t.name, benching ? 80 : 2);
+    }
+    if (!benching) printf("%s\n", failures ? "not ok" : "ok");
+    return failures != 0;
+}

@@ -1,0 +1,414 @@
+/* bitsnap_offload_decode and _apply, with devices that are the codec itself behind memory that only they may touch: work is done when
+ * its queue is waited for, not before; they decline at random, fail half-way, say wrong things of good blocks, or nothing. */
+#define BITSNAP_OFFLOAD
+#include "data.h"
+#define BITSNAP_IMPLEMENTATION
+#include "bitsnap_simd.h"
+
+#ifdef _WIN32
+int main(void)
+{
+    SKIP("offload", "its devices are made of pages of POSIX systems");
+    return 0;
+}
+#else
+
+#define DEVICE ((size_t)16 << 20)
+#define STAGING ((size_t)3 << 18)
+#define FRAMES 12
+
+static uint8_t *workspace, *device; /* no access but in its functions */
+static size_t workspace_size;
+
+/* ---- devices ---- */
+
+enum { GOOD, DECLINES, LIES, SILENT, FAILS, KINDS };
+
+typedef struct job {
+    int what; /* 'u', 'd', 'w': upload, download, works */
+    uint64_t at;
+    void *host;
+    const void *from;
+    size_t size;
+    const bitsnap_work *works;
+    bitsnap_done *done;
+} job;
+
+static struct {
+    int kind;
+    unsigned log2, decoded, refused, until; /* FAILS: after so many calls */
+    job queue[2][64];
+    unsigned jobs[2];
+} dev;
+
+static int failing(void) { return dev.kind == FAILS && (dev.until == 0 || --dev.until == 0); }
+
+static int add(unsigned queue, job j)
+{
+    if (failing()) return 1;
+    CHECK(queue < 2 && dev.jobs[queue] < 64, "queue %u", queue);
+    CHECK(j.what == 'w' || (j.at >= (uint64_t)(uintptr_t)device && j.at - (uint64_t)(uintptr_t)device + j.size <= DEVICE), "a copy outside");
+    dev.queue[queue][dev.jobs[queue]++] = j;
+    return 0;
+}
+
+static int upload(void *context, unsigned queue, uint64_t to, const void *from, size_t size)
+{
+    job j = { 'u', 0, NULL, NULL, 0, NULL, NULL };
+    (void)context;
+    j.at = to;
+    j.from = from;
+    j.size = size;
+    return add(queue, j);
+}
+
+static int download(void *context, unsigned queue, void *to, uint64_t from, size_t size)
+{
+    job j = { 'd', 0, NULL, NULL, 0, NULL, NULL };
+    (void)context;
+    j.at = from;
+    j.host = to;
+    j.size = size;
+    return add(queue, j);
+}
+
+static int decode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
+{
+    job j = { 'w', 0, NULL, NULL, 0, NULL, NULL };
+    (void)context;
+    j.works = works;
+    j.done = done;
+    j.size = count;
+    return add(queue, j);
+}
+
+/* What a device makes of a block. */
+static uint32_t status_of(const bitsnap_work *w)
+{
+    static uint8_t memory[1 << 22], cell[1 << 20];
+    bitsnap b;
+    bitsnap_info info;
+    bitsnap_extent x;
+    bitsnap_status s;
+    const unsigned width = bitsnap_width((bitsnap_dtype)w->dtype);
+    uint32_t head;
+    if (dev.kind == SILENT || (dev.kind == DECLINES && test_below(3) == 0)) return BITSNAP_E_UNSUPPORTED;
+    if ((size_t)w->count * width > sizeof cell) return BITSNAP_E_UNSUPPORTED;
+    memcpy(&head, (const void *)(uintptr_t)w->source, 4);
+    if (head != w->head) return BITSNAP_E_CORRUPT | BITSNAP_R_INDEX_BLOCKS << 8;
+    memset(&b, 0, sizeof b);
+    memset(&info, 0, sizeof info);
+    memset(&x, 0, sizeof x);
+    b.workspace = memory;
+    b.workspace_size = sizeof memory;
+    b.flags = w->flags & BITSNAP_WORK_IGNORE ? BITSNAP_IGNORE_CHECKS : 0;
+    info.dtype = (bitsnap_dtype)w->dtype;
+    info.count = w->first + w->count;
+    info.block_log2 = dev.log2;
+    info.checks = w->flags & BITSNAP_WORK_CHECKS;
+    info.header_check = w->header_check;
+    if (w->role) {
+        info.has_base = 1;
+        info.base_dtype = w->role == 1 ? info.dtype : BITSNAP_F32;
+        b.base.data = (const void *)(uintptr_t)w->base;
+        b.base.dtype = info.base_dtype;
+        b.base.count = info.count;
+        b.base.first = w->first;
+        b.base.held = w->count;
+    }
+    x.size = w->size;
+    x.first = w->first;
+    x.count = w->count;
+    x.form = w->head & 255;
+    s = bitsnap_block_decode(&b, cell, w->first, w->count, &info, &x, (const void *)(uintptr_t)w->source);
+    CHECK(s != BITSNAP_E_ARGUMENT && s != BITSNAP_E_WORKSPACE, "the device: %s", bitsnap_message(&b));
+    if (s) dev.refused++;
+    if (dev.kind == LIES && test_below(3) == 0) return (uint32_t)(1 + test_random() % 0xFFFFFF);
+    if (s) return (uint32_t)s | b.error.rule << 8;
+    if (!(w->flags & BITSNAP_WORK_TEST)) memcpy((void *)(uintptr_t)w->target, cell, (size_t)w->count * width);
+    dev.decoded++;
+    return 0;
+}
+
+static int wait(void *context, unsigned queue)
+{
+    unsigned i;
+    size_t k;
+    (void)context;
+    mprotect(device, DEVICE, PROT_READ | PROT_WRITE);
+    for (i = 0; i < dev.jobs[queue]; i++) {
+        const job *j = &dev.queue[queue][i];
+        if (j->what == 'u') memcpy((void *)(uintptr_t)j->at, j->from, j->size);
+        else if (j->what == 'd') memcpy(j->host, (const void *)(uintptr_t)j->at, j->size);
+        else
+            for (k = j->size; k-- > 0;) /* the last one first */
+                if (dev.kind != SILENT || test_below(2)) {
+                    const uint32_t s = status_of(&j->works[k]);
+                    j->done[k].status = s;
+                    j->done[k].size = (uint32_t)test_random();
+                }
+    }
+    dev.jobs[queue] = 0;
+    mprotect(device, DEVICE, PROT_NONE);
+    return failing();
+}
+
+/* What only the test does with the memory of the device. */
+static void outside(int store, size_t at, void *data, size_t size)
+{
+    mprotect(device, DEVICE, PROT_READ | PROT_WRITE);
+    if (store) memcpy(device + at, data, size);
+    else memcpy(data, device + at, size);
+    mprotect(device, DEVICE, PROT_NONE);
+}
+
+static bitsnap_offload begin(int kind)
+{
+    static uint8_t host[STAGING];
+    bitsnap_offload o;
+    memset(&dev, 0, sizeof dev);
+    memset(&o, 0, sizeof o);
+    dev.kind = kind;
+    o.struct_size = sizeof o;
+    o.upload = upload;
+    o.download = download;
+    o.decode = decode;
+    o.wait = wait;
+    o.host = host;
+    o.device = (uint64_t)(uintptr_t)device;
+    o.size = STAGING;
+    return o;
+}
+
+static bitsnap options(void)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = workspace_size;
+    return b;
+}
+
+/* ---- frames ---- */
+
+static struct {
+    uint8_t *frame, *elements, *base;
+    size_t size, count, at, base_at; /* places on the device */
+    unsigned dtype, base_dtype;
+} f[FRAMES];
+
+static bitsnap_request requests[FRAMES];
+
+/* `deltas`: 0 none, 1 all against their own dtype, 2 some, casts among them. */
+static void make(int deltas, unsigned log2)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_F16, BITSNAP_I16, BITSNAP_F8_E4M3, BITSNAP_I64 };
+    size_t at = STAGING, k;
+    unsigned i;
+    for (i = 0; i < FRAMES; i++) {
+        const unsigned dtype = dtypes[i % 6], width = bitsnap_width((bitsnap_dtype)dtype);
+        const size_t n = i == 3 ? 0 : 1 + test_below(i % 4 ? 3000 : 120000);
+        bitsnap b = options();
+        f[i].dtype = f[i].base_dtype = dtype;
+        f[i].count = n;
+        f[i].elements = (uint8_t *)realloc(f[i].elements, n * width + 1);
+        f[i].base = (uint8_t *)realloc(f[i].base, n * 8 + 1);
+        data_fill(f[i].elements, n, dtype, (int)test_below(DATA_SHAPES));
+        b.block_log2 = log2;
+        b.level = 1 + (int)test_below(3);
+        if (deltas == 1 || (deltas == 2 && i % 3)) {
+            if (deltas == 2 && (dtype == BITSNAP_BF16 || dtype == BITSNAP_F16)) f[i].base_dtype = BITSNAP_F32;
+            if (f[i].base_dtype == dtype) memcpy(f[i].base, f[i].elements, n * width);
+            else data_fill(f[i].base, n, BITSNAP_F32, DATA_WEIGHTS);
+            for (k = 0; k < n; k += 1 + test_below(40)) f[i].elements[k * width] ^= 1;
+            b.base.data = f[i].base;
+            b.base.count = n;
+            b.base.dtype = (bitsnap_dtype)f[i].base_dtype;
+        }
+        f[i].size = bitsnap_bound(&b, n, (bitsnap_dtype)dtype);
+        f[i].frame = (uint8_t *)realloc(f[i].frame, f[i].size);
+        CHECK(!bitsnap_encode(&b, f[i].frame, f[i].size, &f[i].size, f[i].elements, n, (bitsnap_dtype)dtype), "%s", bitsnap_message(&b));
+        f[i].at = at;
+        at += (n * width + 15) & ~(size_t)15;
+        f[i].base_at = at;
+        at += (n * 8 + 15) & ~(size_t)15;
+        memset(&requests[i], 0, sizeof requests[i]);
+        requests[i].frame = f[i].frame;
+        requests[i].size = f[i].size;
+        requests[i].elements = (uint64_t)(uintptr_t)(device + f[i].at);
+        requests[i].count = n;
+        requests[i].dtype = (bitsnap_dtype)dtype;
+        if (b.base.data) {
+            requests[i].base = (uint64_t)(uintptr_t)(device + f[i].base_at);
+            requests[i].base_dtype = b.base.dtype;
+            outside(1, f[i].base_at, f[i].base, n * bitsnap_width(b.base.dtype));
+        }
+    }
+    CHECK(at <= DEVICE, "%lu bytes on the device", (unsigned long)at);
+    dev.log2 = log2;
+}
+
+static int holds(unsigned i, const uint8_t *expected)
+{
+    static uint8_t out[1 << 20];
+    const size_t size = f[i].count * bitsnap_width((bitsnap_dtype)f[i].dtype);
+    outside(0, f[i].at, out, size);
+    return !memcmp(out, expected, size);
+}
+
+static void clear(void)
+{
+    static uint8_t zeros[1 << 16];
+    size_t at;
+    for (at = 0; at < DEVICE; at += sizeof zeros) outside(1, at, zeros, sizeof zeros);
+}
+
+/* ---- tests ---- */
+
+static void decodes(void)
+{
+    int kind, deltas;
+    unsigned i;
+    for (kind = GOOD; kind < FAILS; kind++)
+        for (deltas = 0; deltas < 3; deltas += 2) {
+            bitsnap_offload o = begin(kind);
+            bitsnap b = options();
+            clear();
+            make(deltas, 16);
+            CHECK(bitsnap_offload_workspace(requests, FRAMES) <= workspace_size, "workspace");
+            CHECK(!bitsnap_offload_decode(&b, &o, requests, FRAMES), "device %d: %s", kind, bitsnap_message(&b));
+            for (i = 0; i < FRAMES; i++) CHECK(!requests[i].error.status && holds(i, f[i].elements), "device %d, deltas %d, frame %u", kind, deltas, i);
+            CHECK(kind == SILENT ? !dev.decoded : dev.decoded > 2, "device %d has decoded %u blocks", kind, dev.decoded);
+        }
+}
+
+/* Small blocks, many launches; a staging memory for few of them, and none at all. */
+static void batches(void)
+{
+    static const size_t sizes[] = { STAGING, 1 << 14, 1 << 10, 64 };
+    unsigned i, k;
+    for (k = 0; k < 4; k++) {
+        bitsnap_offload o = begin(DECLINES);
+        bitsnap b = options();
+        o.size = sizes[k];
+        if (k == 1) o.host = NULL;
+        clear();
+        make(0, 6 + 2 * k);
+        CHECK(!bitsnap_offload_decode(&b, &o, requests, FRAMES), "%s", bitsnap_message(&b));
+        for (i = 0; i < FRAMES; i++) CHECK(holds(i, f[i].elements), "size %u, frame %u", k, i);
+    }
+}
+
+/* Damage: the error is the host's, whatever the device says; other frames are decoded. */
+static void damage(void)
+{
+    static uint8_t out[1 << 20];
+    unsigned round, i;
+    make(2, 16);
+    for (round = 0; round < 150; round++) {
+        bitsnap_offload o = begin((int)test_below(FAILS));
+        const unsigned at = (unsigned)test_below(FRAMES);
+        const size_t byte = test_below(f[at].size);
+        const uint8_t was = f[at].frame[byte];
+        bitsnap b = options(), host = options();
+        bitsnap_status s, expected;
+        dev.log2 = 16;
+        f[at].frame[byte] ^= (uint8_t)(1u << test_below(8));
+        if (requests[at].base) {
+            host.base.data = f[at].base;
+            host.base.count = f[at].count;
+            host.base.dtype = (bitsnap_dtype)f[at].base_dtype;
+        }
+        expected = bitsnap_decode(&host, out, f[at].count, (bitsnap_dtype)f[at].dtype, f[at].frame, f[at].size);
+        s = bitsnap_offload_decode(&b, &o, requests, FRAMES);
+        CHECK(expected && s, "byte %lu of frame %u: %s", (unsigned long)byte, at, bitsnap_message(&b));
+        CHECK(requests[at].error.status == s, "%u", requests[at].error.status);
+        for (i = 0; i < FRAMES; i++) CHECK(i == at || (!requests[i].error.status && holds(i, f[i].elements)), "frame %u beside %u", i, at);
+        f[at].frame[byte] = was;
+    }
+}
+
+static void applies(void)
+{
+    int kind;
+    unsigned i;
+    for (kind = GOOD; kind < FAILS; kind++) {
+        bitsnap_offload o = begin(kind);
+        bitsnap b = options();
+        make(1, 16);
+        for (i = 0; i < FRAMES; i++) outside(1, f[i].at, f[i].base, f[i].count * bitsnap_width((bitsnap_dtype)f[i].dtype));
+        /* one that is damaged: none is touched */
+        f[8].frame[f[8].size / 2] ^= 1;
+        CHECK(bitsnap_offload_apply(&b, &o, requests, FRAMES), "device %d", kind);
+        f[8].frame[f[8].size / 2] ^= 1;
+        for (i = 0; i < FRAMES; i++) CHECK(holds(i, f[i].base), "device %d, frame %u", kind, i);
+        b = options();
+        CHECK(!bitsnap_offload_apply(&b, &o, requests, FRAMES), "device %d: %s", kind, bitsnap_message(&b));
+        for (i = 0; i < FRAMES; i++) CHECK(holds(i, f[i].elements), "device %d, frame %u", kind, i);
+        /* the base is not there any more */
+        b = options();
+        CHECK(bitsnap_offload_apply(&b, &o, requests, FRAMES) == BITSNAP_E_BASE, "device %d: %s", kind, bitsnap_message(&b));
+    }
+}
+
+static void fails(void)
+{
+    unsigned until;
+    make(0, 10);
+    for (until = 1; until < 40; until++) {
+        bitsnap_offload o = begin(FAILS);
+        bitsnap b = options();
+        bitsnap_status s;
+        dev.log2 = 10;
+        dev.until = until;
+        s = bitsnap_offload_decode(&b, &o, requests, FRAMES);
+        CHECK(s == BITSNAP_OK || s == BITSNAP_E_SOURCE, "after %u: %s", until, bitsnap_message(&b));
+        CHECK(s || until > 3, "after %u", until);
+    }
+}
+
+static void arguments(void)
+{
+    bitsnap_offload o = begin(GOOD);
+    bitsnap_request r;
+    bitsnap b = options();
+    make(2, 16);
+    r = requests[0];
+    CHECK(bitsnap_offload_decode(&b, NULL, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
+    o.struct_size = 3;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    o.struct_size = 0;
+    o.wait = NULL;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    o.wait = wait;
+    CHECK(bitsnap_offload_decode(&b, &o, NULL, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "requests"), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_offload_decode(&b, &o, NULL, 0), "%s", bitsnap_message(&b));
+    r.elements++;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    r.elements--;
+    r.count++;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH && r.error.status == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
+    r = requests[1];
+    r.base = 0;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE, "%s", bitsnap_message(&b));
+    r = requests[0];
+    CHECK(bitsnap_offload_apply(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "no delta: %s", bitsnap_message(&b));
+    b.workspace_size = 1000;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_WORKSPACE && b.error.needed == bitsnap_offload_workspace(&r, 1), "%s", bitsnap_message(&b));
+}
+
+int main(void)
+{
+    test_program = "offload";
+    workspace_size = (size_t)16 << 20;
+    workspace = (uint8_t *)malloc(workspace_size);
+    device = (uint8_t *)mmap(NULL, DEVICE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    RUN(decodes);
+    RUN(batches);
+    RUN(damage);
+    RUN(applies);
+    RUN(fails);
+    RUN(arguments);
+    return test_failures != 0;
+}
+#endif
