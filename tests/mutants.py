@@ -35,7 +35,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "mutants")
 # The programs tests/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
-    (r"bsf_|bitsnap_(file|text|shape|slice|tensor|tree)", "file"),
+    (r"bsf_(window|fail_piece|get_streams|get_number|unpack|new_text|decode_piece)|bitsnap_(shape|slice|tensor|tree)", "file safetensors"),
+    (r"bsf_|bitsnap_(file|text)_", "file"),
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
     (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
@@ -321,6 +322,7 @@ def write_copies(texts):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as f:
             f.write(text if "/" in header.path else IMPLEMENTED.sub(lambda m: m[0] + DECLARATION, text, count=1))
+    shutil.copytree(os.path.join(ROOT, "docs/examples/tool"), os.path.join(BUILD, "docs/examples/tool"), dirs_exist_ok=True)
     with open(os.path.join(BUILD, "bitsnap_simd.h"), "w", encoding="utf-8") as f:
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
 

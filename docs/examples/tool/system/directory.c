@@ -74,14 +74,26 @@ static int add_record(directory *d, const char *record, fault *f)
 
 static int by_name(const void *a, const void *b) { return strcmp(((const finished *)a)->name, ((const finished *)b)->name); }
 
+int directory_take_list(directory *d, const char *text, size_t size, int *mine, fault *f)
+{
+    file_stamp of, replaced;
+    const char *how = stamp_read(text, &of), *at, *end = text + size;
+    int failed = 0;
+    how = how ? stamp_read(how, &replaced) : NULL;
+    *mine = how && (stamp_is_file(&of, &d->own) || stamp_is_file(&replaced, &d->own)); /* which it is after an exchange */
+    if (*mine && !strcmp(how, d->how))
+        for (at = text + strlen(text) + 1; at < end && !failed; at += strlen(at) + 1)
+            if (at + strlen(at) < end) failed = add_record(d, at, f);
+    if (d->count) qsort(d->files, d->count, sizeof *d->files, by_name);
+    return failed;
+}
+
 /* The list of a run before; without one, or with that of another directory, `mine` is 0. */
 static int read_list(directory *d, int *mine, fault *f)
 {
     const int fd = open(d->list, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
-    file_stamp of, replaced;
-    char *text = NULL, *at, *end;
-    const char *how;
+    char *text = NULL;
     ssize_t got = 0;
     int failed = 0;
     *mine = 0;
@@ -91,16 +103,10 @@ static int read_list(directory *d, int *mine, fault *f)
         got = text ? read(fd, text, (size_t)st.st_size) : 0;
     }
     (void)close(fd);
-    end = text + (got > 0 ? got : 0);
-    if (text) *end = 0; /* the last record may be cut */
-    how = text ? stamp_read(text, &of) : NULL;
-    how = how ? stamp_read(how, &replaced) : NULL;
-    *mine = how && (stamp_is_file(&of, &d->own) || stamp_is_file(&replaced, &d->own)); /* which it is after an exchange */
-    if (*mine && !strcmp(how, d->how))
-        for (at = text + strlen(text) + 1; at < end && !failed; at += strlen(at) + 1)
-            if (at + strlen(at) < end) failed = add_record(d, at, f);
+    if (got < 0) got = 0;
+    if (text) text[got] = 0;
+    if (text) failed = directory_take_list(d, text, (size_t)got, mine, f);
     free(text);
-    if (d->count) qsort(d->files, d->count, sizeof *d->files, by_name);
     return failed;
 }
 

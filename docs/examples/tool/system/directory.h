@@ -31,6 +31,10 @@ typedef struct directory {
 /* Where it will be, before anything is made: no input (`from`: the folder that is read) lies there, nor it in that. */
 int directory_open(directory *d, const char *path, int replace, const char *from, const char *how, const used_files *u, fault *f);
 
+/* What the list of a run before says is finished; `mine` is 0 where it is that of another directory. A byte 0 stands behind the text,
+ * the last record of which may be cut. */
+int directory_take_list(directory *d, const char *text, size_t size, int *mine, fault *f);
+
 /* Whether this file is finished: by a run before, of this very source. Then directory_begin removes what else is there. */
 int directory_has(directory *d, const char *name, const file_stamp *source);
 int directory_begin(directory *d, fault *f);
