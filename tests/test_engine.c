@@ -487,7 +487,7 @@ static void large_tensors(void)
 
 /* ---- ranks: threads of this program, each with its engine and its state ---- */
 
-enum { RANKS = 4, LETTERS = 4096 };
+enum { RANKS = 4, MOST_RANKS = 6, LETTERS = 4096 };
 
 typedef struct letter {
     unsigned from, to;
@@ -502,7 +502,7 @@ static struct post {
     pthread_mutex_t mutex;
     letter letters[LETTERS];
     unsigned order[LETTERS], count; /* sent, oldest first */
-    uint64_t sent, sent_numbers[RANKS][RANKS][16], wanted_numbers[RANKS][RANKS][16];
+    uint64_t sent, sent_numbers[MOST_RANKS][MOST_RANKS][16], wanted_numbers[MOST_RANKS][MOST_RANKS][16];
     int cut;     /* from this rank nothing comes any more; -1: from none */
 } post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1 };
 
@@ -590,7 +590,7 @@ typedef struct member {
     double patience;
 } member;
 
-static member members[RANKS];
+static member members[MOST_RANKS];
 static char heard[4096];
 static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -726,6 +726,46 @@ static void partners(void)
     end_members(RANKS);
 }
 
+/* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
+static void parity(void)
+{
+    enum { GROUPED = 6 };
+    engine_report r;
+    engine_error error;
+    unsigned i, lost, own = 0, held = 0;
+    begin_members(GROUPED, 24 << 20);
+    for (i = 0; i < GROUPED; i++) members[i].o.group = 3, members[i].o.distance = 2; /* 0, 2, 4 and 1, 3, 5 */
+    all_members(GROUPED, 1, 3);
+    for (i = 0; i < GROUPED; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    CHECK(!engine_read_status(place, "rank.3", &r, &error), "%s", error.message);
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        if (!r.slots[i].whole || r.slots[i].step != 3) continue;
+        if (r.slots[i].parity == 3) held = (unsigned)r.slots[i].chunks;
+        else own = (unsigned)r.slots[i].chunks;
+    }
+    CHECK(own > 20 && held > own / 2 && held < own / 2 + 8, "%u chunks of its own, %u of parity", own, held);
+    for (lost = 0; lost < GROUPED; lost++) {
+        int sources[GROUPED] = { 0, 0, 0, 0, 0, 0 };
+        const unsigned other = (lost + 1) % GROUPED; /* of the other group */
+        for (i = 0; i < GROUPED; i++) end_member(&members[i], i == lost || i == other ? ENGINE_REMOVE : ENGINE_KEEP);
+        sources[lost] = sources[other] = ENGINE_FROM_PARTNER;
+        *heard = 0;
+        all_members(GROUPED, 0, 0);
+        check_members(GROUPED, 3 + lost, sources);
+        CHECK(!*heard, "%s", heard);
+        all_members(GROUPED, 4 + lost, 4 + lost);
+        for (i = 0; i < GROUPED; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    }
+    for (i = 0; i < GROUPED; i++) end_member(&members[i], i == 0 || i == 4 ? ENGINE_REMOVE : ENGINE_KEEP);
+    all_members(GROUPED, 0, 0);
+    for (i = 0; i < GROUPED; i++) CHECK(members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    end_members(GROUPED);
+    begin_members(RANKS, 24 << 20);
+    members[0].o.group = 3;
+    CHECK(engine_open(&members[0].e, &members[0].o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "groups of 3"), "%s", error.message);
+    for (i = 0; i < RANKS; i++) state_free(&members[i].s);
+}
+
 /* A rank leaves a snapshot out: for none it counts, and the one before stays for all. */
 static void left_out(void)
 {
@@ -844,6 +884,7 @@ int main(void)
     RUN(read_meanwhile);
     RUN(large_tensors);
     RUN(partners);
+    RUN(parity);
     RUN(left_out);
     RUN(partner_hangs);
     RUN(refusals);

@@ -619,7 +619,7 @@ typedef struct options {
     double lr, beta2;
     int quiet;
     const char *engine, *engine_program, *engine_disk, *engine_policy, *engine_log;
-    uint64_t engine_budget, engine_every;
+    uint64_t engine_budget, engine_every, engine_group;
 } options;
 
 typedef struct trainer {
@@ -1090,6 +1090,7 @@ static const char help[] =
 #ifdef TRAIN_MPI
     "  --engine NAME    hand the state to the checkpoint engine after each step, and go on from what it has\n"
     "  --engine-budget N    MiB of shared memory for each rank       [64]\n"
+    "  --engine-group N     keep parity in groups of N ranks         [0: copies, at partners]\n"
     "  --engine-policy P    lossless, resume, standard, small        [lossless]\n"
     "  --engine-program P   starts the agent of each rank, which writes to:  [none]\n"
     "  --engine-disk DIR    files of snapshots                       [none]\n"
@@ -1151,6 +1152,7 @@ static size_t parse(options *o, int argc, char **argv)
         {"engine-policy", NULL, 0, 0, &o->engine_policy},
         {"engine-log", NULL, 0, 0, &o->engine_log},
         {"engine-every", &o->engine_every, 1, 99999, NULL},
+        {"engine-group", &o->engine_group, 0, MAX_LANES, NULL},
         {"engine-budget", &o->engine_budget, 1, 1 << 20, NULL},
 #endif
     };
@@ -1313,6 +1315,7 @@ static void open_engine(trainer *t)
     o.name = c.name;
     o.budget = t->o.engine_budget << 20;
     o.transport = &c.transport;
+    o.group = (unsigned)t->o.engine_group;
     o.disk = t->o.engine_disk;
     if (t->o.engine_program) {
         snprintf(c.every, sizeof c.every, "%" PRIu64, t->o.engine_every);

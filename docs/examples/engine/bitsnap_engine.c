@@ -82,6 +82,7 @@ typedef struct slot_seal {
     uint64_t contents_at, contents_size, contents_check;
     uint64_t tensors, pieces, elements_size, frames_size;
     uint64_t rank, ranks;                  /* whose state it is */
+    uint64_t parity;                       /* 0; or it is the parity of a group of so many */
     double max_relative;
 } slot_seal;
 
@@ -291,6 +292,11 @@ typedef struct contents {
     const contents_tensor *tensors;
     const contents_piece *pieces;
     const char *names;
+    /* instead of all these, of parity */
+    const slot_seal *seals;   /* of each member of the group */
+    const map_entry *maps[64];
+    const uint64_t *checks;   /* of each chunk of parity */
+    uint64_t rows;
 } contents;
 
 /* Elements of each piece but the last: whole rows, where rows are short enough. */
@@ -347,6 +353,27 @@ static const char *contents_parse(contents *d)
     d->names = (const char *)(const void *)(d->pieces + d->header->pieces);
     for (i = 0; i < d->header->tensors && !wrong; i++) wrong = check_tensor(d, i, &name, &piece);
     return wrong ? wrong : piece == d->header->pieces ? NULL : "pieces of no tensor";
+}
+
+/* Of parity: its group, rows, seals, maps, checks. */
+static const char *parity_parse(contents *d, uint64_t group)
+{
+    uint64_t left = d->size, i;
+    const uint8_t *p = d->bytes;
+    if (group < 3 || group > 64 || left < group * sizeof *d->seals + sizeof d->rows) return "parity of no group";
+    memcpy(&d->rows, p, sizeof d->rows);
+    d->seals = (const slot_seal *)(const void *)(p + sizeof d->rows);
+    p += group * sizeof *d->seals + sizeof d->rows;
+    left -= group * sizeof *d->seals + sizeof d->rows;
+    for (i = 0; i < group; i++) {
+        if (d->seals[i].chunks > left / sizeof(map_entry)) return "parity without all maps";
+        if (d->seals[i].chunks > d->rows * (group - 1)) return "parity of fewer chunks";
+        d->maps[i] = (const map_entry *)(const void *)p;
+        p += d->seals[i].chunks * sizeof(map_entry);
+        left -= d->seals[i].chunks * sizeof(map_entry);
+    }
+    d->checks = (const uint64_t *)(const void *)p;
+    return left == d->rows * sizeof *d->checks ? NULL : "parity without all checks";
 }
 
 /* ================================================================================= VIEWS */
@@ -407,6 +434,11 @@ static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
         if (v->map[i].chunk >= s->chunks) return "its map leads nowhere";
     if (snapshot_read(v, v->seal.contents_at, v->d.size, v->d.bytes) || bitsnap_hash(v->d.bytes, (size_t)v->d.size) != v->seal.contents_check)
         return "its contents are damaged";
+    if ((v->seal.parity != 0) > (slot >= OWN_SLOTS)) return "a seal of another kind";
+    if (v->seal.parity) {
+        wrong = v->d.size > 8 && v->seal.parity <= 64 ? parity_parse(&v->d, v->seal.parity) : "parity of no group";
+        return wrong ? wrong : v->d.rows <= v->seal.chunks ? NULL : "parity that is not there";
+    }
     wrong = contents_parse(&v->d);
     if (!wrong && (v->d.header->step != v->seal.step || v->d.header->pieces != v->seal.pieces || v->d.header->tensors != v->seal.tensors))
         wrong = "its seal is of another one";
@@ -719,6 +751,10 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
     if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
         (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+        goto failed;
+    }
+    if (e->o.transport && o->group && (o->group < 3 || o->group > 64 || o->transport->ranks % ((uint64_t)o->group * e->o.distance))) {
+        (void)fail(error, ENGINE_E_ARGUMENT, "%u ranks, distance %u, do not make up groups of %u, from 3 to 64", o->transport->ranks, e->o.distance, o->group);
         goto failed;
     }
     if (e->o.transport && (o->transport->rank >= o->transport->ranks || e->o.distance % o->transport->ranks == 0)) {
@@ -1259,11 +1295,35 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
     return error->status;
 }
 
+/* Whether every byte that restoring would read is what it was. */
+static const char *verify(const snapshot *v)
+{
+    uint64_t i;
+    const char *wrong = NULL;
+    uint8_t *frame = NULL;
+    uint64_t size = 0;
+    if (v->seal.parity) {
+        for (i = 0; i < v->d.rows && !wrong; i++)
+            if (bitsnap_hash(v->s->base + arena_at(v->s->chunks) + ((uint64_t)v->map[i].chunk << v->s->chunk_log2), (size_t)1 << v->s->chunk_log2) != v->d.checks[i])
+                wrong = "a chunk of parity is damaged";
+        return wrong;
+    }
+    for (i = 0; i < v->d.header->pieces && !wrong; i++) {
+        const contents_piece *p = &v->d.pieces[i];
+        const uint64_t most = p->frame.size > p->anchor.size ? p->frame.size : p->anchor.size;
+        if (reserve(&frame, &size, most + 1)) wrong = "no memory to read it";
+        if (!wrong && p->anchor.size) wrong = read_frame(v, &p->anchor, frame);
+        if (!wrong && p->frame.size) wrong = read_frame(v, &p->frame, frame);
+    }
+    free(frame);
+    return wrong;
+}
+
 /* ================================================================================= PARTNERS
  * A snapshot goes to the rank behind this one while that of the rank before comes in: head, map, which chunks are missing there,
  * these chunks. Then rank 0 asks all whether they have both, and says whether it counts. */
 
-enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4 };
+enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4, MOST_OPEN = 64 };
 
 typedef struct message_head {
     uint64_t step, ok; /* 0: there is no snapshot, nothing else follows */
@@ -1296,7 +1356,7 @@ static int is_quitting(mover *v)
 
 typedef struct requests {
     engine *e;
-    void *open[WINDOW];
+    void *open[MOST_OPEN];
     unsigned count;
 } requests;
 
@@ -1484,6 +1544,264 @@ static int all_agree(engine *e, uint64_t step, int ok)
     return agreed;
 }
 
+/* ---- parity ----
+ * Chunk c of member j of a group of k belongs to row c / (k - 1), and to the holder that is number c % (k - 1) among the others. A holder keeps,
+ * of each row, the XOR of the chunks that all others have for it there. */
+
+static unsigned member_of(const engine *e) { return e->o.transport->rank / e->o.distance % e->o.group; }
+static unsigned rank_of(const engine *e, unsigned member) { return e->o.transport->rank + (member - member_of(e)) * e->o.distance; }
+
+/* The number of a holder among those other than the member. */
+static unsigned place_of(unsigned member, unsigned holder) { return holder < member ? holder : holder - 1; }
+
+static void add_chunk(uint8_t *to, const uint8_t *from, uint64_t size)
+{
+    uint64_t i, x, y;
+    for (i = 0; i < size; i += 8) {
+        memcpy(&x, to + i, 8);
+        memcpy(&y, from + i, 8);
+        x ^= y;
+        memcpy(to + i, &x, 8);
+    }
+}
+
+static uint8_t *chunk_at(const segment *s, const map_entry *map, uint64_t i) { return s->base + arena_at(s->chunks) + ((uint64_t)map[i].chunk << s->chunk_log2); }
+
+/* Sends the chunks of a snapshot that belong to one holder, and adds those of another member to the rows. Each takes the next when one before
+ * has come. */
+static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned from, uint64_t from_chunks, const map_entry *rows, uint64_t *sent)
+{
+    const segment *s = &e->s;
+    const uint64_t size = UINT64_C(1) << s->chunk_log2, others = e->o.group - 1;
+    const unsigned me = member_of(e);
+    uint64_t i = place_of(me, holder), k = place_of(from, me), since = nanoseconds();
+    uint8_t *bytes = (uint8_t *)malloc((size_t)size);
+    requests to_them, to_us;
+    memset(&to_them, 0, sizeof to_them);
+    to_them.e = e;
+    to_us = to_them;
+    if (!bytes) return e->mover->broken = 1;
+    while ((i < out->seal.chunks || k < from_chunks || to_them.count) && !e->mover->broken) {
+        unsigned done;
+        for (; i < out->seal.chunks && to_them.count < WINDOW; i += others, *sent += size)
+            if (post_send(&to_them, rank_of(e, holder), TAG_CHUNK, chunk_at(s, out->map, i), size)) return 1;
+        if (k < from_chunks && !to_us.count && post_receive(&to_us, rank_of(e, from), TAG_CHUNK, bytes, size)) return 1;
+        done = reap(&to_them);
+        if (to_us.count && reap(&to_us)) add_chunk(chunk_at(s, rows, k / others), bytes, size), k += others, done++;
+        if (done) since = nanoseconds();
+        else if (to_them.count + to_us.count) idle(e, since);
+    }
+    if (e->mover->broken) return 1;
+    free(bytes);
+    return 0;
+}
+
+/* Chunks for the rows, and behind them for what says what they are: in *seal and *map. 0: there are not enough. */
+static int place_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry **map, uint64_t *rows, unsigned *slot)
+{
+    const segment *s = &e->s;
+    const unsigned group = e->o.group, log2 = s->chunk_log2;
+    uint32_t *chunks = (uint32_t *)malloc((size_t)s->chunks * sizeof *chunks), frees = 0, i;
+    uint64_t most = 0, size = sizeof *rows + group * sizeof *seal, more;
+    engine_error error;
+    unsigned m;
+    int fits = chunks != NULL;
+    for (m = 0; m < group; m++) {
+        fits = fits && heads[m].seal.check == seal_check(&heads[m].seal) && bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
+        if (heads[m].seal.chunks > most) most = heads[m].seal.chunks;
+        size += heads[m].seal.chunks * sizeof **maps;
+    }
+    memset(seal, 0, sizeof *seal);
+    *rows = (most + group - 2) / (group - 1);
+    size += *rows * sizeof(uint64_t);
+    more = (size >> log2) + 1;
+    seal->parity = group, seal->rank = e->o.transport->rank, seal->ranks = e->o.transport->ranks;
+    seal->step = heads[member_of(e)].step, seal->sequence = heads[member_of(e)].seal.sequence;
+    seal->chunks = *rows + more, seal->contents_at = *rows << log2, seal->contents_size = size;
+    fits = fits && !free_slot(s, OWN_SLOTS, &e->mover->kept, slot) && !find_free(s, chunks, &frees, &error) && seal->chunks <= frees;
+    *map = fits ? (map_entry *)calloc((size_t)seal->chunks, sizeof **map) : NULL;
+    for (i = 0; *map && i < seal->chunks; i++) {
+        (*map)[i].chunk = chunks[--frees];
+        (*map)[i].next = i >= *rows && i + 1 < seal->chunks ? i + 1 : NONE;
+        if (i < *rows) memset(chunk_at(s, *map, i), 0, (size_t)1 << log2);
+    }
+    free(chunks);
+    return *map != NULL;
+}
+
+/* Seals the rows, with what says what they are. */
+static const char *seal_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry *map, uint64_t rows, unsigned slot, snapshot *made)
+{
+    const segment *s = &e->s;
+    const uint64_t chunk = UINT64_C(1) << s->chunk_log2;
+    uint8_t *bytes = (uint8_t *)malloc((size_t)seal->contents_size), *p = bytes;
+    uint64_t i, at;
+    unsigned m;
+    if (!bytes) return "no memory to describe it";
+    memcpy(p, &rows, sizeof rows), p += sizeof rows;
+    for (m = 0; m < e->o.group; m++) memcpy(p, &heads[m].seal, sizeof *seal), p += sizeof *seal;
+    for (m = 0; m < e->o.group; m++) memcpy(p, maps[m], (size_t)heads[m].seal.chunks * sizeof **maps), p += heads[m].seal.chunks * sizeof **maps;
+    for (i = 0; i < rows; i++) {
+        const uint64_t check = bitsnap_hash(chunk_at(s, map, i), (size_t)chunk);
+        memcpy(p, &check, sizeof check), p += sizeof check;
+    }
+    for (at = 0, i = rows; at < seal->contents_size; at += chunk, i++)
+        memcpy(chunk_at(s, map, i), bytes + at, (size_t)(seal->contents_size - at < chunk ? seal->contents_size - at : chunk));
+    seal->contents_check = bitsnap_hash(bytes, (size_t)seal->contents_size);
+    free(bytes);
+    seal_slot(s, slot, seal, map);
+    return snapshot_open(made, s, slot);
+}
+
+/* One message to each other member, and one from each: from[m] of sizes[m] bytes. `all`: of whether all say yes. */
+static int trade_with_group(engine *e, int tag, const void *out, uint64_t out_size, void *const *from, const uint64_t *sizes)
+{
+    const unsigned group = e->o.group, me = member_of(e);
+    unsigned d;
+    for (d = 1; d < group; d++) {
+        const unsigned to = (me + d) % group, other = (me + group - d) % group;
+        if (trade(e, tag, rank_of(e, to), out, out_size, rank_of(e, other), from[other], sizes[other])) return 1;
+    }
+    return 0;
+}
+
+/* The parity of a snapshot with those of the group. Returns 1 if nothing more will come; `made`: it is there. Memory that a broken member may
+ * still have is not freed. */
+static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot *made, uint64_t *sent)
+{
+    const unsigned group = e->o.group, me = member_of(e);
+    message_head *heads = (message_head *)calloc(group, sizeof *heads);
+    uint64_t sizes[64], *said = (uint64_t *)calloc(group, sizeof *said), rows = 0;
+    void *to[64];
+    map_entry *maps[64] = { NULL }, *map = NULL;
+    slot_seal seal;
+    unsigned m, slot = 0, d;
+    int ok = 1;
+    const char *wrong;
+    memset(made, 0, sizeof *made);
+    if (!heads || !said) return e->mover->broken = 1;
+    heads[me].step = step, heads[me].ok = out != NULL;
+    if (out) heads[me].seal = out->seal;
+    for (m = 0; m < group; m++) to[m] = &heads[m], sizes[m] = sizeof *heads;
+    if (trade_with_group(e, TAG_HEAD, &heads[me], sizeof *heads, to, sizes)) return 1;
+    for (m = 0; m < group; m++) ok = ok && heads[m].ok && heads[m].step == step && heads[m].seal.chunks <= MOST_CHUNKS;
+    for (m = 0; m < group && ok; m++) {
+        sizes[m] = heads[m].seal.chunks * sizeof **maps;
+        to[m] = maps[m] = (map_entry *)calloc((size_t)heads[m].seal.chunks + 1, sizeof **maps);
+        if (!maps[m]) return e->mover->broken = 1;
+    }
+    if (ok) memcpy(maps[me], out->map, (size_t)sizes[me]);
+    if (ok && trade_with_group(e, TAG_MAP, maps[me], sizes[me], to, sizes)) return 1;
+    if (ok) {
+        said[me] = (uint64_t)place_parity(e, heads, maps, &seal, &map, &rows, &slot);
+        if (!said[me]) say(e, "the parity of step %llu does not fit the budget", (unsigned long long)step);
+        for (m = 0; m < group; m++) to[m] = &said[m], sizes[m] = sizeof *said;
+        if (trade_with_group(e, TAG_MISSING, &said[me], sizeof *said, to, sizes)) return 1;
+        for (m = 0; m < group; m++) ok = ok && said[m] == 1;
+    }
+    for (d = 1; d < group && ok; d++) {
+        const unsigned from = (me + group - d) % group;
+        if (trade_rows(e, out, (me + d) % group, from, heads[from].seal.chunks, map, sent)) return 1;
+    }
+    if (ok && (wrong = seal_parity(e, heads, maps, &seal, map, rows, slot, made)) != NULL) {
+        say(e, "the parity of step %llu: %s", (unsigned long long)step, wrong);
+        snapshot_free(made);
+    }
+    for (m = 0; m < group; m++) free(maps[m]);
+    free(heads), free(said), free(map);
+    return 0;
+}
+
+/* What a member sends, so that another one, that has lost it, has its chunk c again: its parity, or its own chunk of that row; null: nothing. */
+static const uint8_t *share_of(const engine *e, const snapshot *own, const snapshot *parity, unsigned lost, uint64_t c)
+{
+    const unsigned me = member_of(e), place = (unsigned)(c % (e->o.group - 1)), holder = place < lost ? place : place + 1;
+    const uint64_t row = c / (e->o.group - 1), i = row * (e->o.group - 1) + place_of(me, holder);
+    if (holder == me) return chunk_at(&e->s, parity->map, row);
+    return i < own->seal.chunks ? chunk_at(&e->s, own->map, i) : NULL;
+}
+
+/* Sends all shares of what another member has lost. */
+static int send_shares(engine *e, const snapshot *own, const snapshot *parity, unsigned lost, uint64_t *sent)
+{
+    const uint64_t size = UINT64_C(1) << e->s.chunk_log2, chunks = parity->d.seals[lost].chunks;
+    uint64_t c = 0, since = nanoseconds(), *wanted = (uint64_t *)calloc(1, sizeof *wanted);
+    message_head *head = (message_head *)calloc(1, sizeof *head);
+    requests r;
+    memset(&r, 0, sizeof r);
+    r.e = e;
+    if (!wanted || !head) return e->mover->broken = 1;
+    head->ok = 1, head->step = parity->seal.step, head->seal = parity->d.seals[lost];
+    if (member_of(e) == (lost + 1) % e->o.group &&
+        (trade(e, TAG_HEAD, rank_of(e, lost), head, sizeof *head, 0, NULL, 0) ||
+         trade(e, TAG_MAP, rank_of(e, lost), parity->d.maps[lost], chunks * sizeof(map_entry), 0, NULL, 0)))
+        return 1;
+    head->seal = own->seal;
+    if (trade(e, TAG_HEAD, rank_of(e, lost), head, sizeof *head, 0, NULL, 0) || trade(e, TAG_MISSING, 0, NULL, 0, rank_of(e, lost), wanted, sizeof *wanted)) return 1;
+    while (*wanted && (c < chunks || r.count) && !e->mover->broken) {
+        for (; c < chunks && r.count < WINDOW; c++) {
+            const uint8_t *share = share_of(e, own, parity, lost, c);
+            if (!share) continue;
+            if (post_send(&r, rank_of(e, lost), TAG_CHUNK, share, size)) return 1;
+            *sent += size;
+        }
+        if (reap(&r)) since = nanoseconds();
+        else if (r.count) idle(e, since);
+    }
+    if (e->mover->broken) return 1;
+    free(head), free(wanted);
+    return 0;
+}
+
+/* Adds up the shares of all others. */
+static int take_shares(engine *e, snapshot *came)
+{
+    const segment *s = &e->s;
+    const unsigned group = e->o.group, me = member_of(e);
+    const uint64_t size = UINT64_C(1) << s->chunk_log2;
+    incoming *in = (incoming *)calloc(1, sizeof *in);
+    message_head *heads = (message_head *)calloc(group, sizeof *heads);
+    uint8_t *bytes = (uint8_t *)malloc((size_t)size * group);
+    uint64_t c, *wanted = (uint64_t *)calloc(1, sizeof *wanted);
+    snapshot none;
+    unsigned m;
+    memset(&none, 0, sizeof none);
+    if (!in || !heads || !bytes || !wanted || trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, (me + 1) % group), &in->head, sizeof in->head)) return e->mover->broken = 1;
+    in->map = in->head.seal.chunks <= MOST_CHUNKS ? (map_entry *)calloc((size_t)in->head.seal.chunks + 1, sizeof *in->map) : NULL;
+    in->missing = in->map ? (uint8_t *)calloc(1, (size_t)in->head.seal.chunks + 1) : NULL;
+    if (!in->missing || trade(e, TAG_MAP, 0, NULL, 0, rank_of(e, (me + 1) % group), in->map, in->head.seal.chunks * sizeof *in->map)) return e->mover->broken = 1;
+    *wanted = (uint64_t)find_places(e, in, &none, 0);
+    for (m = 0; m < group; m++)
+        if (m != me && (trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, m), &heads[m], sizeof *heads) || trade(e, TAG_MISSING, rank_of(e, m), wanted, sizeof *wanted, 0, NULL, 0))) return 1;
+    for (c = 0; *wanted && c < in->head.seal.chunks; c++) {
+        const unsigned place = (unsigned)(c % (group - 1)), holder = place < me ? place : place + 1;
+        const uint64_t row = c / (group - 1), since = nanoseconds();
+        uint8_t *to = chunk_at(s, in->map, c);
+        unsigned count = 0, i;
+        requests r;
+        memset(&r, 0, sizeof r);
+        r.e = e;
+        for (m = 0; m < group; m++) {
+            if (m == me || (m != holder && row * (group - 1) + place_of(m, holder) >= heads[m].seal.chunks)) continue;
+            if (post_receive(&r, rank_of(e, m), TAG_CHUNK, bytes + size * count++, size)) return 1;
+        }
+        while (r.count && !e->mover->broken)
+            if (!reap(&r)) idle(e, since);
+        if (e->mover->broken) return 1;
+        memset(to, 0, (size_t)size);
+        for (i = 0; i < count; i++) add_chunk(to, bytes + size * i, size);
+    }
+    if (*wanted) {
+        const char *wrong;
+        seal_slot(s, in->slot, &in->head.seal, in->map);
+        wrong = snapshot_open(came, s, in->slot);
+        if (!wrong) wrong = verify(came);
+        if (wrong) say(e, "step %llu did not come back by parity: %s", (unsigned long long)in->head.step, wrong), snapshot_free(came);
+    }
+    free(in->map), free(in->missing), free(in), free(heads), free(bytes), free(wanted);
+    return 0;
+}
+
 static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
 
 /* Of one snapshot; returns whether it counts. */
@@ -1495,7 +1813,9 @@ static int move(engine *e)
     uint64_t sent = 0;
     int counted = 0;
     if (v->broken) return 0;
-    if (!trade_snapshots(e, rank_after(t, e->o.distance), v->made.map ? &v->made : NULL, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept, OWN_SLOTS, &came, &sent)) {
+    if (!(e->o.group ? trade_parity(e, v->made.map ? &v->made : NULL, v->step, &came, &sent)
+                     : trade_snapshots(e, rank_after(t, e->o.distance), v->made.map ? &v->made : NULL, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
+                                       OWN_SLOTS, &came, &sent))) {
         counted = all_agree(e, v->step, v->made.map && came.map) == 1;
         if (counted) {
             set_counted(&e->s, &came);
@@ -1689,24 +2009,6 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
-/* Whether every byte that restoring would read is what it was. */
-static const char *verify(const snapshot *v)
-{
-    uint64_t i;
-    const char *wrong = NULL;
-    uint8_t *frame = NULL;
-    uint64_t size = 0;
-    for (i = 0; i < v->d.header->pieces && !wrong; i++) {
-        const contents_piece *p = &v->d.pieces[i];
-        const uint64_t most = p->frame.size > p->anchor.size ? p->frame.size : p->anchor.size;
-        if (reserve(&frame, &size, most + 1)) wrong = "no memory to read it";
-        if (!wrong && p->anchor.size) wrong = read_frame(v, &p->anchor, frame);
-        if (!wrong && p->frame.size) wrong = read_frame(v, &p->frame, frame);
-    }
-    free(frame);
-    return wrong;
-}
-
 static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     uint64_t below = UINT64_MAX;
@@ -1761,7 +2063,7 @@ static void make_offer(engine *e, offer *x)
         const char *wrong = snapshot_open(&v, &e->s, i);
         if (!wrong) wrong = verify(&v);
         if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
-        else if (!wrong && v.seal.rank == rank) x->steps[i] = v.seal.step + 1;
+        else if (!wrong && (v.seal.parity ? v.seal.rank == t->rank && v.seal.parity == e->o.group : v.seal.rank == rank && (i < OWN_SLOTS || !e->o.group))) x->steps[i] = v.seal.step + 1;
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
         snapshot_free(&v);
     }
@@ -1781,9 +2083,15 @@ static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
 /* From where a rank can have this step. */
 static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t step)
 {
-    const unsigned ranks = e->o.transport->ranks;
+    const unsigned ranks = e->o.transport->ranks, group = e->o.group, first = group ? rank - rank / e->o.distance % group * e->o.distance : 0;
+    unsigned m, there = 0;
     if (offers(&all[rank], 0, OWN_SLOTS, step)) return ENGINE_FROM_MEMORY;
-    if (offers(&all[(rank + e->o.distance) % ranks], OWN_SLOTS, OWN_SLOTS, step)) return ENGINE_FROM_PARTNER;
+    if (!group && offers(&all[(rank + e->o.distance) % ranks], OWN_SLOTS, OWN_SLOTS, step)) return ENGINE_FROM_PARTNER;
+    for (m = 0; m < group; m++) {
+        const offer *x = &all[first + m * e->o.distance];
+        there += offers(x, 0, OWN_SLOTS, step) && offers(x, OWN_SLOTS, OWN_SLOTS, step);
+    }
+    if (group && there >= group - 1) return ENGINE_FROM_PARTNER; /* all but this one */
     return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
@@ -1842,6 +2150,23 @@ static void forget_others(engine *e, uint64_t step)
         if (read_seal(&e->s, i, &seal) && seal.step != step) (void)unseal(&e->s, i);
 }
 
+/* What one of the group has lost, if one has. */
+static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapshot *parity, snapshot *came, uint64_t *sent)
+{
+    snapshot own;
+    unsigned m, lost = e->o.group;
+    int failed;
+    memset(came, 0, sizeof *came);
+    for (m = 0; m < e->o.group; m++)
+        if (plan[2 + rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
+    if (lost == e->o.group) return 0;
+    if (lost == member_of(e)) return take_shares(e, came);
+    if (!find_step(e, 0, step, &own)) return e->mover->broken = 1;
+    failed = send_shares(e, &own, parity, lost, sent);
+    if (!failed) snapshot_free(&own);
+    return failed;
+}
+
 static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const engine_transport *t = e->o.transport;
@@ -1863,7 +2188,8 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     *step = plan[0] - 1;
     e->cost.source = (int)plan[2 + t->rank];
     (void)find_step(e, OWN_SLOTS, *step, &theirs);
-    if (!trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent)) {
+    if (!(e->o.group ? rebuild(e, plan, *step, &theirs, &came, &sent)
+                     : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
         (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
         own = came;
         if (e->cost.source == ENGINE_FROM_DISK)
@@ -1931,6 +2257,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
         engine_slot *x = &r->slots[i];
         if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
         x->whole = 1;
+        x->parity = seal.parity;
         x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
         x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
         x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;

@@ -97,6 +97,8 @@ typedef struct engine_options {
     double patience;
     const engine_transport *transport; /* null: there is one rank */
     unsigned distance;     /* the partner of rank r, which keeps its snapshots, too, is r + distance; 0: 1. Take the ranks of a node */
+    unsigned group;        /* 0: partners keep copies. 3 to 64: ranks r, r + distance, ... of so many keep the parity of each other's, by which one that
+                              is lost comes back from all others, in 1 / (group - 1) of the bytes; ranks must make up whole groups */
     double partner_patience; /* seconds without a byte from others, until they are given up; 0: 60 */
     const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
     const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
@@ -157,7 +159,8 @@ enum { ENGINE_SLOTS = 8 };
 typedef struct engine_slot {
     int whole;              /* a snapshot is here; else all the rest is 0 */
     int counts;             /* every rank has it, and its partner */
-    int peer;               /* it is of another rank: */
+    int peer;               /* it is of another rank, or parity: */
+    uint64_t parity;        /* of a group of so many, or 0 */
     uint64_t rank, ranks;
     uint64_t sequence, step;
     uint64_t tensors, pieces;

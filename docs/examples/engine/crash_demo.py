@@ -2,7 +2,7 @@
 """crash_demo.py - training on several ranks is killed again and again, and ends at the same bits as if it had not been.
 Part of bitsnap; MIT licence, see bitsnap.h.
 
-    crash_demo.py TRAIN_MPI ENGINE WORK [--ranks N] [--kills N] [--seed N] TEXT...
+    crash_demo.py TRAIN_MPI ENGINE WORK [--ranks N] [--kills N] [--seed N] [--group N] TEXT...
 
 Each kill, at a random moment, is one of: a trainer; the agent of a rank; a whole rank, with its agent and its shared memory, as if its machine were
 gone; now and then a rank and its partner at once, so that only files are left. The run is started again and goes on from memory, from the partner of who was lost, or from disk. Prints what snapshots and recoveries took."""
@@ -19,7 +19,7 @@ import time
 p = argparse.ArgumentParser()
 p.add_argument("train"), p.add_argument("engine"), p.add_argument("work"), p.add_argument("text", nargs="+")
 p.add_argument("--ranks", type=int, default=4), p.add_argument("--kills", type=int, default=50), p.add_argument("--seed", type=int, default=1)
-p.add_argument("--policy", default="lossless")
+p.add_argument("--policy", default="lossless"), p.add_argument("--group", default="0")
 o = p.parse_args()
 steps = 20 + 8 * o.kills
 NAME, KINDS = f"crash-{os.getpid()}", ("model", "master", "exp_avg", "exp_avg_sq")
@@ -100,7 +100,7 @@ if done.returncode:
     failed("the undisturbed run: " + done.stderr[-400:])
 print(f"undisturbed: {steps} steps on {o.ranks} ranks in {time.time() - start:.1f} s")
 
-more = ["--engine", NAME, "--engine-program", engine, "--engine-disk", os.path.join(work, "disk"), "--engine-every", "5", "--engine-policy", o.policy,
+more = ["--engine", NAME, "--engine-program", engine, "--engine-disk", os.path.join(work, "disk"), "--engine-every", "5", "--engine-policy", o.policy, "--engine-group", o.group,
         "--engine-budget", "16", "--engine-log", os.path.join(work, "log")]
 kills = {"trainer": 0, "agent": 0, "rank": 0, "pair": 0}
 kinds = 5 * ["trainer", "agent", "rank"] + ["pair"]
@@ -172,7 +172,7 @@ print(f"disturbed: {sum(kills.values())} kills ({', '.join(f'{n} {k}' for k, n i
 print(f"of each rank, the middle of {len(rows)} snapshots:")
 print(f"  state                    {middle([r[5] for r in rows]) / 1024:9.0f} KiB")
 print(f"  in memory, a snapshot    {middle([r[6] for r in rows]) / 1024:9.0f} KiB")
-print(f"  to the partner           {middle([r[7] for r in rows]) / 1024:9.0f} KiB")
+print(f"  to others                {middle([r[7] for r in rows]) / 1024:9.0f} KiB")
 print(f"  to disk, a file          {middle(disk) / 1024:9.0f} KiB")
 print(f"  blocks training          {1000 * middle([r[2] for r in rows]):9.2f} ms, of which {1000 * middle([r[3] for r in rows]):.2f} to encode; memcpy "
       f"of the state {1000 * middle([r[4] for r in rows]):.2f} ms")

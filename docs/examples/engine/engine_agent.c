@@ -109,6 +109,11 @@ static void show(void *context, const char *name)
     for (i = 0; i < ENGINE_SLOTS; i++) {
         const engine_slot *x = &r.slots[i];
         if (!x->whole) continue;
+        if (x->parity) {
+            printf("  slot %u: step %" PRIu64 ", %.1f s old, parity of a group of %" PRIu64 " in %s%s\n", i, x->step, x->age, x->parity, size_of(c, x->chunks * r.chunk),
+                   x->counts ? "" : ", does not count");
+            continue;
+        }
         if (x->peer) printf("  slot %u, of rank %" PRIu64 ":", i, x->rank);
         else printf("  slot %u:", i);
         printf(" step %" PRIu64 ", %.1f s old, %" PRIu64 " tensors, %s as %s in %s", x->step, x->age, x->tensors, size_of(a, x->elements_size),
