@@ -3,7 +3,7 @@
  * target has memory of its own size. ROUNDS in the environment: how many damaged blocks (5000). */
 #define BITSNAP_OFFLOAD
 #include "docs/examples/offload/fibers.h"
-#include "docs/examples/offload/decode.h"
+#include "docs/examples/offload/encode.h"
 #include "data.h"
 #include "vectors.h"
 #include <dirent.h>
@@ -278,9 +278,68 @@ static void damaged(void)
     CHECK(declined - none < rounds / 20 && equal - good < rounds * 9 / 10, "%lu left to the host, %lu equal", declined - none, equal - good);
 }
 
+static void run_encode(void *argument)
+{
+    static u32 scratch[SCRATCH / 4];
+    Call *call = (Call *)argument;
+    offload_encode(call->work, &call->done, 1, scratch, call->scratch, call->memory);
+}
+
+/* Blocks of floats: the codec's bytes, or left to the host. */
+static void encodes(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_F16, BITSNAP_F8_E4M3, BITSNAP_F8_E5M2 };
+    unsigned made = 0, all = 0;
+    for (unsigned i = 0; i < 5; i++)
+        for (int shape = 0; shape < DATA_SHAPES; shape++)
+            for (int level = 1; level <= 3; level++) {
+                const unsigned width = bitsnap_width((bitsnap_dtype)dtypes[i]);
+                const size_t n = test_below(3) ? 4096 + test_below(5000) : test_below(2) ? 32768 + test_below(20000) : 3900 + test_below(200);
+                size_t size = 0;
+                u8 *kept[2], head[64];
+                bitsnap b = options();
+                bitsnap_encoder encoder;
+                bitsnap_info info;
+                bitsnap_work work;
+                Call call;
+                b.level = level;
+                if (test_below(4) == 0) b.flags = BITSNAP_NO_CHECKS;
+                data_fill(elements, n, dtypes[i], shape);
+                memset(&encoder, 0, sizeof encoder);
+                CHECK(!bitsnap_encoder_begin(&b, &encoder, head, sizeof head, &size, n, (bitsnap_dtype)dtypes[i]), "%s", bitsnap_message(&b));
+                CHECK(!bitsnap_read_info(&info, head, size), "header");
+                CHECK(!bitsnap_block_encode(&b, frame, sizeof frame, &size, &info, elements, 0, n), "%s", bitsnap_message(&b));
+                memset(&work, 0, sizeof work);
+                work.source = (uintptr_t)copy_of(elements, n * width, 0, &kept[0]);
+                work.size = (u32)(n * width + 28);
+                work.target = (uintptr_t)copy_of(elements, work.size, test_below(4), &kept[1]);
+                work.header_check = info.header_check;
+                work.count = (u32)n;
+                work.dtype = (u8)dtypes[i];
+                work.level = (u8)level;
+                work.flags = info.checks ? BITSNAP_WORK_CHECKS : 0;
+                call.work = &work;
+                call.memory = MEMORY;
+                call.scratch = SCRATCH;
+                fiber_run_group(0, MEMORY, run_encode, &call);
+                all++;
+                CHECK(call.done.status == 0 || call.done.status == ST_DECLINED, "status %u", call.done.status);
+                if (!call.done.status) {
+                    made++;
+                    CHECK(call.done.size == size && !memcmp((const void *)(uintptr_t)work.target, frame, size), "%s of shape %d, %lu elements, level %d: other bytes",
+                          bitsnap_dtype_name((bitsnap_dtype)dtypes[i]), shape, (unsigned long)n, level);
+                }
+                free(kept[0]);
+                free(kept[1]);
+            }
+    CHECK(made > all / 6, "%u of %u", made, all);
+    fprintf(stderr, "%u of %u blocks are encoded, the others are left to the host\n", made, all);
+}
+
 int main(void)
 {
     test_program = "offload";
+    RUN(encodes);
     RUN(golden_frames);
     RUN(vectors);
     RUN(made_up);

@@ -194,8 +194,8 @@ FN u32 block_begin(Group *g, const bitsnap_work *work, const Source s)
     return ST_OK;
 }
 
-/* The record that the check is the hash of (5.5), by one work-item. */
-FN u32 block_check(Group *g, const bitsnap_work *work, const Source s)
+/* The check: the hash of a record (5.5), by one work-item. */
+FN u64 block_record(Group *g, const bitsnap_work *work, const Source s)
 {
     u32 at = 0, k, i;
     Source record;
@@ -210,7 +210,7 @@ FN u32 block_check(Group *g, const bitsnap_work *work, const Source s)
     for (k = 0; k < g->pieces.count; k++) put_bytes(g->record, &at, g->pieces.hash[k], 8);
     record.words = g->record;
     record.last = sizeof g->record / 4 - 1;
-    return hash_few(record, 0, at) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
+    return hash_few(record, 0, at);
 }
 
 /* Is the hash of a cell (7.1), of elements of the base or of those that were made, number k of those that the block has? */
@@ -296,7 +296,7 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
     }
     if (!status && !ignore && (work->flags & BITSNAP_WORK_CHECKS)) {
         hash_pieces(&g->pieces, (u64 *)arena, s);
-        if (THREAD == 0) g->status = block_check(g, work, s);
+        if (THREAD == 0) g->status = block_record(g, work, s) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
         SYNC();
         status = g->status;
     }

@@ -1,0 +1,615 @@
+/* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast and
+ * default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare ones,
+ * constant elements, and what does not gain a byte. MIT licence, see bitsnap.h. */
+#ifndef OFFLOAD_ENCODE_H
+#define OFFLOAD_ENCODE_H
+
+#include "decode.h"
+
+typedef struct Fork { /* a node in the making */
+    u32 count, in, at, list[4]; /* codes; bytes of the scratch memory, and of the target */
+    u8 bits, leaves, lists, level;
+} Fork;
+
+typedef struct Coder { /* a list: RAW, CONST or a tree */
+    Tree tree;
+    u32 kind, count, escapes, size; /* symbols; those without a code; bytes */
+    u32 nodes, deepest, escape_at;  /* escape_at: where the list of the escapes is to stand, a byte of the target */
+    Fork node[NODES];
+    u32 before[257];                /* symbols whose codes are less, by code: bits from the top of a byte */
+    u8 code[256], table[136];
+    u32 table_size;
+} Coder;
+
+typedef struct Plan { /* package-merge; in the arena */
+    u32 key[257], sorted[257]; /* weight << 9 | 256 - symbol */
+    u32 weight[2][520];
+    u8 is_leaf[7][520];
+} Plan;
+
+typedef struct Encoder {
+    Coder outer, inner;
+    u8 length[260];
+    u32 h[256], full[256]; /* counts: of the sample, then of the escapes; of all */
+    u32 keys, kept, used, total, escapes, bits, most, taken[8]; /* of the tree being planned */
+    u32 status, varying, escape_code, end, escapes_in, rare_in, scratch_used;
+    u32 part[4][WARPS];
+    Group layout; /* of the block: width, e, planes, varying, value, plane */
+} Encoder;
+
+/* ---- codes ---- */
+
+/* Codes for the symbols of which count[] * 2^shift exceeds `total`; the others, and `lost` more, escape. Where exact, one alone does
+ * not. By the whole group: leaves lengths, the bits of the tree and its escapes; 0 where there is no such tree. */
+PART u32 encode_plan(Encoder *g, Plan *p, const u32 *count, u32 total, u32 shift, u32 lost)
+{
+    const u32 t = THREAD, x = count[t];
+    u32 i, j, l, m, items, take, first = 255, last = 0;
+    u32 *now = p->weight[0], *next = p->weight[1], *swap;
+    SYNC();
+    if (t == 0) {
+        g->keys = g->kept = g->used = 0;
+        g->escapes = lost;
+    }
+    SYNC();
+    if (x) {
+        ATOMIC_ADD(&g->used, 1);
+        if (x << shift > total) ATOMIC_ADD(&g->kept, 1);
+        else ATOMIC_ADD(&g->escapes, x);
+    }
+    SYNC();
+    m = g->used - g->kept == 1 && !lost; /* a single rare symbol is not rare: an escape would cost as much */
+    if (x && (m || x << shift > total)) {
+        g->length[t] = 1;
+    } else {
+        g->length[t] = 0;
+    }
+    SYNC();
+    if (t == 0) {
+        if (m) {
+            g->kept++;
+            g->escapes = 0;
+        }
+        if (g->escapes) p->key[g->keys++] = g->escapes << 9;
+        for (i = 256; i-- > 0;)
+            if (g->length[i]) p->key[g->keys++] = count[i] << 9 | (256 - i);
+    }
+    SYNC();
+    m = g->keys;
+    if (g->kept == 0 || m < 2 || m > 256) return 0;
+    for (i = t; i < m; i += THREADS) {
+        const u32 key = p->key[i];
+        u32 place = 0;
+        for (j = 0; j < m; j++) place += p->key[j] < key;
+        p->sorted[place] = key;
+    }
+    SYNC();
+    if (t == 0) { /* Larmore and Hirschberg, as in bsn_package_merge */
+        take = items = m;
+        take = 2 * m - 2;
+        for (i = 0; i < m; i++) now[i] = p->sorted[i] >> 9;
+        for (l = 1; l < 8; l++) {
+            const u32 pairs = items / 2, end = take < m + pairs ? take : m + pairs;
+            u32 leaf = 0, pair = 0;
+            now[2 * pairs] = 0xFFFFFFFF;
+            now[2 * pairs + 1] = 0;
+            for (items = 0; items < end; items++) {
+                const u32 both = now[2 * pair] + now[2 * pair + 1];
+                const u32 is_leaf = leaf < m && p->sorted[leaf] >> 9 <= both;
+                next[items] = is_leaf ? p->sorted[leaf++] >> 9 : both;
+                pair += !is_leaf;
+                p->is_leaf[l - 1][items] = (u8)is_leaf;
+            }
+            swap = now;
+            now = next;
+            next = swap;
+        }
+        for (l = 8; l-- > 0;) {
+            u32 leaf = 0;
+            for (i = 0; i < take && l; i++) leaf += p->is_leaf[l - 1][i];
+            g->taken[l] = l ? leaf : take;
+            take = 2 * (take - leaf);
+        }
+        g->bits = 0;
+        for (i = 0; i < m; i++) {
+            const u32 s = 256 - (p->sorted[i] & 511);
+            u32 length = 0;
+            for (l = 0; l < 8; l++) length += g->taken[l] > i;
+            g->length[s] = (u8)length;
+            g->bits += (p->sorted[i] >> 9) * length;
+            if (s < 256) {
+                first = s < first ? s : first;
+                last = s > last ? s : last;
+            }
+        }
+        if (!g->escapes) g->length[256] = 0;
+        g->bits += 24 + 4 * (last - first + 1) + 4 * m;
+    }
+    SYNC();
+    return 1;
+}
+
+/* Kind and table of the tree whose lengths are there, by one work-item. */
+FN void encode_table(Encoder *g, Coder *c)
+{
+    u32 first = 0, last = 255, s, nibbles = 0;
+    while (!g->length[first]) first++;
+    while (!g->length[last]) last--;
+    c->kind = g->length[256] ? 4 | (u32)g->length[256] << 4 : 2;
+    c->table[0] = (u8)c->kind;
+    c->table[1] = (u8)first;
+    c->table[2] = (u8)(last - first);
+    for (s = first; s <= last; nibbles++) {
+        u32 code = g->length[s];
+        if (code) s++;
+        else {
+            u32 run = 1;
+            while (!g->length[s + run]) run++;
+            run = 31 - CLZ(run); /* one absent symbol: 0; 2^run of them: 8 + run */
+            code = run ? 8 + run : 0;
+            s += 1u << run;
+        }
+        if (nibbles & 1) c->table[3 + nibbles / 2] = (u8)(c->table[3 + nibbles / 2] | code << 4);
+        else c->table[3 + nibbles / 2] = (u8)code;
+    }
+    c->table_size = 3 + (nibbles + 1) / 2;
+}
+
+/* The tree of the lengths, by the whole group: its table, codes, and how many of the `mine` symbols of each work-item's number come where. */
+PART void encode_tree(Encoder *g, Coder *c, u32 mine)
+{
+    const u32 t = THREAD, has_code = g->length[t] != 0;
+    u32 i, at, before, all, l = 1, escape_code = 0;
+    SYNC();
+    if (t == 0) encode_table(g, c);
+    SYNC();
+    if (t < WARP) (void)tree_order(&c->tree, g->length);
+    if (t == 0) {
+        for (i = at = 0; i < c->tree.end[8]; i++) {
+            while (c->tree.end[l] <= i) l++;
+            if (i == c->tree.escape) escape_code = at;
+            else c->code[c->tree.symbol[i]] = (u8)at;
+            at += 256u >> l;
+        }
+        g->escape_code = escape_code;
+    }
+    c->before[t] = 0;
+    SYNC();
+    if (!has_code) c->code[t] = (u8)g->escape_code;
+    ATOMIC_ADD(&c->before[c->code[t]], mine);
+    SYNC();
+    at = c->before[t];
+    before = group_before(at, &all, g->part[0]);
+    SYNC();
+    c->before[t] = before;
+    if (t == 0) {
+        c->before[256] = all;
+        c->count = all;
+    }
+    SYNC();
+}
+
+/* Where its nodes and their lists stand, by one work-item: `at` is the first byte of the list in the target, `escape_size` what the list of
+ * the escapes takes, `in` where the codes are. */
+FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
+{
+    struct { u32 path, code, level, in; } stack[32], x;
+    const u32 begin = at;
+    u32 top = 1, j;
+    at += c->table_size;
+    c->nodes = c->deepest = 0;
+    stack[0].path = stack[0].code = stack[0].level = 0;
+    stack[0].in = in;
+    while (top) {
+        Step step;
+        Fork *f = &c->node[c->nodes];
+        u32 count, shift;
+        x = stack[--top];
+        step = tree_step(&c->tree, x.path);
+        count = c->before[x.code + (256u >> x.path)] - c->before[x.code];
+        shift = 8 - x.path - step.bits;
+        if (top + 4 > 32 || c->nodes == NODES) return ST_DECLINED;
+        if (count) {
+            f->count = count;
+            f->in = x.in;
+            f->at = at;
+            f->bits = (u8)step.bits;
+            f->leaves = (u8)step.leaves;
+            f->lists = (u8)step.lists;
+            f->level = (u8)x.level;
+            at += step.bits * ((count + 7) / 8);
+            if (x.level > c->deepest) c->deepest = x.level;
+            c->nodes++;
+        }
+        for (j = step.lists; j-- > 0;) {
+            const u32 code = x.code + ((step.leaves + j) << shift), list = c->before[code + (1u << shift)] - c->before[code];
+            if (j == 0 && step.escape) {
+                if (count) f->list[0] = ~0u; /* goes elsewhere */
+                c->escapes = list;
+                c->escape_at = at;
+                if (list) at += escape_size;
+                continue;
+            }
+            if (count) f->list[j] = g->scratch_used;
+            stack[top].path = x.path + step.bits;
+            stack[top].code = code;
+            stack[top].level = x.level + 1;
+            stack[top].in = g->scratch_used;
+            top++;
+            g->scratch_used += (list + 3) & ~3u;
+            if (g->scratch_used > scratch_size) return ST_DECLINED;
+        }
+    }
+    c->size = at - begin;
+    return ST_OK;
+}
+
+/* ---- bytes ---- */
+
+/* Words from .. to - 1 of a node by a warp: planes, and codes, less what the node takes of them, to its lists. What the lists of the
+ * warps before it have is in `base`; with `counting`, only that is found. */
+FN void fork_words(const Fork *f, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
+{
+    const u32 lane = THREAD % WARP, k = f->bits, stride = (f->count + 7) / 8, below = (1u << lane) - 1;
+    u32 w, j;
+    for (w = from; w < to; w++) {
+        const u32 live = 32 * w + lane < f->count, code = live ? scratch[f->in + 32 * w + lane] : 0, slot = code >> (8 - k);
+        u32 mine = 0;
+        if (!counting) {
+            UNROLL
+            for (j = 0; j < 4; j++)
+                if (j < k) {
+                    const u32 plane = BALLOT(live && (slot >> (k - 1 - j) & 1));
+                    if (lane / 4 == j) mine = plane >> 8 * (lane % 4);
+                }
+            if (lane / 4 < k && 4 * w + lane % 4 < stride) target[f->at + lane / 4 * stride + 4 * w + lane % 4] = (u8)mine;
+        }
+        UNROLL
+        for (j = 0; j < 4; j++)
+            if (j < f->lists && f->list[j] != ~0u) {
+                const u32 takes = live && slot == f->leaves + j, all = BALLOT(takes);
+                if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(code << k);
+                base[j] += POPC(all);
+            }
+    }
+}
+
+/* All nodes, a level at a time: large ones by the whole group, the others by a warp each. */
+PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
+{
+    const u32 warp = THREAD / WARP;
+    u32 level, i, j, w;
+    for (level = 0; level <= c->deepest; level++) {
+        SYNC();
+        for (i = 0; i < c->nodes; i++) {
+            const Fork *f = &c->node[i];
+            const u32 words = (f->count + 31) / 32, each = (words + WARPS - 1) / WARPS;
+            const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
+            u32 base[4] = { 0, 0, 0, 0 };
+            if (f->level != level) continue;
+            if (words <= 64) {
+                if (i % WARPS == warp) fork_words(f, scratch, target, 0, words, base, 0);
+                continue;
+            }
+            fork_words(f, scratch, target, from, to, base, 1);
+            SYNC();
+            UNROLL
+            for (j = 0; j < 4; j++)
+                if (THREAD % WARP == 0) g->part[j][warp] = base[j];
+            SYNC();
+            UNROLL
+            for (j = 0; j < 4; j++)
+                for (base[j] = w = 0; w < warp; w++) base[j] += g->part[j][w];
+            fork_words(f, scratch, target, from, to, base, 0);
+        }
+    }
+    SYNC();
+}
+
+FN u32 get_element(u64 elements, u32 width, u32 i)
+{
+    return width == 1 ? ((const u8 *)(size_t)elements)[i] : width == 2 ? ((const u16 *)(size_t)elements)[i] : ((const u32 *)(size_t)elements)[i];
+}
+/* The element that position q belongs to (3.2). */
+FN u32 element_of(u32 q, u32 n, u32 width)
+{
+    return q / 64 < n / 64 ? q / 64 * 64 + 64 / width * (q % width) + q % 64 / width : q;
+}
+
+/* The raw planes, a warp's 32 positions at a time. */
+PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
+{
+    const u32 lane = THREAD % WARP, shift = 8 * y->width - 1 - y->e;
+    u32 from, k, j, v;
+    for (from = THREAD / WARP * WARP; from < n; from += THREADS) {
+        const u32 q = from + lane, x = q < n ? get_element(elements, y->width, element_of(q, n, y->width)) : 0;
+        const u32 rest = (x & ((1u << shift) - 1)) | (x >> (8 * y->width - 1)) << shift;
+        for (k = 0; k < y->planes; k++) {
+            const u32 byte = rest >> 8 * k & 255, varying = y->varying[k], at = y->plane[k];
+            if (varying == 0xFF) {
+                if (q < n) target[at + q] = (u8)byte;
+            } else {
+                const u32 bytes = from / 64 < n / 64 ? 8 : (n % 64 + 7) / 8, place = from % 64 / 8 + lane;
+                for (v = varying, j = 0; v; v &= v - 1, j++) {
+                    const u32 bits = BALLOT(q < n && (byte & v & (0u - v)));
+                    if (lane < 4 && place < bytes) target[at + from / 64 * 8 * POPC(varying) + j * bytes + place] = (u8)(bits >> 8 * lane);
+                }
+            }
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
+CONSTANT u8 exponent_bits[12] = { 0, 0, 0, 0, 0, 0, 4, 5, 5, 8, 8, 11 };
+
+/* The descriptor, from what varies, by one work-item: its bytes. */
+FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
+{
+    Group *y = &g->layout;
+    const u32 usual = exponent_bits[work->dtype], n = work->count;
+    u32 shift, where, constant = 0, k, at = body + 1, value, x;
+    y->width = width_of[work->dtype];
+    y->e = usual + (y->width == 1 && work->level != BITSNAP_FAST);
+    y->planes = y->e == 8 ? y->width - 1 : y->width;
+    shift = 8 * y->width - 1 - y->e;
+    x = get_element(work->source, y->width, 0);
+    value = (x & ((1u << shift) - 1)) | (x >> (8 * y->width - 1)) << shift;
+    where = (~g->varying & ((1u << shift) - 1)) | (~g->varying >> (8 * y->width - 1) & 1) << shift;
+    for (k = 0; k < y->planes; k++) {
+        const u32 rest = k == y->width - 1 ? 0xFFu >> y->e : 0xFFu, fixed = where >> 8 * k & rest;
+        y->varying[k] = rest & ~fixed;
+        y->value[k] = value >> 8 * k & fixed;
+        constant |= fixed;
+    }
+    target[body] = (u8)(y->e | (constant ? 16 : 0));
+    if (constant)
+        for (k = 0; k < y->planes; k++) {
+            target[at + k] = (u8)y->varying[k];
+            target[at + y->planes + k] = (u8)y->value[k];
+        }
+    at += constant ? 2 * y->planes : 0;
+    y->body = body;
+    for (k = 0; k < y->planes; k++) {
+        y->plane[k] = at;
+        at += raw_plane_size(y->varying[k], n);
+    }
+    y->list = at;
+    return at;
+}
+
+/* What varies, and the symbols of all positions with their counts. */
+FN void encode_symbols(Encoder *g, const bitsnap_work *work, u8 *symbols, u32 e)
+{
+    const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
+    const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element(work->source, width, 0);
+    u32 q, any = 0;
+    for (q = THREAD; q < n; q += THREADS) {
+        const u32 x = get_element(work->source, width, element_of(q, n, width)), s = x >> shift & ((1u << e) - 1), line = q / 64, group = line >> log2;
+        any |= x ^ x0;
+        symbols[q] = (u8)s;
+        ATOMIC_ADD(&g->full[s], 1);
+        if (!sampled || (64 * line + 64 <= n && line % (1u << log2) == ((group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1))))
+            ATOMIC_ADD(&g->h[s], 1);
+    }
+    ATOMIC_OR(&g->varying, any);
+    SYNC();
+}
+
+/* Chooses codes: 0, or why the host has to. */
+FN u32 encode_choose(Encoder *g, Plan *p, const bitsnap_work *work)
+{
+    const u32 fast = work->level == BITSNAP_FAST, n = work->count;
+    u32 total, lost = n >= (fast ? 4096u : 32768u), i, mine;
+    SYNC();
+    if (THREAD == 0) g->most = g->used = g->total = 0;
+    SYNC();
+    if (THREAD == 0)
+        for (i = 0; i < 256; i++) {
+            g->total += g->h[i];
+            g->most = g->h[i] > g->most ? g->h[i] : g->most;
+            g->used += g->h[i] > 0;
+        }
+    SYNC();
+    total = g->total;
+    if (lost) lost = (total >> 12) + 1;
+    if (lost && (8 * g->most > 5 * total || (g->used > 64 && !fast))) { /* skewed, or too many symbols for a sample */
+        lost = 0;
+        total = n;
+        SYNC();
+        g->h[THREAD] = g->full[THREAD];
+        SYNC();
+        if (THREAD == 0)
+            for (i = g->most = 0; i < 256; i++) g->most = g->h[i] > g->most ? g->h[i] : g->most;
+        SYNC();
+    }
+    if (!lost && 8 * g->most > 5 * n) return ST_DECLINED;
+    if (!encode_plan(g, p, g->h, total, fast ? 9 : 8, lost)) return ST_DECLINED;
+    if ((g->bits + (lost ? 0 : 8 * g->escapes + 8)) / 8 >= total) return ST_DECLINED; /* escapes may take less, which the host knows */
+    SYNC();
+    mine = g->length[THREAD] ? 0 : g->full[THREAD]; /* escapes */
+    encode_tree(g, &g->outer, g->full[THREAD]);
+    g->h[THREAD] = mine;
+    SYNC();
+    return ST_OK;
+}
+
+/* The list of the escapes: 0, or why the host has to. */
+FN u32 encode_choose_escapes(Encoder *g, Plan *p, const bitsnap_work *work)
+{
+    Coder *c = &g->inner;
+    u32 m, i, planned = 0;
+    SYNC();
+    if (THREAD == 0) {
+        c->count = c->escapes = c->nodes = g->most = 0;
+        for (i = 0; i < 256; i++) {
+            c->count += g->h[i];
+            g->most = g->h[i] > g->most ? g->h[i] : g->most;
+        }
+        c->kind = 0;
+        c->table[0] = 0;
+        c->table_size = 1;
+        c->size = 1 + c->count;
+        if (work->level != BITSNAP_FAST && c->count && g->most == c->count) {
+            for (i = 0; !g->h[i]; i++) {}
+            c->kind = c->table[0] = 1;
+            c->table[1] = (u8)i;
+            c->table_size = c->size = 2;
+        }
+    }
+    SYNC();
+    m = c->count;
+    if (work->level == BITSNAP_FAST || m < 16 || c->kind == 1) return ST_OK;
+    if (2 * g->h[0] > m) return ST_DECLINED;
+    planned = encode_plan(g, p, g->h, m, 9, 0);
+    SYNC();
+    if (planned && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
+        const u32 escapes = g->length[THREAD] ? 0 : g->h[THREAD];
+        encode_tree(g, c, g->h[THREAD]);
+        g->h[THREAD] = escapes;
+    }
+    SYNC();
+    return ST_OK;
+}
+
+/* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group. */
+FN void encode_map(Encoder *g, const Coder *c, u8 *symbols, u8 *to, u32 m, u32 escape_code, u32 has_escape)
+{
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
+    const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
+    u32 pass, i, k, at = 0;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = begin; i < end; i += WARP) {
+            const u32 in = i + lane < end, s = in ? symbols[i + lane] : 0, code = c->code[s];
+            const u32 escapes = in && has_escape && code == escape_code, all = BALLOT(escapes);
+            if (pass && escapes) to[at + POPC(all & ((1u << lane) - 1))] = (u8)s;
+            if (pass && in) symbols[i + lane] = (u8)code;
+            at += POPC(all);
+        }
+        if (pass) break;
+        SYNC();
+        if (lane == 0) g->part[0][warp] = at;
+        SYNC();
+        for (k = at = 0; k < warp; k++) at += g->part[0][k];
+    }
+    SYNC();
+}
+
+/* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
+FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work, u32 *size)
+{
+    const u32 n = work->count, checks = work->flags & BITSNAP_WORK_CHECKS, body = checks ? 12 : 4, t = THREAD;
+    const u32 width = work->dtype < 12 ? width_of[work->dtype] : 0;
+    Plan *p = (Plan *)arena;
+    u8 *symbols = (u8 *)scratch, *target = (u8 *)(size_t)work->target;
+    u32 status, i, outer_escape, inner_escape, inner_in, rare_in, end;
+    Coder *c = &g->inner;
+    if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & (width - 1)) ||
+        (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
+        arena_size < (sizeof *p + 3) / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
+    g->h[t] = g->full[t] = 0;
+    if (t < 65) ((u32 *)g->length)[t] = 0;
+    if (t == 0) g->varying = 0;
+    SYNC();
+    encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && work->level != BITSNAP_FAST));
+    if (!g->varying) return ST_DECLINED;
+    status = encode_choose(g, p, work);
+    if (status) return status;
+    outer_escape = g->escape_code;
+    status = encode_choose_escapes(g, p, work);
+    if (status) return status;
+    inner_escape = g->escape_code;
+    if (t == 0) { /* where everything is: the escapes stand inside of the outer list, whose end follows from their size */
+        u32 rare = 0;
+        g->end = encode_layout(g, work, target, body);
+        for (i = 0; i < 256 && c->kind > 1; i++) rare += g->h[i];
+        g->escapes_in = MAX_ELEMENTS;
+        g->rare_in = g->escapes_in + ((c->count + 3) & ~3u);
+        g->scratch_used = g->rare_in + ((rare + 3) & ~3u);
+        g->status = c->kind > 1 ? encode_walk(g, c, 0, g->escapes_in, 1 + rare, scratch_size) : ST_OK;
+        if (!g->status) g->status = encode_walk(g, &g->outer, g->end, 0, c->size, scratch_size);
+        for (i = 0; i < c->nodes; i++) c->node[i].at += g->outer.escape_at;
+        c->escape_at += g->outer.escape_at;
+        g->end += g->outer.size;
+    }
+    SYNC();
+    status = g->status;
+    inner_in = g->escapes_in;
+    rare_in = g->rare_in;
+    end = g->end;
+    SYNC();
+    if (status) return status;
+    if (end - body >= n * width) return ST_DECLINED; /* must gain a byte */
+    encode_planes(&g->layout, work->source, target, n);
+    for (i = t; i < g->outer.table_size; i += THREADS) target[g->layout.list + i] = g->outer.table[i];
+    encode_map(g, &g->outer, symbols, symbols + inner_in, n, outer_escape, g->outer.kind != 2);
+    encode_nodes(g, &g->outer, symbols, target);
+    if (c->count) {
+        const u32 at = g->outer.escape_at;
+        for (i = t; i < c->table_size; i += THREADS) target[at + i] = c->table[i];
+        if (c->kind == 0)
+            for (i = t; i < c->count; i += THREADS) target[at + 1 + i] = symbols[inner_in + i];
+        if (c->kind > 1) {
+            encode_map(g, c, symbols + inner_in, symbols + rare_in, c->count, inner_escape, c->kind != 2);
+            encode_nodes(g, c, symbols, target);
+            if (c->escapes) {
+                if (t == 0) target[c->escape_at] = 0;
+                for (i = t; i < c->escapes; i += THREADS) target[c->escape_at + 1 + i] = symbols[rare_in + i];
+            }
+        }
+    }
+    SYNC();
+    if (t == 0) {
+        const u32 head = 2 | (end - body) << 8;
+        for (i = 0; i < 4; i++) target[i] = (u8)(head >> 8 * i);
+    }
+    if (checks) { /* as they are looked at */
+        bitsnap_work made = *work;
+        const Source s = source_of(work->target, end);
+        Group *y = &g->layout;
+        const u32 begin = (u32)(work->target & 3);
+        u32 k;
+        if (t == 0) {
+            for (k = 0; k < y->planes; k++) {
+                y->plane[k] += begin;
+                y->pieces.at[k] = y->plane[k];
+                y->pieces.size[k] = raw_plane_size(y->varying[k], n);
+            }
+            y->list += begin;
+            y->pieces.at[k] = y->list;
+            y->pieces.size[k] = end + begin - y->list;
+            y->pieces.count = k + 1;
+            y->body = body + begin;
+        }
+        SYNC();
+        hash_pieces(&y->pieces, (u64 *)arena, s);
+        if (t == 0) {
+            u64 check;
+            made.head = 2 | (end - body) << 8;
+            check = block_record(y, &made, s);
+            for (i = 0; i < 8; i++) target[4 + i] = (u8)(check >> 8 * i);
+        }
+    }
+    SYNC();
+    *size = end;
+    return ST_OK;
+}
+
+KERNEL offload_encode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+{
+    GROUP_MEMORY
+    Encoder *g = (Encoder *)group_memory;
+    u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
+    for (i = GROUP; i < count; i += GROUPS) {
+        u32 size = 0;
+        const u32 status = block_encode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
+                                        scratch_size, works + i, &size);
+        SYNC();
+        if (THREAD == 0) {
+            done[i].status = status;
+            done[i].size = status ? 0 : size;
+        }
+    }
+}
+
+#endif
