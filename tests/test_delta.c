@@ -223,8 +223,9 @@ static void cast_lists(void)
         for (i = 0; i < 25; i++) x[i] = (alike ? high ^ (i & 1) << 15 : test_below(65536)) << 16 | low[(high + i) % 11];
         CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_BF16, (const uint8_t *)x, 0, 25, y) == y);
         for (i = 0; i < 25; i++) CHECK(bsn_element_load(y + 2 * i, 2) == bsn_cast_bf16(x[i]), "%08x", (unsigned)x[i]);
-        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_F16, (const uint8_t *)x, 1, 24, y) == y);
-        for (i = 1; i < 25; i++) CHECK(bsn_element_load(y + 2 * i - 2, 2) == bsn_cast_f16(x[i]), "%08x", (unsigned)x[i]);
+        y[46] = 0xA5; /* behind 23 */
+        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_F16, (const uint8_t *)x, 1, 23, y) == y && y[46] == 0xA5);
+        for (i = 1; i < 24; i++) CHECK(bsn_element_load(y + 2 * i - 2, 2) == bsn_cast_f16(x[i]), "%08x", (unsigned)x[i]);
     }
 }
 
