@@ -825,6 +825,57 @@ static void partner_hangs(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
+/* In copy mode the tensors may change at once; what is there is what they were. */
+static void copied_first(void)
+{
+    engine_options o = options_of("copied", BUDGET);
+    engine_error error;
+    engine *e;
+    uint64_t step;
+    unsigned busy = 0;
+    o.copy = 1;
+    e = open_engine(&o);
+    CHECK(!engine_wait(e, 1, &error), "%s", error.message);
+    for (step = 1; step <= 3; step++) {
+        take(e, step);
+        state_at(&now, 99);
+        CHECK(!engine_wait(e, 20, &error), "%s", error.message);
+        CHECK(engine_last_cost(e)->frames_size > 0 && engine_last_cost(e)->encode_seconds > 0, "its cost");
+        CHECK(recovered(e) == step, "not the newest");
+    }
+    state_at(&now, 4);
+    for (step = 0; step < 20; step++) busy += engine_snapshot(e, 4, now.tensors, TENSORS, &error) == ENGINE_E_BUSY;
+    CHECK(busy > 0, "never busy");
+    now.tensors[0].data = NULL;
+    CHECK(engine_wait(e, 20, &error) == ENGINE_OK && engine_snapshot(e, 5, now.tensors, TENSORS, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
+    now.tensors[0].data = now.weights;
+    CHECK(recovered(e) == 4, "not the newest");
+    engine_close(e, ENGINE_KEEP);
+    o.copy = 0;
+    e = open_engine(&o);
+    CHECK(recovered(e) == 4, "not the newest");
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* Ranks that are late leave snapshots out, each when it likes; afterwards they are in step again. */
+static void late_ranks(void)
+{
+    unsigned i, failed = 0, round;
+    begin_members(3, 24 << 20);
+    for (i = 0; i < 3; i++) members[i].o.when_busy = ENGINE_DECLINE, members[i].o.copy = i == 1;
+    for (round = 0; round < 4; round++) {
+        all_members(3, 10 * round + 1, 10 * round + 9);
+        for (i = 0; i < 3; i++) failed += members[i].failed;
+    }
+    CHECK(failed > 0, "nobody was late");
+    all_members(3, 50, 50);
+    all_members(3, 51, 51);
+    for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    all_members(3, 0, 0);
+    check_members(3, 51, NULL);
+    end_members(3);
+}
+
 static void refusals(void)
 {
     engine_options o = options_of("refused", BUDGET);
@@ -887,6 +938,8 @@ int main(void)
     RUN(parity);
     RUN(left_out);
     RUN(partner_hangs);
+    RUN(late_ranks);
+    RUN(copied_first);
     RUN(refusals);
     state_free(&now);
     state_free(&then);

@@ -640,7 +640,7 @@ struct engine {
     choice *choices; /* of its pieces */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
-    struct mover *mover; /* with a transport */
+    struct mover *mover; /* with a transport, or options.copy */
 };
 
 static int counts(const segment *s, unsigned slot, const slot_seal *seal)
@@ -789,7 +789,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         goto failed;
     }
     e->origin = new_origin();
-    if (!start_agent(e, error) && (!e->o.transport || !mover_start(e, error))) {
+    if (!start_agent(e, error) && ((!e->o.transport && !e->o.copy) || !mover_start(e, error))) {
         *made = e;
         return good(error);
     }
@@ -1238,10 +1238,7 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     return ENGINE_OK;
 }
 
-static void mover_give(engine *e, snapshot *made, uint64_t step);
-static int mover_end(engine *e, double patience);
-
-static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_error *error)
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     making m;
     unsigned slot = 0;
@@ -1256,9 +1253,8 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
-        m.cost.seconds = 1e-9 * (double)(nanoseconds() - start);
-        m.cost.sent_size = e->cost.sent_size;
-        e->cost = m.cost;
+        *cost = m.cost;
+        cost->seconds = cost->encode_seconds = 1e-9 * (double)(nanoseconds() - start);
         (void)good(error);
     }
     pthread_mutex_destroy(&m.mutex);
@@ -1266,25 +1262,116 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     return error->status;
 }
 
-engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+/* The same, and where a reader has the room waits for it, if the options say so. */
+static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
-    snapshot made;
     unsigned i;
-    if (e->o.agent && start - e->agent_started > 1000000000u && !is_locked(&e->s, LOCK_AGENT)) {
-        e->agent_started = start;
-        if (start_agent(e, error)) say(e, "%s", error->message);
-        else say(e, "there was no agent any more: a new one is started");
-    }
-    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0))
-        return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
-    memset(&made, 0, sizeof made);
-    while (try_snapshot(e, step, tensors, count, &made, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+    memset(made, 0, sizeof *made);
+    while (try_snapshot(e, step, tensors, count, made, cost, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
         for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
         if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
         nanosleep(&pause, NULL);
+    }
+    return error->status;
+}
+
+/* ---- copies of the tensors, to be encoded behind the call ---- */
+
+typedef struct staging {
+    engine_tensor *tensors;
+    size_t count;
+    char *names;
+    uint8_t *bytes;
+    uint64_t size, next;          /* size of bytes; the next part to be copied */
+    const engine_tensor *from;
+} staging;
+
+enum { STAGED_PART = 1 << 22 };
+
+static void staging_free(staging *g)
+{
+    free(g->tensors);
+    free(g->names);
+    free(g->bytes);
+    memset(g, 0, sizeof *g);
+}
+
+static engine_status staging_list(staging *g, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    uint64_t size = 0, names = 1, at = 0;
+    char *name;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        const char *wrong = wrong_tensor(&tensors[i], tensors, count);
+        if (wrong) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        size += (tensors[i].count * bitsnap_width(tensors[i].dtype) + 63) / 64 * 64;
+        names += strlen(tensors[i].name) + 1;
+    }
+    free(g->tensors), free(g->names);
+    g->tensors = (engine_tensor *)malloc((count + 1) * sizeof *tensors);
+    g->names = name = (char *)malloc((size_t)names);
+    if (!g->tensors || !g->names || reserve(&g->bytes, &g->size, size)) {
+        staging_free(g);
+        return no_memory(error);
+    }
+    for (i = 0; i < count; i++) {
+        engine_tensor *t = &g->tensors[i];
+        *t = tensors[i];
+        t->name = strcpy(name, tensors[i].name);
+        name += strlen(name) + 1;
+        t->data = g->bytes + at;
+        if (t->master) t->master = g->tensors + (t->master - tensors);
+        at += (t->count * bitsnap_width(t->dtype) + 63) / 64 * 64;
+    }
+    g->count = count;
+    g->from = tensors;
+    g->next = 0;
+    return good(error);
+}
+
+/* Copies parts that nobody else has taken: they are numbered through all tensors. */
+static void copy_parts(void *context, unsigned number)
+{
+    staging *g = (staging *)context;
+    uint64_t part = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED), first = 0;
+    size_t i;
+    (void)number;
+    for (i = 0; i < g->count; i++) {
+        const uint64_t size = g->tensors[i].count * bitsnap_width(g->tensors[i].dtype), parts = (size + STAGED_PART - 1) / STAGED_PART;
+        for (; part < first + parts; part = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED)) {
+            const uint64_t at = (part - first) * STAGED_PART, left = size - at;
+            memcpy((uint8_t *)g->tensors[i].data + at, (const uint8_t *)g->from[i].data + at, (size_t)(left < STAGED_PART ? left : STAGED_PART));
+        }
+        first += parts;
+    }
+}
+
+static staging *mover_staging(engine *e);
+static void mover_give(engine *e, snapshot *made, uint64_t step);
+static int mover_end(engine *e, double patience);
+static void mover_owe(engine *e);
+
+engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    snapshot made;
+    if (e->o.agent && start - e->agent_started > 1000000000u && !is_locked(&e->s, LOCK_AGENT)) {
+        if (start_agent(e, error)) say(e, "%s", error->message);
+        else say(e, "there was no agent any more: a new one is started");
+    }
+    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0)) {
+        mover_owe(e);
+        return fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
+    }
+    memset(&made, 0, sizeof made);
+    if (!e->o.copy) {
+        (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
+    } else if (!staging_list(mover_staging(e), tensors, count, error)) {
+        pool_run(&e->workers, copy_parts, mover_staging(e));
+        e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
     }
     if (e->mover) {
         mover_give(e, &made, step);
@@ -1335,9 +1422,12 @@ typedef struct mover {
     pthread_mutex_t mutex;  /* for these: */
     pthread_cond_t changed;
     int busy, quit, counted;
+    unsigned owed;          /* snapshots that were left out: the other ranks have to be told */
     snapshot made;          /* what it moves, if made.map is not null */
     uint64_t step;
+    engine_cost cost;       /* of encoding the copy */
     /* of the thread alone, while it is busy */
+    staging g;              /* what it encodes before, if it has tensors */
     snapshot kept;          /* the newest one of the rank before that counts, if kept.map is not null */
     uint64_t sent;
     int broken;             /* somebody has not answered: nothing is sent any more, and memory that may be in use is not freed */
@@ -1804,8 +1894,8 @@ static int take_shares(engine *e, snapshot *came)
 
 static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
 
-/* Of one snapshot; returns whether it counts. */
-static int move(engine *e)
+/* Of one snapshot, or of none; returns whether it counts. */
+static int move(engine *e, const snapshot *made)
 {
     mover *v = e->mover;
     const engine_transport *t = e->o.transport;
@@ -1813,13 +1903,13 @@ static int move(engine *e)
     uint64_t sent = 0;
     int counted = 0;
     if (v->broken) return 0;
-    if (!(e->o.group ? trade_parity(e, v->made.map ? &v->made : NULL, v->step, &came, &sent)
-                     : trade_snapshots(e, rank_after(t, e->o.distance), v->made.map ? &v->made : NULL, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
+    if (!(e->o.group ? trade_parity(e, made, v->step, &came, &sent)
+                     : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
-        counted = all_agree(e, v->step, v->made.map && came.map) == 1;
+        counted = all_agree(e, v->step, made && came.map) == 1;
         if (counted) {
             set_counted(&e->s, &came);
-            set_counted(&e->s, &v->made);
+            set_counted(&e->s, made);
             snapshot_free(&v->kept);
             v->kept = came;
             memset(&came, 0, sizeof came);
@@ -1832,6 +1922,17 @@ static int move(engine *e)
     return counted;
 }
 
+/* Encodes the copy, if there is one, and moves what was made. Returns whether it counts. */
+static int finish(engine *e)
+{
+    mover *v = e->mover;
+    engine_error error;
+    if (v->g.count && make_snapshot(e, v->step, v->g.tensors, v->g.count, &v->made, &v->cost, &error))
+        say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message);
+    v->g.count = 0;
+    return e->o.transport ? move(e, v->made.map ? &v->made : NULL) : v->made.map != NULL;
+}
+
 static void *mover_thread(void *argument)
 {
     engine *e = (engine *)argument;
@@ -1841,10 +1942,16 @@ static void *mover_thread(void *argument)
         if (v->busy) {
             int counted;
             pthread_mutex_unlock(&v->mutex);
-            counted = move(e);
+            counted = finish(e);
             pthread_mutex_lock(&v->mutex);
             v->counted = counted;
             v->busy = 0;
+            pthread_cond_broadcast(&v->changed);
+        } else if (v->owed) {
+            pthread_mutex_unlock(&v->mutex);
+            (void)move(e, NULL);
+            pthread_mutex_lock(&v->mutex);
+            v->owed--;
             pthread_cond_broadcast(&v->changed);
         } else {
             pthread_cond_wait(&v->changed, &v->mutex);
@@ -1865,6 +1972,16 @@ static engine_status mover_start(engine *e, engine_error *error)
     free(v);
     e->mover = NULL;
     return fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
+}
+
+static staging *mover_staging(engine *e) { return &e->mover->g; }
+
+static void mover_owe(engine *e)
+{
+    pthread_mutex_lock(&e->mover->mutex);
+    if (e->o.transport) e->mover->owed++;
+    pthread_cond_broadcast(&e->mover->changed);
+    pthread_mutex_unlock(&e->mover->mutex);
 }
 
 /* Takes over *made, which may be none. */
@@ -1891,10 +2008,14 @@ static int mover_end(engine *e, double patience)
     until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
     pthread_mutex_lock(&v->mutex);
-    while (v->busy && patience > 0 && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
-    busy = v->busy;
+    while ((v->busy || v->owed) && patience > 0 && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
+    busy = v->busy || v->owed;
     pthread_mutex_unlock(&v->mutex);
     if (busy) return 1;
+    if (e->o.copy && v->made.map) {
+        v->cost.seconds = e->cost.seconds;
+        e->cost = v->cost;
+    }
     if (v->counted && v->made.map) {
         snapshot_free(&e->last);
         e->last = v->made;
@@ -1916,6 +2037,7 @@ static void mover_stop(engine *e)
     pthread_join(v->thread, NULL);
     snapshot_free(&v->made);
     snapshot_free(&v->kept);
+    staging_free(&v->g);
     pthread_mutex_destroy(&v->mutex);
     pthread_cond_destroy(&v->changed);
     free(v);
@@ -1925,8 +2047,9 @@ static void mover_stop(engine *e)
 engine_status engine_wait(engine *e, double patience, engine_error *error)
 {
     if (!e->mover) return good(error);
-    if (mover_end(e, patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
-    return e->mover->counted || !e->mover->step ? good(error) : fail(error, ENGINE_E_NONE, "the snapshot of step %llu does not count", (unsigned long long)e->mover->step);
+    if (mover_end(e, patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
+    return e->mover->counted || !e->mover->step ? good(error) : fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
+                                                                          e->o.transport ? "does not count" : "could not be taken");
 }
 
 /* ================================================================================= RECOVERY */
@@ -2227,7 +2350,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     snapshot_free(&e->last);
     for (i = 0; i < count; i++)
         if (!tensors[i].name || (tensors[i].count && !tensors[i].data)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
-    if (e->mover) (void)recover_together(e, step, tensors, count, error);
+    if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);
     if (error->status) *step = 0;

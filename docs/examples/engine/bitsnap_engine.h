@@ -93,6 +93,8 @@ typedef struct engine_options {
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns; they are encoded behind it, by the
+                              engine's threads, and are there when engine_wait says so. A trainer that is killed meanwhile loses that one */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
     double patience;
     const engine_transport *transport; /* null: there is one rank */
@@ -113,7 +115,8 @@ enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_PARTNER = 1, ENGINE_FROM_DISK = 2 };
 
 /* What the last snapshot or recovery took. */
 typedef struct engine_cost {
-    double seconds;
+    double seconds;         /* of the call */
+    double encode_seconds;  /* of encoding, which with options.copy goes on after the call: then of the snapshot before */
     int source;             /* of a recovery: ENGINE_FROM_... */
     uint64_t elements_size; /* bytes of the tensors */
     uint64_t frames_size;   /* bytes of the frames that stand for them */
@@ -136,12 +139,11 @@ void engine_close(engine *e, int remove);
 /* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend.
  * Any error leaves the snapshots that there were, but for the older one where there were two.
  * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
- * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return; the next call has to wait
- * for the end of that (ENGINE_E_BUSY, see when_busy: then the ranks do not have the same steps any more, and none counts until
- * they do again). */
+ * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return. The next call waits
+ * for the end of that, or leaves its own out (ENGINE_E_BUSY, see when_busy), which then counts for none. */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
 
-/* Waits, at most so many seconds, until it is known whether the last snapshot counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
+/* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
 /* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
