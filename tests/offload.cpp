@@ -200,7 +200,7 @@ static void vectors(void)
 
 /* ---- what the codec makes ---- */
 
-static u8 elements[1 << 19], before[1 << 19], frame[1 << 20];
+static u8 elements[1 << 20], before[1 << 20], frame[1 << 21];
 
 /* A frame of n elements in `frame`; its size. */
 static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, size_t n, int with_base)
