@@ -26,7 +26,8 @@ static void run_decode(void *argument)
 {
     static u32 scratch[SCRATCH / 4];
     Call *call = (Call *)argument;
-    offload_decode(call->work, &call->done, 1, scratch, call->scratch, call->memory);
+    if (call->work->role) offload_decode_deltas(call->work, &call->done, 1, scratch, call->scratch, call->memory);
+    else offload_decode(call->work, &call->done, 1, scratch, call->scratch, call->memory);
 }
 
 static bitsnap options(void)

@@ -6,6 +6,7 @@
  *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu */
 #define BITSNAP_OFFLOAD
 #include "docs/examples/offload/cuda.h"
+#include "docs/examples/offload/encode.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,10 +116,11 @@ static unsigned groups(void)
     MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, offload_decode, THREADS, memory_size));
     return (unsigned)n * processors;
 }
-static void launch(const bitsnap_work *works, bitsnap_done *done, u32 count)
+static void launch(const bitsnap_work *works, bitsnap_done *done, u32 count, bool deltas = false)
 {
     const unsigned n = std::min(groups(), count);
-    offload_decode<<<n, THREADS, memory_size>>>(works, done, count, scratch, scratch_size, memory_size);
+    MUST(cudaFuncSetAttribute(offload_decode_deltas, cudaFuncAttributeMaxDynamicSharedMemorySize, memory_size));
+    (deltas ? offload_decode_deltas : offload_decode)<<<n, THREADS, memory_size>>>(works, done, count, scratch, scratch_size, memory_size);
     MUST(cudaGetLastError());
 }
 
@@ -275,7 +277,7 @@ static void hook(const std::vector<Frame> &frames, const std::vector<const std::
     for (auto &r : requests) { cudaFree((void *)r.elements); cudaFree((void *)r.base); }
 }
 
-static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count)
+static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count, bool deltas)
 {
     cudaEvent_t a, z;
     std::vector<float> ms;
@@ -283,7 +285,7 @@ static float timed(const bitsnap_work *w, bitsnap_done *d, u32 count)
     for (int i = 0; i < 7; i++) {
         float t;
         MUST(cudaEventRecord(a));
-        launch(w, d, count);
+        launch(w, d, count, deltas);
         MUST(cudaEventRecord(z));
         MUST(cudaEventSynchronize(z));
         MUST(cudaEventElapsedTime(&t, a, z));
@@ -318,22 +320,95 @@ static void bench(const Frame &f, const char *name, int level, size_t total, con
     for (auto &w : works) elements += (u64)w.count * width;
     bitsnap_work *w = upload(works);
     bitsnap_done *d = device<bitsnap_done>(works.size());
-    const float checked = timed(w, d, (u32)works.size());
+    const float checked = timed(w, d, (u32)works.size(), base != NULL);
     std::vector<bitsnap_done> done(works.size());
     MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
     size_t bad = 0;
     for (auto &x : done) bad += x.status != 0;
     for (auto &x : works) x.flags = 3;
     MUST(cudaMemcpy(w, works.data(), works.size() * sizeof works[0], cudaMemcpyHostToDevice));
-    const float unchecked = timed(w, d, (u32)works.size());
+    const float unchecked = timed(w, d, (u32)works.size(), base != NULL);
     printf("%s %s as %s level %d: %zu blocks (%zu refused), %.3f of elements, %u groups of %u bytes: %.1f GB/s of elements, %.1f without checks\n", what, name,
            bitsnap_dtype_name(f.dtype), level, works.size(), bad, (double)read / elements, groups(), memory_size, elements / checked / 1e6, elements / unchecked / 1e6);
     cudaFree(source); cudaFree(target); cudaFree(sources); cudaFree(bases); cudaFree(w); cudaFree(d);
 }
 
+static u32 encode_memory = 48 << 10;
+static unsigned encode_groups(void)
+{
+    int n = 0;
+    MUST(cudaFuncSetAttribute(offload_encode, cudaFuncAttributeMaxDynamicSharedMemorySize, encode_memory));
+    MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, offload_encode, THREADS, encode_memory));
+    return (unsigned)n * processors;
+}
+
+/* The blocks of a frame encoded by the device, `times` of them all: compared, and timed where there are many. */
+static void encodes(const Frame &f, const char *name, int level, int times)
+{
+    const unsigned width = bitsnap_width(f.dtype), most = encode_groups();
+    u8 *source = device<u8>(f.elements.size() * times);
+    const size_t slot = (f.blocks[0].count * width + 28 + 15) / 16 * 16;
+    u8 *target = device<u8>(slot * f.blocks.size());
+    std::vector<bitsnap_work> works;
+    u64 elements = 0;
+    for (int k = 0; k < times; k++) {
+        MUST(cudaMemcpy(source + k * f.elements.size(), f.elements.data(), f.elements.size(), cudaMemcpyHostToDevice));
+        for (size_t i = 0; i < f.blocks.size(); i++) {
+            bitsnap_work w;
+            if (times > 1 && f.blocks[i].count != f.blocks[0].count) continue;
+            memset(&w, 0, sizeof w);
+            w.source = (u64)source + k * f.elements.size() + f.blocks[i].first * width;
+            w.target = (u64)target + slot * i;
+            w.first = f.blocks[i].first;
+            w.header_check = f.info.header_check;
+            w.size = (u32)slot;
+            w.count = (u32)f.blocks[i].count;
+            w.dtype = (u8)f.dtype;
+            w.level = (u8)level;
+            w.flags = BITSNAP_WORK_CHECKS;
+            works.push_back(w);
+            elements += (u64)w.count * width;
+        }
+    }
+    bitsnap_work *w = upload(works);
+    bitsnap_done *d = device<bitsnap_done>(works.size());
+    std::vector<bitsnap_done> done(works.size());
+    std::vector<float> ms;
+    cudaEvent_t a, z;
+    MUST(cudaEventCreate(&a)); MUST(cudaEventCreate(&z));
+    for (int i = 0; i < (times > 1 ? 5 : 1); i++) {
+        float t;
+        MUST(cudaEventRecord(a));
+        offload_encode<<<std::min(most, (unsigned)works.size()), THREADS, encode_memory>>>(w, d, (u32)works.size(), scratch, scratch_size, encode_memory);
+        MUST(cudaGetLastError());
+        MUST(cudaEventRecord(z));
+        MUST(cudaEventSynchronize(z));
+        MUST(cudaEventElapsedTime(&t, a, z));
+        ms.push_back(t);
+    }
+    std::sort(ms.begin(), ms.end());
+    MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
+    std::vector<u8> out(slot * f.blocks.size());
+    MUST(cudaMemcpy(out.data(), target, out.size(), cudaMemcpyDeviceToHost));
+    size_t equal = 0, different = 0, declined = 0;
+    for (size_t i = 0, j = 0; i < f.blocks.size(); i++) {
+        if (times > 1 && f.blocks[i].count != f.blocks[0].count) continue;
+        if (done[j].status == ST_DECLINED) declined++;
+        else if (done[j].status || done[j].size != f.blocks[i].size || memcmp(out.data() + slot * i, f.bytes.data() + f.blocks[i].offset, f.blocks[i].size)) different++;
+        else equal++;
+        j++;
+    }
+    printf("encode %s as %s level %d: %zu blocks equal, %zu different, %zu left to the host", name, bitsnap_dtype_name(f.dtype), level, equal, different, declined);
+    if (times > 1) printf("; %zu blocks, %u groups: %.1f GB/s of elements", works.size(), most, elements / ms[ms.size() / 2] / 1e6);
+    puts("");
+    failures += different;
+    cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
+}
+
 int main(int argc, char **argv)
 {
     cudaDeviceProp p;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     MUST(cudaGetDeviceProperties(&p, 0));
     processors = p.multiProcessorCount;
     const bool benching = argc > 1 && !strncmp(argv[1], "bench", 5), once = argc > 1 && !strcmp(argv[1], "bench1");
@@ -358,11 +433,13 @@ int main(int argc, char **argv)
         const bitsnap_dtype dtype = half ? BITSNAP_BF16 : f16 ? BITSNAP_F16 : BITSNAP_F32;
         if (once) {
             bench(encode(t, dtype, 2, 16), t.name, 2, (size_t)1 << 28, "decode");
+            encodes(encode(t, dtype, 2, 16), t.name, 2, 38);
             continue;
         }
         if (benching) {
             const Frame f = encode(t, dtype, 2, 16);
-            for (u32 kib : { 40u, 48u, 56u }) { memory_size = kib << 10; bench(f, t.name, 2, (size_t)1 << 30, "decode"); }
+            for (int level = 1; level <= 2; level++) encodes(encode(t, dtype, level, 16), t.name, level, (int)(((size_t)1 << 30) / t.bytes.size()));
+            for (u32 kib : { 36u, 40u, 44u, 48u, 56u }) { memory_size = kib << 10; bench(f, t.name, 2, (size_t)1 << 30, "decode"); }
             if (i == 2) { memory_size = 48 << 10; for (int level : { 1, 3 }) bench(encode(t, dtype, level, 16), t.name, level, (size_t)1 << 30, "decode"); }
             memory_size = 48 << 10;
             continue;
@@ -372,11 +449,14 @@ int main(int argc, char **argv)
             compare(f, t.name, level, 1);
             compare(encode(t, dtype, level, 12), t.name, level, 1);
             damage(f, 4);
+            if (level < 3)
+                for (unsigned log2 : { 16u, 13u }) encodes(encode(t, dtype, level, log2), t.name, level, 1);
         }
         for (int other : { BITSNAP_F8_E4M3, BITSNAP_F8_E5M2, BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_F16, BITSNAP_F32 }) {
             const Frame f = encode(t, (bitsnap_dtype)other, 2, 16);
             compare(f, t.name, 2, 1);
             damage(f, 1);
+            encodes(f, t.name, 2, 1);
         }
     }
     /* consecutive files of one size as deltas */

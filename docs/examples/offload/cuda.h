@@ -72,7 +72,9 @@ static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work
     const offload_cuda *c = (const offload_cuda *)context;
     offload_cuda_queue *q = (offload_cuda_queue *)&c->queue[queue];
     const u32 scratch = offload_scratch_of(works, count);
-    u32 groups = c->groups;
+    u32 groups = c->groups, deltas = 0;
+    size_t i;
+    for (i = 0; i < count; i++) deltas |= works[i].role;
     if (count > q->capacity) {
         offload_cuda_free_works(q);
         if (cudaMallocHost((void **)&q->works, count * sizeof *works) || cudaMallocHost((void **)&q->done, count * sizeof *done) ||
@@ -87,8 +89,8 @@ static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work
     q->result = done;
     q->count = count;
     if (cudaMemcpyAsync(q->device_works, q->works, count * sizeof *works, cudaMemcpyHostToDevice, q->stream)) return 1;
-    offload_decode<<<groups, THREADS, OFFLOAD_MEMORY, q->stream>>>(q->device_works, q->device_done, (u32)count, q->scratch, scratch,
-                                                                   OFFLOAD_MEMORY);
+    (deltas ? offload_decode_deltas : offload_decode)<<<groups, THREADS, OFFLOAD_MEMORY, q->stream>>>(
+        q->device_works, q->device_done, (u32)count, q->scratch, scratch, OFFLOAD_MEMORY);
     return cudaGetLastError() || cudaMemcpyAsync(q->done, q->device_done, count * sizeof *done, cudaMemcpyDeviceToHost, q->stream);
 }
 
@@ -124,6 +126,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
     memset(o, 0, sizeof *o);
     if (cudaGetDevice(&device) || cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) ||
         cudaFuncSetAttribute(offload_decode, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
+        cudaFuncSetAttribute(offload_decode_deltas, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&groups, offload_decode, THREADS, OFFLOAD_MEMORY) ||
         cudaMallocHost(&c->host, staging) || cudaMalloc(&c->device, staging)) {
         offload_cuda_end(c);

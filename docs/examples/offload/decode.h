@@ -237,7 +237,7 @@ FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elemen
 }
 
 /* Decodes a block to `out`, in the scratch memory if there is a base. */
-PART u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Source s, const Base base, u32 form, u32 n, u64 out)
+FN u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Source s, const Base base, u32 form, u32 n, u64 out)
 {
     const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, used = base.role ? WORDS_AT + (256u << 10) : lists * MAX_ELEMENTS;
     u32 k, i;
@@ -250,8 +250,8 @@ PART u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const S
     SYNC();
     for (k = 0; k < lists && !g->lists.status; k++)
         list_read(&g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
-    if (form == 5) classed_decode(&g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
-    if (form == 8) sparse_decode(&g->words, &g->lists, scratch, s, base, n);
+    if (base.role && form == 5) classed_decode(&g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (base.role && form == 8) sparse_decode(&g->words, &g->lists, scratch, s, base, n);
     SYNC();
     if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
     SYNC();
@@ -259,14 +259,15 @@ PART u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const S
     if (form == 2) split_put(g, s, scratch, out, n);
     else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
     else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
-    else if (form == 4)
-        for (i = THREAD; i < n; i += THREADS) put_element((void *)(size_t)out, g->width, i, predict(base, i));
+    else if (base.role && form == 4)
+        for (i = THREAD; i < n; i += THREADS) put_element((void *)(size_t)out, g->width, i, predict(base, i)); /* SAME */
     SYNC();
     return ST_OK;
 }
 
-/* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. */
-FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work)
+/* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. `deltas`
+ * is a constant: 0 leaves out the code for blocks with a base, which are the host's then. */
+FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work, u32 deltas)
 {
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
@@ -275,10 +276,10 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
     u64 out = work->target;
     base.elements = (const void *)(size_t)work->base;
     base.dtype = work->dtype;
-    base.role = work->role;
+    base.role = deltas ? work->role : 0;
     if (THREAD == 0) {
         g->status = block_begin(g, work, s);
-        if (!g->status && work->role && scratch_size < WORDS_AT + (256u << 10)) g->status = ST_DECLINED;
+        if (work->role && (!deltas || scratch_size < WORDS_AT + (256u << 10))) g->status = ST_DECLINED;
         g->lists.scratch_size = scratch_size;
     }
     SYNC();
@@ -312,21 +313,31 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
     return status;
 }
 
-/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory. */
-KERNEL offload_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+FN void blocks_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size, u32 deltas)
 {
     GROUP_MEMORY
     Group *g = (Group *)group_memory;
     u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
     for (i = GROUP; i < count; i += GROUPS) {
         const u32 status = block_decode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
-                                        scratch_size, works + i);
+                                        scratch_size, works + i, deltas);
         if (THREAD == 0) {
             done[i].status = status;
             done[i].size = 0;
         }
         SYNC();
     }
+}
+
+/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory, and memory_size of its own. Two kernels, as the first needs
+ * fewer registers. */
+KERNEL(4) offload_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+{
+    blocks_decode(works, done, count, scratch, scratch_size, memory_size, 0);
+}
+KERNEL(3) offload_decode_deltas(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+{
+    blocks_decode(works, done, count, scratch, scratch_size, memory_size, 1);
 }
 
 #endif

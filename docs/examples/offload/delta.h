@@ -73,8 +73,6 @@ typedef struct Words {
     u8 class_of[256];        /* by exponent */
 } Words;
 
-#define AT_ONCE 4 /* elements whose loads are on their way together */
-
 /* The elements of class 0, in order, then those of class 1, ...: their places, by the whole group. `classes` is room for n bytes. */
 FN void words_deal(Words *x, const Base base, u8 *classes, u16 *places, u32 n)
 {
@@ -213,7 +211,7 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
         if (p->status) return;
         SYNC();
         if (THREAD == 0) p->at += shift == 128 ? m * width : shift / 8 * m + shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
-        if (shift != 128) list_read(p, arena, arena_size, scratch, used, s, m, 8, 0);
+        if (shift != 128) list_read_apart(p, arena, arena_size, scratch, used, s, m, 8, 0);
         if (p->status) return;
         SYNC();
         for (j = THREAD; j < m; j += AT_ONCE * THREADS) {

@@ -251,26 +251,33 @@ FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 sc
 FN void fork_words(const Fork *f, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
 {
     const u32 lane = THREAD % WARP, k = f->bits, stride = (f->count + 7) / 8, below = (1u << lane) - 1;
-    u32 w, j;
-    for (w = from; w < to; w++) {
-        const u32 live = 32 * w + lane < f->count, code = live ? scratch[f->in + 32 * w + lane] : 0, slot = code >> (8 - k);
-        u32 mine = 0;
-        if (!counting) {
+    u32 w, j, u;
+    for (; from < to; from += AT_ONCE) {
+        u32 codes[AT_ONCE];
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) codes[u] = from + u < to && 32 * (from + u) + lane < f->count ? scratch[f->in + 32 * (from + u) + lane] : 0;
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) {
+            const u32 live = from + u < to && 32 * (from + u) + lane < f->count, code = codes[u], slot = code >> (8 - k);
+            u32 mine = 0;
+            w = from + u;
+            if (!counting) {
+                UNROLL
+                for (j = 0; j < 4; j++)
+                    if (j < k) {
+                        const u32 plane = BALLOT(live && (slot >> (k - 1 - j) & 1));
+                        if (lane / 4 == j) mine = plane >> 8 * (lane % 4);
+                    }
+                if (w < to && lane / 4 < k && 4 * w + lane % 4 < stride) target[f->at + lane / 4 * stride + 4 * w + lane % 4] = (u8)mine;
+            }
             UNROLL
             for (j = 0; j < 4; j++)
-                if (j < k) {
-                    const u32 plane = BALLOT(live && (slot >> (k - 1 - j) & 1));
-                    if (lane / 4 == j) mine = plane >> 8 * (lane % 4);
+                if (j < f->lists && f->list[j] != ~0u) {
+                    const u32 takes = live && slot == f->leaves + j, all = BALLOT(takes);
+                    if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(code << k);
+                    base[j] += POPC(all);
                 }
-            if (lane / 4 < k && 4 * w + lane % 4 < stride) target[f->at + lane / 4 * stride + 4 * w + lane % 4] = (u8)mine;
         }
-        UNROLL
-        for (j = 0; j < 4; j++)
-            if (j < f->lists && f->list[j] != ~0u) {
-                const u32 takes = live && slot == f->leaves + j, all = BALLOT(takes);
-                if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(code << k);
-                base[j] += POPC(all);
-            }
     }
 }
 
@@ -316,26 +323,39 @@ FN u32 element_of(u32 q, u32 n, u32 width)
     return q / 64 < n / 64 ? q / 64 * 64 + 64 / width * (q % width) + q % 64 / width : q;
 }
 
-/* The raw planes, a warp's 32 positions at a time. */
-PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
+/* The raw planes, 32 positions of a warp at a time. */
+FN void encode_rest(const Group *y, u8 *target, u32 n, u32 from, u32 rest)
 {
-    const u32 lane = THREAD % WARP, shift = 8 * y->width - 1 - y->e;
-    u32 from, k, j, v;
-    for (from = THREAD / WARP * WARP; from < n; from += THREADS) {
-        const u32 q = from + lane, x = q < n ? get_element(elements, y->width, element_of(q, n, y->width)) : 0;
-        const u32 rest = (x & ((1u << shift) - 1)) | (x >> (8 * y->width - 1)) << shift;
-        for (k = 0; k < y->planes; k++) {
-            const u32 byte = rest >> 8 * k & 255, varying = y->varying[k], at = y->plane[k];
-            if (varying == 0xFF) {
-                if (q < n) target[at + q] = (u8)byte;
-            } else {
-                const u32 bytes = from / 64 < n / 64 ? 8 : (n % 64 + 7) / 8, place = from % 64 / 8 + lane;
-                for (v = varying, j = 0; v; v &= v - 1, j++) {
-                    const u32 bits = BALLOT(q < n && (byte & v & (0u - v)));
-                    if (lane < 4 && place < bytes) target[at + from / 64 * 8 * POPC(varying) + j * bytes + place] = (u8)(bits >> 8 * lane);
-                }
+    const u32 lane = THREAD % WARP;
+    u32 k, j, v;
+    for (k = 0; k < y->planes; k++) {
+        const u32 byte = rest >> 8 * k & 255, varying = y->varying[k], at = y->plane[k];
+        if (varying == 0xFF) {
+            if (from + lane < n) target[at + from + lane] = (u8)byte;
+        } else {
+            const u32 bytes = from / 64 < n / 64 ? 8 : (n % 64 + 7) / 8, place = from % 64 / 8 + lane;
+            for (v = varying, j = 0; v; v &= v - 1, j++) {
+                const u32 bits = BALLOT(from + lane < n && (byte & v & (0u - v)));
+                if (lane < 4 && place < bytes) target[at + from / 64 * 8 * POPC(varying) + j * bytes + place] = (u8)(bits >> 8 * lane);
             }
         }
+    }
+}
+PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
+{
+    const u32 width = y->width, shift = 8 * width - 1 - y->e;
+    u32 from, u;
+    for (from = THREAD / WARP * WARP; from < n; from += AT_ONCE * THREADS) {
+        u32 x[AT_ONCE];
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) {
+            const u32 q = from + u * THREADS + THREAD % WARP;
+            x[u] = q < n ? get_element(elements, width, element_of(q, n, width)) : 0;
+        }
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++)
+            if (from + u * THREADS < n)
+                encode_rest(y, target, n, from + u * THREADS, (x[u] & ((1u << shift) - 1)) | (x[u] >> (8 * width - 1)) << shift);
     }
 }
 
@@ -383,14 +403,21 @@ FN void encode_symbols(Encoder *g, const bitsnap_work *work, u8 *symbols, u32 e)
 {
     const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
     const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element(work->source, width, 0);
-    u32 q, any = 0;
-    for (q = THREAD; q < n; q += THREADS) {
-        const u32 x = get_element(work->source, width, element_of(q, n, width)), s = x >> shift & ((1u << e) - 1), line = q / 64, group = line >> log2;
-        any |= x ^ x0;
-        symbols[q] = (u8)s;
-        ATOMIC_ADD(&g->full[s], 1);
-        if (!sampled || (64 * line + 64 <= n && line % (1u << log2) == ((group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1))))
-            ATOMIC_ADD(&g->h[s], 1);
+    u32 q, u, any = 0;
+    for (q = THREAD; q < n; q += AT_ONCE * THREADS) {
+        u32 x[AT_ONCE];
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) x[u] = q + u * THREADS < n ? get_element(work->source, width, element_of(q + u * THREADS, n, width)) : x0;
+        UNROLL
+        for (u = 0; u < AT_ONCE; u++) {
+            const u32 at = q + u * THREADS, s = x[u] >> shift & ((1u << e) - 1), line = at / 64, group = line >> log2;
+            if (at >= n) continue;
+            any |= x[u] ^ x0;
+            symbols[at] = (u8)s;
+            ATOMIC_ADD(&g->full[s], 1);
+            if (!sampled || (64 * line + 64 <= n && line % (1u << log2) == ((group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1))))
+                ATOMIC_ADD(&g->h[s], 1);
+        }
     }
     ATOMIC_OR(&g->varying, any);
     SYNC();
@@ -477,14 +504,19 @@ FN void encode_map(Encoder *g, const Coder *c, u8 *symbols, u8 *to, u32 m, u32 e
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
     const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
-    u32 pass, i, k, at = 0;
+    u32 pass, i, k, u, at = 0;
     for (pass = 0; pass < 2; pass++) {
-        for (i = begin; i < end; i += WARP) {
-            const u32 in = i + lane < end, s = in ? symbols[i + lane] : 0, code = c->code[s];
-            const u32 escapes = in && has_escape && code == escape_code, all = BALLOT(escapes);
-            if (pass && escapes) to[at + POPC(all & ((1u << lane) - 1))] = (u8)s;
-            if (pass && in) symbols[i + lane] = (u8)code;
-            at += POPC(all);
+        for (i = begin; i < end; i += AT_ONCE * WARP) {
+            u32 s[AT_ONCE];
+            UNROLL
+            for (u = 0; u < AT_ONCE; u++) s[u] = i + u * WARP + lane < end ? symbols[i + u * WARP + lane] : 256;
+            UNROLL
+            for (u = 0; u < AT_ONCE; u++) {
+                const u32 in = s[u] < 256, code = in ? c->code[s[u]] : 0, escapes = in && has_escape && code == escape_code, all = BALLOT(escapes);
+                if (pass && escapes) to[at + POPC(all & ((1u << lane) - 1))] = (u8)s[u];
+                if (pass && in) symbols[i + u * WARP + lane] = (u8)code;
+                at += POPC(all);
+            }
         }
         if (pass) break;
         SYNC();
@@ -595,7 +627,7 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
     return ST_OK;
 }
 
-KERNEL offload_encode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+KERNEL(4) offload_encode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
 {
     GROUP_MEMORY
     Encoder *g = (Encoder *)group_memory;

@@ -590,4 +590,10 @@ FN void list_read(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, 
     list_decode_slowly(p, scratch, used, s, count, bits, out);
 }
 
+/* The same where many lists are read: not inlined once more. */
+PART void list_read_apart(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+{
+    list_read(p, arena, arena_size, scratch, used, s, count, bits, out);
+}
+
 #endif

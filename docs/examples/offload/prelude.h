@@ -11,6 +11,7 @@
 #define THREADS 256
 #define WARP 32
 #define WARPS (THREADS / WARP)
+#define AT_ONCE 4 /* elements of a work-item whose loads are on their way together */
 
 typedef uint8_t u8;
 typedef uint16_t u16;
@@ -19,10 +20,7 @@ typedef int32_t i32;
 typedef unsigned long long u64;
 
 #ifdef __CUDACC__
-#ifndef GROUPS_AT_ONCE
-#define GROUPS_AT_ONCE 4 /* of a multiprocessor */
-#endif
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, GROUPS_AT_ONCE)
+#define KERNEL(groups) extern "C" __global__ void __launch_bounds__(THREADS, groups) /* of a multiprocessor at once */
 #define FN static __device__ __forceinline__
 #define PART static __device__ __noinline__
 #define CONSTANT static __device__ __constant__ const
@@ -46,7 +44,7 @@ typedef unsigned long long u64;
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
 #else
-#define KERNEL static void
+#define KERNEL(groups) static void
 #define FN static inline
 #define PART static inline
 #define CONSTANT static const
