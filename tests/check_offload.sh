@@ -15,5 +15,5 @@ printf '#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/decode.h"\n' >"
 for arch in sm_80 sm_90 sm_100; do
     nvcc -O3 -arch=$arch -Xptxas -v -I. -cubin "$t/kernels.cu" -o "$t/kernels.cubin" >"$t/log" 2>&1
     if [ $? -ne 0 ] || grep -q -i warning "$t/log"; then echo "not ok - offload for $arch"; head -n 20 "$t/log"; continue; fi
-    echo "ok - offload for $arch: $(sed -n 's/.*Used \([0-9]* registers\).*/\1/p' "$t/log")"
+    echo "ok - offload for $arch: $(sed -n 's/.*Used \([0-9]* registers\).*/\1/p' "$t/log" | tr "\\n" " ")"
 done
