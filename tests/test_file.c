@@ -1,7 +1,7 @@
 /* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
  * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
  *
- *   FEW=1   a tenth of the work (tests/mutants.py) */
+ *   FEW=1   a tenth of the work (tests/mutants.py), as QUICK=1 under sanitizers */
 #include "test.h"
 #include "vectors.h"
 #define BITSNAP_IMPLEMENTATION
@@ -1029,7 +1029,7 @@ int main(void)
 {
     char remove[500];
     test_program = "file:";
-    few = getenv("FEW") != NULL;
+    few = getenv("FEW") || getenv("QUICK");
     tool = getenv("BITSNAP");
     if (!tool) tool = realpath("build/bitsnap", NULL);
     RUN(vectors);
