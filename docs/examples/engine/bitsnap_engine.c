@@ -2154,13 +2154,27 @@ static engine_status recover_from_memory(engine *e, uint64_t *step, const engine
     return good(error);
 }
 
+/* "run7" of "run7.3" */
+static void run_of(const engine *e, char run[256])
+{
+    const char *dot = strrchr(e->o.name, '.');
+    snprintf(run, 256, "%.*s", (int)(dot ? dot - e->o.name : 0), e->o.name);
+}
+
+/* A rank alone: from its files, or those of all ranks of a run that had several. */
 static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     engine_error other;
-    const engine_status status = disk_recover(e->o.disk, e->o.name, UINT64_MAX, step, tensors, count, e->o.say, e->o.say_context, &other);
+    char run[256];
+    uint64_t ranks;
     if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
     e->cost.source = ENGINE_FROM_DISK;
-    if (status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
+    if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
+        run_of(e, run);
+        if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
+        else other.status = ENGINE_E_NONE;
+    }
+    if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
     return error->status;
 }
 
@@ -2192,7 +2206,8 @@ static void make_offer(engine *e, offer *x)
     }
     if (!e->o.disk) return;
     if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
-    for (i = 0; i < m.count; i++) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+    for (i = 0; i < m.count; i++)
+        if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2218,7 +2233,8 @@ static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t 
     return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* plan: the step plus 1, 0 for none; the number of ranks that snapshots are of instead; then where each rank has it from. */
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead; then where each rank has
+ * it from. */
 static void make_plan(const offer *all, const engine *e, uint64_t *plan)
 {
     const unsigned ranks = e->o.transport->ranks;
@@ -2233,6 +2249,18 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
         }
     }
     for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
+    if (!plan[0] && e->o.disk) {
+        char run[256];
+        uint64_t step, others;
+        engine_error error;
+        run_of(e, run);
+        if (disk_find_all(e->o.disk, run, &step, &others, &error)) return;
+        plan[0] = step + 1;
+        plan[1] = others;
+        for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
+    } else if (plan[0]) {
+        plan[1] = 0;
+    }
 }
 
 /* The plan, the same on all ranks. 1: somebody does not answer. */
@@ -2258,7 +2286,7 @@ static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v
 {
     unsigned i;
     for (i = first; i < first + OWN_SLOTS; i++) {
-        if (!snapshot_open(v, &e->s, i) && v->seal.step == step) return 1;
+        if (!snapshot_open(v, &e->s, i) && v->seal.step == step && v->seal.ranks == e->o.transport->ranks) return 1;
         snapshot_free(v);
     }
     return 0;
@@ -2270,7 +2298,7 @@ static void forget_others(engine *e, uint64_t step)
     slot_seal seal;
     unsigned i;
     for (i = 0; i < ENGINE_SLOTS; i++)
-        if (read_seal(&e->s, i, &seal) && seal.step != step) (void)unseal(&e->s, i);
+        if (read_seal(&e->s, i, &seal) && (seal.step != step || seal.ranks != e->o.transport->ranks)) (void)unseal(&e->s, i);
 }
 
 /* What one of the group has lost, if one has. */
@@ -2315,8 +2343,12 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
                      : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
         (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
         own = came;
-        if (e->cost.source == ENGINE_FROM_DISK)
-            (void)disk_recover(e->o.disk, e->o.name, *step, step, tensors, count, e->o.say, e->o.say_context, error);
+        if (plan[1]) {
+            char run[256];
+            run_of(e, run);
+            (void)disk_recover_all(e->o.disk, run, *step, plan[1], tensors, count, error);
+        } else if (e->cost.source == ENGINE_FROM_DISK)
+            (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
         agreed = all_agree(e, plan[0] - 1, !error->status);
     }
@@ -2514,6 +2546,8 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     __atomic_store_n(&x->pin, 0, __ATOMIC_SEQ_CST);
     return error->status;
 }
+
+uint64_t engine_reader_ranks(const engine_reader *r) { return r->v.seal.ranks; }
 
 int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }
 

@@ -87,7 +87,7 @@ enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
 enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
 
 typedef struct engine_options {
-    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank */
+    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank: RUN.0, RUN.1, ... */
     const char *directory; /* where it is; null: /dev/shm */
     uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
     unsigned threads;      /* 0: 1 */
@@ -147,7 +147,8 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
 /* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
- * newest step that all ranks can have, each from its own memory, its partner's, or its disk. Names, dtypes and counts must be
+ * newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is none,
+ * but files of all ranks of another number of them, each tensor from the file that has it. Names, dtypes and counts must be
  * those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
@@ -205,6 +206,9 @@ void engine_reader_release(engine_reader *r);
 int engine_reader_is_wanted(const engine_reader *r);
 int engine_reader_is_alone(const engine_reader *r);
 int engine_reader_is_removed(const engine_reader *r);
+
+/* How many ranks took the snapshot that is held together. */
+uint64_t engine_reader_ranks(const engine_reader *r);
 
 /* For engine_read_status. */
 void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped);
