@@ -58,6 +58,8 @@ static uint64_t nanoseconds(void) /* since the machine was started: nobody sets 
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static double seconds_since(uint64_t start) { return 1e-9 * (double)(nanoseconds() - start); }
+
 /* ================================================================================= SEGMENT
  * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal, whose map lists chunks: so it looks like
  * bytes in a row, though chunks are taken wherever they are free, and two snapshots may share some. Which chunks are free is written
@@ -1253,8 +1255,9 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
+        m.cost.sent_size = cost->sent_size;
         *cost = m.cost;
-        cost->seconds = cost->encode_seconds = 1e-9 * (double)(nanoseconds() - start);
+        cost->seconds = cost->encode_seconds = seconds_since(start);
         (void)good(error);
     }
     pthread_mutex_destroy(&m.mutex);
@@ -1272,7 +1275,7 @@ static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor
     while (try_snapshot(e, step, tensors, count, made, cost, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
         for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
-        if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
+        if (seconds_since(start) > e->o.patience) break;
         nanosleep(&pause, NULL);
     }
     return error->status;
@@ -1371,7 +1374,7 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
         pool_run(&e->workers, copy_parts, mover_staging(e));
-        e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+        e->cost.seconds = seconds_since(start);
     }
     if (e->mover) {
         mover_give(e, &made, step);
@@ -1469,7 +1472,7 @@ static unsigned reap(requests *r)
 static void idle(engine *e, uint64_t since)
 {
     const struct timespec pause = { 0, 200000 };
-    if (1e-9 * (double)(nanoseconds() - since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
+    if (seconds_since(since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
     else nanosleep(&pause, NULL);
 }
 
@@ -2323,6 +2326,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     const engine_transport *t = e->o.transport;
     const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
     uint64_t *plan = (uint64_t *)calloc(2 + (size_t)t->ranks, sizeof *plan), sent = 0;
+    uint64_t start = nanoseconds();
     snapshot own, theirs, came;
     int agreed = -1;
     memset(&own, 0, sizeof own);
@@ -2336,6 +2340,8 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
         free(plan);
         return error->status;
     }
+    e->cost.agree_seconds = seconds_since(start);
+    start = nanoseconds();
     *step = plan[0] - 1;
     e->cost.source = (int)plan[2 + t->rank];
     (void)find_step(e, OWN_SLOTS, *step, &theirs);
@@ -2343,6 +2349,8 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
                      : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
         (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
         own = came;
+        e->cost.fetch_seconds = seconds_since(start);
+        start = nanoseconds();
         if (plan[1]) {
             char run[256];
             run_of(e, run);
@@ -2350,6 +2358,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
         } else if (e->cost.source == ENGINE_FROM_DISK)
             (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
+        e->cost.decode_seconds = seconds_since(start);
         agreed = all_agree(e, plan[0] - 1, !error->status);
     }
     if (agreed < 0) (void)fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
@@ -2386,7 +2395,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);
     if (error->status) *step = 0;
-    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+    e->cost.seconds = seconds_since(start);
     return error->status;
 }
 
@@ -2416,7 +2425,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
         x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
         x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
         x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
-        x->age = 1e-9 * (double)(nanoseconds() - seal.made);
+        x->age = seconds_since(seal.made);
         x->max_relative = seal.max_relative;
         x->pinned = slot_of(&s, i)->pin != 0 && is_locked(&s, LOCK_READER);
         for (k = 0; k < v.seal.chunks; k++) {

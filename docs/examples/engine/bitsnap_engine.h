@@ -118,6 +118,8 @@ typedef struct engine_cost {
     double seconds;         /* of the call */
     double encode_seconds;  /* of encoding, which with options.copy goes on after the call: then of the snapshot before */
     int source;             /* of a recovery: ENGINE_FROM_... */
+    double agree_seconds, fetch_seconds, decode_seconds; /* of a recovery: looking at what is there and agreeing on a step; bytes from other ranks;
+                               decoding, or reading files */
     uint64_t elements_size; /* bytes of the tensors */
     uint64_t frames_size;   /* bytes of the frames that stand for them */
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
