@@ -174,6 +174,88 @@ static void deltas(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
+/* Stages of a run: everything changes in every step; a part is frozen; a few elements change; everything again. */
+enum { STAGED = 60000, STAGE = 60 };
+
+static void stage(uint16_t *w, unsigned kind, unsigned step)
+{
+    size_t i;
+    for (i = 0; i < STAGED; i++) {
+        const uint32_t r = (uint32_t)(i * 2654435761u + step * 40503u) * 2246822519u >> 8;
+        if (kind == 0) w[i] = (uint16_t)(0x3C00 + r % 3001);            /* pre-training: all change by much */
+        if (kind == 1 && r % 100 < 20) w[i] = (uint16_t)(w[i] + 1);     /* late: a fifth changes by one unit */
+        if (kind == 2 && i >= STAGED / 4 * 3) w[i] = (uint16_t)(0x3C00 + r % 3001); /* three quarters are frozen */
+        if (kind == 3 && r % 1000 < 3) w[i] = (uint16_t)(w[i] ^ 1);     /* fine-tuning */
+    }
+}
+
+/* Whatever the stages, choosing takes hardly more bytes than the better of the fixed policies. */
+static void follows_the_stage(void)
+{
+    static const struct { const char *name; unsigned stages[4]; } runs[] = {
+        { "pre-training", { 0, 0, 0, 0 } }, { "slower and slower", { 0, 1, 3, 3 } }, { "frozen, then not", { 2, 2, 0, 2 } }, { "fine-tuning", { 3, 3, 3, 3 } }
+    };
+    unsigned k, policy, step;
+    for (k = 0; k < 4; k++) {
+        uint64_t written[3] = { 0, 0, 0 };
+        for (policy = 0; policy < 3; policy++) {
+            engine_options o = options_of("stages", BUDGET);
+            engine_error error;
+            engine *e;
+            o.deltas = (int)policy;
+            *said = 0;
+            e = open_engine(&o);
+            state_at(&now, 1);
+            now.tensors[4].count = STAGED;
+            for (step = 0; step < 4 * STAGE; step++) {
+                stage(now.frozen, runs[k].stages[step / STAGE], step);
+                CHECK(!engine_snapshot(e, step, &now.tensors[4], 1, &error), "%s", error.message);
+                written[policy] += engine_last_cost(e)->written_size;
+            }
+            if (!policy && k == 1) CHECK(strstr(said, "deltas of frozen from here on"), "%s", said);
+            if (!policy && k == 2) CHECK(strstr(said, "deltas of frozen"), "%s", said);
+            now.tensors[4].count = N;
+            engine_close(e, ENGINE_REMOVE);
+        }
+        CHECK(written[0] <= 1.02 * (double)(written[1] < written[2] ? written[1] : written[2]), "%s: %u bytes; always whole %u, always tried %u", runs[k].name,
+              (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
+        if (getenv("SHOW")) printf("# %s: %u bytes; always whole %u, always tried %u\n", runs[k].name, (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
+    }
+}
+
+/* Tensors are frozen and thawed as it comes: a budget for two whole snapshots and a fourth is always enough. */
+static void budget_is_enough(void)
+{
+    enum { PARTS = 12, PART = 24000 };
+    engine_options o = options_of("enough", (uint64_t)(2.25 * PARTS * 2 * PART * 0.86) + 300000); /* 12 bits of noise take 0.86 of 16 */
+    engine_error error;
+    engine_tensor t[PARTS], back[PARTS];
+    static uint16_t w[PARTS][PART], again[PARTS][PART];
+    unsigned k, step, frozen = 0;
+    uint64_t found;
+    size_t i;
+    double most = 0;
+    engine *e;
+    for (k = 0; k < PARTS; k++) {
+        static const char names[PARTS][2] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" };
+        t[k] = tensor_of(names[k], BITSNAP_I16, w[k], PART, ENGINE_EXACT, NULL);
+        back[k] = t[k], back[k].data = again[k];
+    }
+    o.threads = 2;
+    e = open_engine(&o);
+    for (step = 1; step <= 300; step++) {
+        if (step % 7 == 0) frozen = (unsigned)test_random();
+        for (k = 0; k < PARTS; k++)
+            for (i = 0; i < PART; i++)
+                if (!(frozen >> k & 1) || test_below(200) == 0) w[k][i] = (uint16_t)(test_random() & 4095);
+        CHECK(!engine_snapshot(e, step, t, PARTS, &error), "step %u: %s", step, error.message);
+        if (engine_last_cost(e)->frames_size / (PARTS * 2.0 * PART) > most) most = engine_last_cost(e)->frames_size / (PARTS * 2.0 * PART);
+    }
+    CHECK(!engine_recover(e, &found, back, PARTS, &error) && found == 300 && !memcmp(w, again, sizeof w), "%s", error.message);
+    CHECK(most < 1.3, "a snapshot refers to %.2f times the state", most);
+    engine_close(e, ENGINE_REMOVE);
+}
+
 static void moments_within_bounds(void)
 {
     engine_options o = options_of("moments", BUDGET);
@@ -926,6 +1008,8 @@ int main(void)
     state_make(&then);
     RUN(round_trip);
     RUN(deltas);
+    RUN(follows_the_stage);
+    RUN(budget_is_enough);
     RUN(moments_within_bounds);
     RUN(does_not_fit);
     RUN(killed);

@@ -284,7 +284,7 @@ typedef struct contents_piece {
     uint64_t tensor, first, count; /* elements */
     contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
     contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
-    uint64_t settled;       /* the anchor is among anchors */
+    uint64_t settled;       /* the anchor, or the frame if it can become one, stands among those that are likely to stay */
 } contents_piece;
 
 typedef struct contents {
@@ -628,9 +628,13 @@ static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
 
 /* ================================================================================= ENGINE */
 
-/* What has been seen of a piece: whether another delta is worth a try. */
+enum { RUNS = 8, RUN = 8 };
+
+/* What is kept of a piece, to tell whether a delta to its anchor is worth a try: some elements of the anchor, 8 in a row at 8 places; and snapshots
+ * until a try, where the last one has failed, and where the next one does. */
 typedef struct choice {
-    unsigned char wait, pause; /* snapshots until the next one; and then, if that fails as well */
+    uint8_t sample[RUNS * RUN * 8];
+    uint8_t has_sample, wait, pause;
 } choice;
 
 struct engine {
@@ -640,6 +644,7 @@ struct engine {
     worker *w;
     snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
     choice *choices; /* of its pieces */
+    int afresh;      /* the next snapshot is to be made without deltas */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
@@ -751,7 +756,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
     if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
-    if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
+    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
         (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
         goto failed;
     }
@@ -836,6 +841,7 @@ typedef struct making {
     contents d;              /* being filled in */
     contents_piece *pieces;  /* those of d */
     const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
+    int afresh;               /* no deltas */
     pthread_mutex_t mutex;    /* for what follows */
     map_entry *map;
     uint32_t chunks;
@@ -951,20 +957,58 @@ static int encode(worker *w, uint64_t capacity, size_t *size, const void *elemen
     return bitsnap_encode(&w->b, w->frame, (size_t)capacity, size, elements, count, dtype) != BITSNAP_OK;
 }
 
+/* The elements of a sample are those at these places. */
+static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run) { return elements + (count - RUN) / (RUNS - 1) * run * width; }
+
+static void take_sample(choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    unsigned r;
+    c->has_sample = count >= RUNS * RUN;
+    for (r = 0; r < RUNS && c->has_sample; r++) memcpy(c->sample + r * RUN * width, sampled(elements, count, width, r), RUN * width);
+}
+
+/* Bits an element that a delta will take, more or less: those of the differences, and one to tell how many they are. */
+static double guess_delta(const choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    unsigned r, k, bits = 0;
+    for (r = 0; r < RUNS; r++) {
+        const uint8_t *now = sampled(elements, count, width, r), *then = c->sample + r * RUN * width;
+        for (k = 0; k < RUN; k++) {
+            uint64_t x = 0, y = 0;
+            memcpy(&x, now + k * width, width);
+            memcpy(&y, then + k * width, width);
+            x = x > y ? x - y : y - x;
+            for (bits += x != 0; x; x >>= 1) bits++;
+        }
+    }
+    return (double)bits / (RUNS * RUN);
+}
+
+/* Whether a delta to this frame seems to take at most half of it. */
+static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    if (e->o.deltas != ENGINE_ADAPT) return e->o.deltas == ENGINE_TRY;
+    if (!c->has_sample) return 1; /* after a restart: that tells */
+    if (guess_delta(c, elements, count, width) > 0.6 * 8 * (double)anchor->size / (double)count) return 0;
+    if (!c->wait) return 1;
+    c->wait--;
+    return 0;
+}
+
 /* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most half of it, so that anchor and
- * two deltas never take more than two whole frames. */
-static size_t encode_delta(making *m, worker *w, uint64_t i, const void *elements, bitsnap_dtype dtype)
+ * two deltas never take more than two whole frames. A frame becomes an anchor only if it stands among those that are likely to stay, as
+ * it keeps its chunks: so where deltas begin to pay, one more whole frame comes first. */
+static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, bitsnap_dtype dtype)
 {
     const contents_piece *before = &m->before[i], *p = &m->pieces[i];
     const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
     choice *c = &m->e->choices[i];
     size_t size = 0;
-    if (c->wait) {
-        c->wait--;
-        return 0;
-    }
+    m->pieces[i].settled = (uint64_t)seems_to_pay(m->e, c, anchor, elements, p->count, bitsnap_width(dtype));
+    if (!before->settled || !p->settled || m->afresh) return 0;
     memset(&w->b.base, 0, sizeof w->b.base);
     if (!read_frame(&m->e->last, anchor, w->frame) && !decode(w, anchor->size, w->elements, p->count, dtype)) {
+        take_sample(c, w->elements, p->count, bitsnap_width(dtype));
         w->b.base.data = w->elements;
         w->b.base.count = p->count;
         w->b.base.dtype = dtype;
@@ -972,7 +1016,7 @@ static size_t encode_delta(making *m, worker *w, uint64_t i, const void *element
     }
     memset(&w->b.base, 0, sizeof w->b.base);
     if (size) c->pause = 0;
-    else c->wait = c->pause = (unsigned char)(c->pause < 64 ? 2 * c->pause + 1 : c->pause);
+    else c->wait = c->pause = (unsigned char)(c->pause < 15 ? 2 * c->pause + 1 : c->pause);
     return size;
 }
 
@@ -1001,23 +1045,10 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
     if (size) {
         const contents_piece *before = &m->before[i];
-        const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
         p->frame.check = bitsnap_hash(w->frame, size);
-        p->frame.size = size;
+        p->frame.size = written = size;
+        p->anchor = import(m, before->anchor.size ? &before->anchor : &before->frame);
         if (append(m, st, w->frame, size, &p->frame.at)) goto full;
-        written = size;
-        p->settled = 1;
-        if (before->settled) {
-            p->anchor = import(m, anchor);
-        } else { /* it moves from among frames that will go to those that stay */
-            p->anchor = *anchor;
-            if (read_frame(&m->e->last, anchor, w->frame)) {
-                making_fail(m, ENGINE_E_DAMAGED, "its frame in the last snapshot is damaged", p->tensor);
-                return;
-            }
-            if (append(m, st + 1, w->frame, anchor->size, &p->anchor.at)) goto full;
-            written += anchor->size;
-        }
     } else {
         memset(&w->b.base, 0, sizeof w->b.base);
         if (t->master) {
@@ -1025,6 +1056,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
             w->b.base.count = p->count;
             w->b.base.dtype = BITSNAP_F32;
         }
+        if (!cells && !t->master) take_sample(&m->e->choices[i], elements, p->count, width);
         w->b.quantizer.cells = cells;
         w->b.columns = cells && p->count % (t->columns ? t->columns : 1) == 0 ? t->columns : 0;
         if (encode(w, capacity, &size, elements, p->count, t->dtype)) {
@@ -1036,7 +1068,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         w->b.columns = 0;
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;
-        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+        if (append(m, p->settled ? st + 1 : st, w->frame, size, &p->frame.at)) goto full;
     }
 done:
     pthread_mutex_lock(&m->mutex);
@@ -1240,13 +1272,30 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     return ENGINE_OK;
 }
 
+/* Says of which tensors deltas begin or cease to be made, and why. */
+static void say_choices(const making *m, uint64_t step)
+{
+    const contents *d = &m->d;
+    uint64_t i, k;
+    for (i = 0; i < d->header->tensors && m->before && m->e->o.say; i++) {
+        const uint64_t end = i + 1 < d->header->tensors ? d->tensors[i + 1].first_piece : d->header->pieces;
+        uint64_t now = 0, then = 0, frames = 0, anchors = 0;
+        for (k = d->tensors[i].first_piece; k < end; k++) {
+            now += d->pieces[k].anchor.size != 0, then += m->before[k].anchor.size != 0;
+            if (d->pieces[k].anchor.size) frames += d->pieces[k].frame.size, anchors += d->pieces[k].anchor.size;
+        }
+        if (now && !then) say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name, 100 * (double)frames / (double)anchors);
+        if (!now && then) say(m->e, "step %llu: no deltas of %s any more: they would take more than half of whole frames", (unsigned long long)step, m->tensors[i].name);
+    }
+}
+
 static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     making m;
     unsigned slot = 0;
     const uint64_t start = nanoseconds();
     memset(&m, 0, sizeof m);
-    m.e = e, m.tensors = tensors, m.count = count, m.error = error;
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
     if (free_slot(&e->s, 0, &e->last, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
@@ -1255,6 +1304,9 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
+        /* chunks of anchors, some of which are anchors no more: all are made anew before that is more than an eighth */
+        e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 4 * e->o.threads;
+        say_choices(&m, step);
         m.cost.sent_size = cost->sent_size;
         *cost = m.cost;
         cost->seconds = cost->encode_seconds = seconds_since(start);
@@ -1273,6 +1325,10 @@ static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor
     unsigned i;
     memset(made, 0, sizeof *made);
     while (try_snapshot(e, step, tensors, count, made, cost, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+        if (error->status == ENGINE_E_FULL && !e->afresh) {
+            e->afresh = 1;
+            continue;
+        }
         for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
         if (seconds_since(start) > e->o.patience) break;

@@ -83,6 +83,7 @@ typedef struct engine_transport {
     int (*test)(void *context, void **request, int *done);
 } engine_transport;
 
+enum { ENGINE_ADAPT = 0, ENGINE_WHOLE = 1, ENGINE_TRY = 2 };
 enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
 enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
 
@@ -93,6 +94,7 @@ typedef struct engine_options {
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int deltas;            /* ENGINE_ADAPT: where a sample of a piece says that they pay; ENGINE_WHOLE: never; ENGINE_TRY: every piece, each time */
     int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns; they are encoded behind it, by the
                               engine's threads, and are there when engine_wait says so. A trainer that is killed meanwhile loses that one */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
