@@ -1305,7 +1305,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.d.bytes = NULL;
         e->sequence++;
         /* chunks of anchors, some of which are anchors no more: all are made anew before that is more than an eighth */
-        e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 4 * e->o.threads;
+        e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 2 * e->o.threads;
         say_choices(&m, step);
         m.cost.sent_size = cost->sent_size;
         *cost = m.cost;
