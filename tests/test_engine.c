@@ -496,6 +496,24 @@ static void contents_of_anything(void)
         accepted += !contents_parse(&d);
     }
     CHECK(accepted > 1000, "accepted %u", accepted);
+    for (round = 0; round < 200000; round++) { /* of parity: three seals, maps, checks */
+        const size_t size = 8 + 3 * sizeof(slot_seal) + 5 * sizeof(map_entry) + 2 * 8;
+        uint8_t *p = g.p + (e->last.d.size - size);
+        size_t i, flips = test_below(3);
+        const uint64_t rows = 2, chunks[3] = { 3, 0, 2 };
+        memset(p, 0, size);
+        memcpy(p, &rows, 8);
+        for (i = 0; i < 3; i++) memcpy(p + 8 + i * sizeof(slot_seal) + offsetof(slot_seal, chunks), &chunks[i], 8);
+        for (i = 0; i < flips; i++) {
+            const uint64_t x = test_below(3) ? test_below(10) : (UINT64_MAX - test_below(3)) >> test_below(64);
+            memcpy(p + 8 * (test_below(2) ? test_below(1) : test_below(size / 8)), &x, 8);
+        }
+        memset(&d, 0, sizeof d);
+        d.bytes = p;
+        d.size = test_below(4) ? size : test_below(size) / 8 * 8;
+        if (parity_parse(&d, 3)) continue;
+        CHECK(d.seals && (const uint8_t *)(d.checks + d.rows) == p + d.size, "checks that are not there");
+    }
     guarded_free(g);
     engine_close(e, ENGINE_REMOVE);
 }
@@ -811,6 +829,46 @@ static void partners(void)
     end_members(RANKS);
 }
 
+/* Damages the snapshot of another rank, or the parity, of a step that a rank keeps. */
+static void damage_kept(const char *name, uint64_t wanted)
+{
+    segment s;
+    slot_seal seal;
+    engine_error error;
+    unsigned i, found = 0;
+    CHECK(!segment_attach(&s, place, name, &error), "%s", error.message);
+    for (i = OWN_SLOTS; i < ENGINE_SLOTS; i++) {
+        if (!read_seal(&s, i, &seal) || seal.step != wanted) continue;
+        /* of copies what lists the frames, as these may belong to the step before, too */
+        if (seal.parity) chunk_at(&s, map_of(&s, i), 0)[100] ^= 1;
+        else chunk_at(&s, map_of(&s, i), seal.contents_at >> s.chunk_log2)[seal.contents_at & ((1u << s.chunk_log2) - 1)] ^= 1;
+        found++;
+    }
+    CHECK(found == 1, "%u slots of step %u", found, (unsigned)wanted);
+    segment_close(&s);
+}
+
+/* What others have is damaged: the step before is whole, and taken by all. */
+static void damaged_at_others(void)
+{
+    unsigned i, round;
+    for (round = 0; round < 2; round++) {
+        begin_members(3, 24 << 20);
+        for (i = 0; i < 3; i++) members[i].o.group = round ? 3 : 0;
+        all_members(3, 1, 3);
+        for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+        for (i = 0; i < 3; i++) end_member(&members[i], i == 0 ? ENGINE_REMOVE : ENGINE_KEEP);
+        damage_kept("rank.1", 3);
+        all_members(3, 0, 0);
+        check_members(3, 2, NULL);
+        CHECK(strstr(heard, "damaged"), "round %u: %s", round, heard);
+        all_members(3, 3, 3);
+        all_members(3, 0, 0);
+        check_members(3, 3, NULL);
+        end_members(3);
+    }
+}
+
 /* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
 static void parity(void)
 {
@@ -1023,6 +1081,7 @@ int main(void)
     RUN(large_tensors);
     RUN(partners);
     RUN(parity);
+    RUN(damaged_at_others);
     RUN(left_out);
     RUN(partner_hangs);
     RUN(late_ranks);

@@ -2023,9 +2023,13 @@ static void *mover_thread(void *argument)
 static engine_status mover_start(engine *e, engine_error *error)
 {
     mover *v = (mover *)calloc(1, sizeof *v);
+    pthread_condattr_t clock;
     if (!v) return no_memory(error);
     pthread_mutex_init(&v->mutex, NULL);
-    pthread_cond_init(&v->changed, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&v->changed, &clock);
+    pthread_condattr_destroy(&clock);
     e->mover = v;
     if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
     free(v);
@@ -2062,7 +2066,7 @@ static int mover_end(engine *e, double patience)
     mover *v = e->mover;
     struct timespec until;
     int busy;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)patience;
     until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
