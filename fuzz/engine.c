@@ -141,7 +141,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const uint8_t changes[][13] = { { SEAL, 8, 0, 0, 1, 0, 0, 40, 0, 0, 0, 1, 1 }, { MAP, 8, 0, 0, 200, 0, 0, 12, 0, 0, 0, 1, 1 }, { CONTENTS, 16, 0, 0, 9, 0, 0, 80, 0, 0, 0, 1, 1 },
                                            { CONTENTS, 40, 1, 0, 9, 1, 1, 200, 1, 0, 3, 0, 0 }, { ANYTHING, 0, 200, 0, 7, 0, 0, 0, 100, 1, 1, 0, 0 } };
-    static const char *const texts[] = { "\4bitsnap engine 1\ncheck 0123456789abcdef\n", "\5bitsnap engine 1\n1 10 run-0000000001.bsnap\n20 300 run-0000000020.bsnap\n" };
+    static const char *const texts[] = { "\4bitsnap engine 1\ncheck 0123456789abcdef\n", "\5bitsnap engine 1\n1 10 4 run-0000000001.bsnap\n20 300 4 run-0000000020.bsnap\n" };
     const unsigned first = sizeof changes / sizeof *changes;
     size_t size = 0;
     if (number < first) memcpy(to, changes[number], size = sizeof changes[number]);

@@ -174,6 +174,91 @@ static void deltas(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
+/* Stages of a run: everything changes in every step; a part is frozen; a few elements change; everything again. */
+enum { STAGED = 60000, STAGE = 60 };
+
+static void stage(uint16_t *w, unsigned kind, unsigned step)
+{
+    size_t i;
+    for (i = 0; i < STAGED; i++) {
+        const uint32_t r = (uint32_t)(i * 2654435761u + step * 40503u) * 2246822519u >> 8;
+        if (kind == 0) w[i] = (uint16_t)(0x3C00 + r % 3001);            /* pre-training: all change by much */
+        if (kind == 1 && r % 100 < 20) w[i] = (uint16_t)(w[i] + 1);     /* late: a fifth changes by one unit */
+        if (kind == 2 && i >= STAGED / 4 * 3) w[i] = (uint16_t)(0x3C00 + r % 3001); /* three quarters are frozen */
+        if (kind == 3 && r % 1000 < 3) w[i] = (uint16_t)(w[i] ^ 1);     /* fine-tuning */
+    }
+}
+
+/* Whatever the stages, choosing takes hardly more bytes than the better of the fixed policies. */
+static void follows_the_stage(void)
+{
+    static const struct { const char *name; unsigned stages[4]; } runs[] = {
+        { "pre-training", { 0, 0, 0, 0 } }, { "slower and slower", { 0, 1, 3, 3 } }, { "frozen, then not", { 2, 2, 0, 2 } }, { "fine-tuning", { 3, 3, 3, 3 } }
+    };
+    unsigned k, policy, step;
+    for (k = 0; k < 4; k++) {
+        uint64_t written[3] = { 0, 0, 0 };
+        for (policy = 0; policy < 3; policy++) {
+            engine_options o = options_of("stages", BUDGET);
+            engine_error error;
+            engine *e;
+            o.deltas = (int)policy;
+            *said = 0;
+            e = open_engine(&o);
+            state_at(&now, 1);
+            now.tensors[4].count = STAGED;
+            for (step = 0; step < 4 * STAGE; step++) {
+                stage(now.frozen, runs[k].stages[step / STAGE], step);
+                CHECK(!engine_snapshot(e, step, &now.tensors[4], 1, &error), "%s", error.message);
+                written[policy] += engine_last_cost(e)->written_size;
+            }
+            if (!policy && k == 1) CHECK(strstr(said, "deltas of frozen from here on"), "%s", said);
+            if (!policy && k == 2) CHECK(strstr(said, "deltas of frozen"), "%s", said);
+            now.tensors[4].count = N;
+            engine_close(e, ENGINE_REMOVE);
+        }
+        CHECK(written[0] <= 1.02 * (double)(written[1] < written[2] ? written[1] : written[2]), "%s: %u bytes; always whole %u, always tried %u", runs[k].name,
+              (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
+        if (getenv("SHOW")) printf("# %s: %u bytes; always whole %u, always tried %u\n", runs[k].name, (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
+    }
+}
+
+/* Tensors are frozen and thawed as it comes: a budget for two whole snapshots and a fourth is always enough. */
+static void budget_is_enough(void)
+{
+    enum { PARTS = 96, PART = 3000 }; /* several to a chunk */
+    engine_options o = options_of("enough", (uint64_t)(2.25 * PARTS * 1.5 * PART) + 14 * 16384); /* 12 bits of noise; a header, and chunks that are not full */
+    engine_error error;
+    engine_tensor t[PARTS], back[PARTS];
+    static uint16_t w[PARTS][PART], again[PARTS][PART];
+    static char names[PARTS][8];
+    unsigned k, step;
+    int frozen[PARTS] = { 0 };
+    uint64_t found;
+    size_t i;
+    double most = 0;
+    engine *e;
+    for (k = 0; k < PARTS; k++) {
+        snprintf(names[k], sizeof names[k], "%u", k);
+        t[k] = tensor_of(names[k], BITSNAP_I16, w[k], PART, ENGINE_EXACT, NULL);
+        back[k] = t[k], back[k].data = again[k];
+    }
+    o.threads = 2;
+    e = open_engine(&o);
+    for (step = 1; step <= 300; step++) {
+        for (k = 0; k < PARTS; k++) {
+            if (test_below(20) == 0) frozen[k] = test_below(4) != 0;
+            for (i = 0; i < PART; i++)
+                if (!frozen[k] || test_below(200) == 0) w[k][i] = (uint16_t)(test_random() & 4095);
+        }
+        CHECK(!engine_snapshot(e, step, t, PARTS, &error), "step %u: %s", step, error.message);
+        if (engine_last_cost(e)->frames_size / (PARTS * 2.0 * PART) > most) most = engine_last_cost(e)->frames_size / (PARTS * 2.0 * PART);
+    }
+    CHECK(!engine_recover(e, &found, back, PARTS, &error) && found == 300 && !memcmp(w, again, sizeof w), "%s", error.message);
+    CHECK(most < 1.3, "a snapshot refers to %.2f times the state", most);
+    engine_close(e, ENGINE_REMOVE);
+}
+
 static void moments_within_bounds(void)
 {
     engine_options o = options_of("moments", BUDGET);
@@ -411,6 +496,24 @@ static void contents_of_anything(void)
         accepted += !contents_parse(&d);
     }
     CHECK(accepted > 1000, "accepted %u", accepted);
+    for (round = 0; round < 200000; round++) { /* of parity: three seals, maps, checks */
+        const size_t size = 8 + 3 * sizeof(slot_seal) + 5 * sizeof(map_entry) + 2 * 8;
+        uint8_t *p = g.p + (e->last.d.size - size);
+        size_t i, flips = test_below(3);
+        const uint64_t rows = 2, chunks[3] = { 3, 0, 2 };
+        memset(p, 0, size);
+        memcpy(p, &rows, 8);
+        for (i = 0; i < 3; i++) memcpy(p + 8 + i * sizeof(slot_seal) + offsetof(slot_seal, chunks), &chunks[i], 8);
+        for (i = 0; i < flips; i++) {
+            const uint64_t x = test_below(3) ? test_below(10) : (UINT64_MAX - test_below(3)) >> test_below(64);
+            memcpy(p + 8 * (test_below(2) ? test_below(1) : test_below(size / 8)), &x, 8);
+        }
+        memset(&d, 0, sizeof d);
+        d.bytes = p;
+        d.size = test_below(4) ? size : test_below(size) / 8 * 8;
+        if (parity_parse(&d, 3)) continue;
+        CHECK(d.seals && (const uint8_t *)(d.checks + d.rows) == p + d.size, "checks that are not there");
+    }
     guarded_free(g);
     engine_close(e, ENGINE_REMOVE);
 }
@@ -726,6 +829,46 @@ static void partners(void)
     end_members(RANKS);
 }
 
+/* Damages the snapshot of another rank, or the parity, of a step that a rank keeps. */
+static void damage_kept(const char *name, uint64_t wanted)
+{
+    segment s;
+    slot_seal seal;
+    engine_error error;
+    unsigned i, found = 0;
+    CHECK(!segment_attach(&s, place, name, &error), "%s", error.message);
+    for (i = OWN_SLOTS; i < ENGINE_SLOTS; i++) {
+        if (!read_seal(&s, i, &seal) || seal.step != wanted) continue;
+        /* of copies what lists the frames, as these may belong to the step before, too */
+        if (seal.parity) chunk_at(&s, map_of(&s, i), 0)[100] ^= 1;
+        else chunk_at(&s, map_of(&s, i), seal.contents_at >> s.chunk_log2)[seal.contents_at & ((1u << s.chunk_log2) - 1)] ^= 1;
+        found++;
+    }
+    CHECK(found == 1, "%u slots of step %u", found, (unsigned)wanted);
+    segment_close(&s);
+}
+
+/* What others have is damaged: the step before is whole, and taken by all. */
+static void damaged_at_others(void)
+{
+    unsigned i, round;
+    for (round = 0; round < 2; round++) {
+        begin_members(3, 24 << 20);
+        for (i = 0; i < 3; i++) members[i].o.group = round ? 3 : 0;
+        all_members(3, 1, 3);
+        for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+        for (i = 0; i < 3; i++) end_member(&members[i], i == 0 ? ENGINE_REMOVE : ENGINE_KEEP);
+        damage_kept("rank.1", 3);
+        all_members(3, 0, 0);
+        check_members(3, 2, NULL);
+        CHECK(strstr(heard, "damaged"), "round %u: %s", round, heard);
+        all_members(3, 3, 3);
+        all_members(3, 0, 0);
+        check_members(3, 3, NULL);
+        end_members(3);
+    }
+}
+
 /* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
 static void parity(void)
 {
@@ -926,6 +1069,8 @@ int main(void)
     state_make(&then);
     RUN(round_trip);
     RUN(deltas);
+    RUN(follows_the_stage);
+    RUN(budget_is_enough);
     RUN(moments_within_bounds);
     RUN(does_not_fit);
     RUN(killed);
@@ -936,6 +1081,7 @@ int main(void)
     RUN(large_tensors);
     RUN(partners);
     RUN(parity);
+    RUN(damaged_at_others);
     RUN(left_out);
     RUN(partner_hangs);
     RUN(late_ranks);

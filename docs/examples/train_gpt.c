@@ -1327,8 +1327,9 @@ static void open_engine(trainer *t)
         stop(1, "%s", error.message);
     if (!engine_recover(c.e, &t->step, c.tensors, c.count, &error)) {
         static const char *const sources[] = {"memory", "partner", "disk"};
-        fprintf(stderr, "train_gpt: rank %zu: step %" PRIu64 " from %s, in %.1f ms of %.1f\n", t->rank, t->step,
-                sources[engine_last_cost(c.e)->source], 1e3 * engine_last_cost(c.e)->seconds, 1e3 * (now() - start));
+        const engine_cost *cost = engine_last_cost(c.e);
+        fprintf(stderr, "train_gpt: rank %zu: step %" PRIu64 " from %s, in %.1f ms: %.1f to agree, %.1f to fetch, %.1f to decode\n", t->rank, t->step,
+                sources[cost->source], 1e3 * (now() - start), 1e3 * cost->agree_seconds, 1e3 * cost->fetch_seconds, 1e3 * cost->decode_seconds);
     } else if (error.status != ENGINE_E_NONE) {
         stop(1, "%s", error.message);
     }

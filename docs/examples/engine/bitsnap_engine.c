@@ -58,6 +58,8 @@ static uint64_t nanoseconds(void) /* since the machine was started: nobody sets 
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static double seconds_since(uint64_t start) { return 1e-9 * (double)(nanoseconds() - start); }
+
 /* ================================================================================= SEGMENT
  * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal, whose map lists chunks: so it looks like
  * bytes in a row, though chunks are taken wherever they are free, and two snapshots may share some. Which chunks are free is written
@@ -282,7 +284,7 @@ typedef struct contents_piece {
     uint64_t tensor, first, count; /* elements */
     contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
     contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
-    uint64_t settled;       /* the anchor is among anchors */
+    uint64_t settled;       /* the anchor, or the frame if it can become one, stands among those that are likely to stay */
 } contents_piece;
 
 typedef struct contents {
@@ -626,9 +628,13 @@ static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
 
 /* ================================================================================= ENGINE */
 
-/* What has been seen of a piece: whether another delta is worth a try. */
+enum { RUNS = 8, RUN = 8 };
+
+/* What is kept of a piece, to tell whether a delta to its anchor is worth a try: some elements of the anchor, 8 in a row at 8 places; and snapshots
+ * until a try, where the last one has failed, and where the next one does. */
 typedef struct choice {
-    unsigned char wait, pause; /* snapshots until the next one; and then, if that fails as well */
+    uint8_t sample[RUNS * RUN * 8];
+    uint8_t has_sample, wait, pause;
 } choice;
 
 struct engine {
@@ -638,6 +644,7 @@ struct engine {
     worker *w;
     snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
     choice *choices; /* of its pieces */
+    int afresh;      /* the next snapshot is to be made without deltas */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
@@ -749,7 +756,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
     if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
-    if (o->threads > 1024 || o->m_cells > 2048 || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
+    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
         (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
         goto failed;
     }
@@ -834,6 +841,7 @@ typedef struct making {
     contents d;              /* being filled in */
     contents_piece *pieces;  /* those of d */
     const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
+    int afresh;               /* no deltas */
     pthread_mutex_t mutex;    /* for what follows */
     map_entry *map;
     uint32_t chunks;
@@ -949,20 +957,58 @@ static int encode(worker *w, uint64_t capacity, size_t *size, const void *elemen
     return bitsnap_encode(&w->b, w->frame, (size_t)capacity, size, elements, count, dtype) != BITSNAP_OK;
 }
 
+/* The elements of a sample are those at these places. */
+static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run) { return elements + (count - RUN) / (RUNS - 1) * run * width; }
+
+static void take_sample(choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    unsigned r;
+    c->has_sample = count >= RUNS * RUN;
+    for (r = 0; r < RUNS && c->has_sample; r++) memcpy(c->sample + r * RUN * width, sampled(elements, count, width, r), RUN * width);
+}
+
+/* Bits an element that a delta will take, more or less: those of the differences, and one to tell how many they are. */
+static double guess_delta(const choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    unsigned r, k, bits = 0;
+    for (r = 0; r < RUNS; r++) {
+        const uint8_t *now = sampled(elements, count, width, r), *then = c->sample + r * RUN * width;
+        for (k = 0; k < RUN; k++) {
+            uint64_t x = 0, y = 0;
+            memcpy(&x, now + k * width, width);
+            memcpy(&y, then + k * width, width);
+            x = x > y ? x - y : y - x;
+            for (bits += x != 0; x; x >>= 1) bits++;
+        }
+    }
+    return (double)bits / (RUNS * RUN);
+}
+
+/* Whether a delta to this frame seems to take at most half of it. */
+static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    if (e->o.deltas != ENGINE_ADAPT) return e->o.deltas == ENGINE_TRY;
+    if (!c->has_sample) return 1; /* after a restart: that tells */
+    if (guess_delta(c, elements, count, width) > 0.6 * 8 * (double)anchor->size / (double)count) return 0;
+    if (!c->wait) return 1;
+    c->wait--;
+    return 0;
+}
+
 /* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most half of it, so that anchor and
- * two deltas never take more than two whole frames. */
-static size_t encode_delta(making *m, worker *w, uint64_t i, const void *elements, bitsnap_dtype dtype)
+ * two deltas never take more than two whole frames. A frame becomes an anchor only if it stands among those that are likely to stay, as
+ * it keeps its chunks: so where deltas begin to pay, one more whole frame comes first. */
+static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, bitsnap_dtype dtype)
 {
     const contents_piece *before = &m->before[i], *p = &m->pieces[i];
     const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
     choice *c = &m->e->choices[i];
     size_t size = 0;
-    if (c->wait) {
-        c->wait--;
-        return 0;
-    }
+    m->pieces[i].settled = (uint64_t)seems_to_pay(m->e, c, anchor, elements, p->count, bitsnap_width(dtype));
+    if (!before->settled || !p->settled || m->afresh) return 0;
     memset(&w->b.base, 0, sizeof w->b.base);
     if (!read_frame(&m->e->last, anchor, w->frame) && !decode(w, anchor->size, w->elements, p->count, dtype)) {
+        take_sample(c, w->elements, p->count, bitsnap_width(dtype));
         w->b.base.data = w->elements;
         w->b.base.count = p->count;
         w->b.base.dtype = dtype;
@@ -970,7 +1016,7 @@ static size_t encode_delta(making *m, worker *w, uint64_t i, const void *element
     }
     memset(&w->b.base, 0, sizeof w->b.base);
     if (size) c->pause = 0;
-    else c->wait = c->pause = (unsigned char)(c->pause < 64 ? 2 * c->pause + 1 : c->pause);
+    else c->wait = c->pause = (unsigned char)(c->pause < 15 ? 2 * c->pause + 1 : c->pause);
     return size;
 }
 
@@ -999,23 +1045,10 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
     if (size) {
         const contents_piece *before = &m->before[i];
-        const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
         p->frame.check = bitsnap_hash(w->frame, size);
-        p->frame.size = size;
+        p->frame.size = written = size;
+        p->anchor = import(m, before->anchor.size ? &before->anchor : &before->frame);
         if (append(m, st, w->frame, size, &p->frame.at)) goto full;
-        written = size;
-        p->settled = 1;
-        if (before->settled) {
-            p->anchor = import(m, anchor);
-        } else { /* it moves from among frames that will go to those that stay */
-            p->anchor = *anchor;
-            if (read_frame(&m->e->last, anchor, w->frame)) {
-                making_fail(m, ENGINE_E_DAMAGED, "its frame in the last snapshot is damaged", p->tensor);
-                return;
-            }
-            if (append(m, st + 1, w->frame, anchor->size, &p->anchor.at)) goto full;
-            written += anchor->size;
-        }
     } else {
         memset(&w->b.base, 0, sizeof w->b.base);
         if (t->master) {
@@ -1023,6 +1056,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
             w->b.base.count = p->count;
             w->b.base.dtype = BITSNAP_F32;
         }
+        if (!cells && !t->master) take_sample(&m->e->choices[i], elements, p->count, width);
         w->b.quantizer.cells = cells;
         w->b.columns = cells && p->count % (t->columns ? t->columns : 1) == 0 ? t->columns : 0;
         if (encode(w, capacity, &size, elements, p->count, t->dtype)) {
@@ -1034,7 +1068,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         w->b.columns = 0;
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;
-        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+        if (append(m, p->settled ? st + 1 : st, w->frame, size, &p->frame.at)) goto full;
     }
 done:
     pthread_mutex_lock(&m->mutex);
@@ -1238,13 +1272,30 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     return ENGINE_OK;
 }
 
+/* Says of which tensors deltas begin or cease to be made, and why. */
+static void say_choices(const making *m, uint64_t step)
+{
+    const contents *d = &m->d;
+    uint64_t i, k;
+    for (i = 0; i < d->header->tensors && m->before && m->e->o.say; i++) {
+        const uint64_t end = i + 1 < d->header->tensors ? d->tensors[i + 1].first_piece : d->header->pieces;
+        uint64_t now = 0, then = 0, frames = 0, anchors = 0;
+        for (k = d->tensors[i].first_piece; k < end; k++) {
+            now += d->pieces[k].anchor.size != 0, then += m->before[k].anchor.size != 0;
+            if (d->pieces[k].anchor.size) frames += d->pieces[k].frame.size, anchors += d->pieces[k].anchor.size;
+        }
+        if (now && !then) say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name, 100 * (double)frames / (double)anchors);
+        if (!now && then) say(m->e, "step %llu: no deltas of %s any more: they would take more than half of whole frames", (unsigned long long)step, m->tensors[i].name);
+    }
+}
+
 static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     making m;
     unsigned slot = 0;
     const uint64_t start = nanoseconds();
     memset(&m, 0, sizeof m);
-    m.e = e, m.tensors = tensors, m.count = count, m.error = error;
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
     if (free_slot(&e->s, 0, &e->last, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
@@ -1253,8 +1304,12 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
+        /* chunks of anchors, some of which are anchors no more: all are made anew before that is more than an eighth */
+        e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 2 * e->o.threads;
+        say_choices(&m, step);
+        m.cost.sent_size = cost->sent_size;
         *cost = m.cost;
-        cost->seconds = cost->encode_seconds = 1e-9 * (double)(nanoseconds() - start);
+        cost->seconds = cost->encode_seconds = seconds_since(start);
         (void)good(error);
     }
     pthread_mutex_destroy(&m.mutex);
@@ -1270,9 +1325,13 @@ static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor
     unsigned i;
     memset(made, 0, sizeof *made);
     while (try_snapshot(e, step, tensors, count, made, cost, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+        if (error->status == ENGINE_E_FULL && !e->afresh) {
+            e->afresh = 1;
+            continue;
+        }
         for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
         if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
-        if (1e-9 * (double)(nanoseconds() - start) > e->o.patience) break;
+        if (seconds_since(start) > e->o.patience) break;
         nanosleep(&pause, NULL);
     }
     return error->status;
@@ -1371,7 +1430,7 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
         pool_run(&e->workers, copy_parts, mover_staging(e));
-        e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+        e->cost.seconds = seconds_since(start);
     }
     if (e->mover) {
         mover_give(e, &made, step);
@@ -1469,7 +1528,7 @@ static unsigned reap(requests *r)
 static void idle(engine *e, uint64_t since)
 {
     const struct timespec pause = { 0, 200000 };
-    if (1e-9 * (double)(nanoseconds() - since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
+    if (seconds_since(since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
     else nanosleep(&pause, NULL);
 }
 
@@ -1964,9 +2023,13 @@ static void *mover_thread(void *argument)
 static engine_status mover_start(engine *e, engine_error *error)
 {
     mover *v = (mover *)calloc(1, sizeof *v);
+    pthread_condattr_t clock;
     if (!v) return no_memory(error);
     pthread_mutex_init(&v->mutex, NULL);
-    pthread_cond_init(&v->changed, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&v->changed, &clock);
+    pthread_condattr_destroy(&clock);
     e->mover = v;
     if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
     free(v);
@@ -2003,7 +2066,7 @@ static int mover_end(engine *e, double patience)
     mover *v = e->mover;
     struct timespec until;
     int busy;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)patience;
     until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
@@ -2154,13 +2217,27 @@ static engine_status recover_from_memory(engine *e, uint64_t *step, const engine
     return good(error);
 }
 
+/* "run7" of "run7.3" */
+static void run_of(const engine *e, char run[256])
+{
+    const char *dot = strrchr(e->o.name, '.');
+    snprintf(run, 256, "%.*s", (int)(dot ? dot - e->o.name : 0), e->o.name);
+}
+
+/* A rank alone: from its files, or those of all ranks of a run that had several. */
 static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     engine_error other;
-    const engine_status status = disk_recover(e->o.disk, e->o.name, UINT64_MAX, step, tensors, count, e->o.say, e->o.say_context, &other);
+    char run[256];
+    uint64_t ranks;
     if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
     e->cost.source = ENGINE_FROM_DISK;
-    if (status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
+    if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
+        run_of(e, run);
+        if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
+        else other.status = ENGINE_E_NONE;
+    }
+    if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
     return error->status;
 }
 
@@ -2192,7 +2269,8 @@ static void make_offer(engine *e, offer *x)
     }
     if (!e->o.disk) return;
     if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
-    for (i = 0; i < m.count; i++) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+    for (i = 0; i < m.count; i++)
+        if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2218,7 +2296,8 @@ static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t 
     return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* plan: the step plus 1, 0 for none; the number of ranks that snapshots are of instead; then where each rank has it from. */
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead; then where each rank has
+ * it from. */
 static void make_plan(const offer *all, const engine *e, uint64_t *plan)
 {
     const unsigned ranks = e->o.transport->ranks;
@@ -2233,6 +2312,18 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
         }
     }
     for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
+    if (!plan[0] && e->o.disk) {
+        char run[256];
+        uint64_t step, others;
+        engine_error error;
+        run_of(e, run);
+        if (disk_find_all(e->o.disk, run, &step, &others, &error)) return;
+        plan[0] = step + 1;
+        plan[1] = others;
+        for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
+    } else if (plan[0]) {
+        plan[1] = 0;
+    }
 }
 
 /* The plan, the same on all ranks. 1: somebody does not answer. */
@@ -2258,7 +2349,7 @@ static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v
 {
     unsigned i;
     for (i = first; i < first + OWN_SLOTS; i++) {
-        if (!snapshot_open(v, &e->s, i) && v->seal.step == step) return 1;
+        if (!snapshot_open(v, &e->s, i) && v->seal.step == step && v->seal.ranks == e->o.transport->ranks) return 1;
         snapshot_free(v);
     }
     return 0;
@@ -2270,7 +2361,7 @@ static void forget_others(engine *e, uint64_t step)
     slot_seal seal;
     unsigned i;
     for (i = 0; i < ENGINE_SLOTS; i++)
-        if (read_seal(&e->s, i, &seal) && seal.step != step) (void)unseal(&e->s, i);
+        if (read_seal(&e->s, i, &seal) && (seal.step != step || seal.ranks != e->o.transport->ranks)) (void)unseal(&e->s, i);
 }
 
 /* What one of the group has lost, if one has. */
@@ -2295,6 +2386,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     const engine_transport *t = e->o.transport;
     const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
     uint64_t *plan = (uint64_t *)calloc(2 + (size_t)t->ranks, sizeof *plan), sent = 0;
+    uint64_t start = nanoseconds();
     snapshot own, theirs, came;
     int agreed = -1;
     memset(&own, 0, sizeof own);
@@ -2308,6 +2400,8 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
         free(plan);
         return error->status;
     }
+    e->cost.agree_seconds = seconds_since(start);
+    start = nanoseconds();
     *step = plan[0] - 1;
     e->cost.source = (int)plan[2 + t->rank];
     (void)find_step(e, OWN_SLOTS, *step, &theirs);
@@ -2315,9 +2409,16 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
                      : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
         (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
         own = came;
-        if (e->cost.source == ENGINE_FROM_DISK)
-            (void)disk_recover(e->o.disk, e->o.name, *step, step, tensors, count, e->o.say, e->o.say_context, error);
+        e->cost.fetch_seconds = seconds_since(start);
+        start = nanoseconds();
+        if (plan[1]) {
+            char run[256];
+            run_of(e, run);
+            (void)disk_recover_all(e->o.disk, run, *step, plan[1], tensors, count, error);
+        } else if (e->cost.source == ENGINE_FROM_DISK)
+            (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
+        e->cost.decode_seconds = seconds_since(start);
         agreed = all_agree(e, plan[0] - 1, !error->status);
     }
     if (agreed < 0) (void)fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
@@ -2354,7 +2455,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);
     if (error->status) *step = 0;
-    e->cost.seconds = 1e-9 * (double)(nanoseconds() - start);
+    e->cost.seconds = seconds_since(start);
     return error->status;
 }
 
@@ -2384,7 +2485,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
         x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
         x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
         x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
-        x->age = 1e-9 * (double)(nanoseconds() - seal.made);
+        x->age = seconds_since(seal.made);
         x->max_relative = seal.max_relative;
         x->pinned = slot_of(&s, i)->pin != 0 && is_locked(&s, LOCK_READER);
         for (k = 0; k < v.seal.chunks; k++) {
@@ -2514,6 +2615,8 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     __atomic_store_n(&x->pin, 0, __ATOMIC_SEQ_CST);
     return error->status;
 }
+
+uint64_t engine_reader_ranks(const engine_reader *r) { return r->v.seal.ranks; }
 
 int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }
 

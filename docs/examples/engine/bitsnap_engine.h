@@ -83,16 +83,18 @@ typedef struct engine_transport {
     int (*test)(void *context, void **request, int *done);
 } engine_transport;
 
+enum { ENGINE_ADAPT = 0, ENGINE_WHOLE = 1, ENGINE_TRY = 2 };
 enum { ENGINE_DECLINE = 0, ENGINE_WAIT = 1 };
 enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
 
 typedef struct engine_options {
-    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank */
+    const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank: RUN.0, RUN.1, ... */
     const char *directory; /* where it is; null: /dev/shm */
     uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int deltas;            /* ENGINE_ADAPT: where a sample of a piece says that they pay; ENGINE_WHOLE: never; ENGINE_TRY: every piece, each time */
     int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns; they are encoded behind it, by the
                               engine's threads, and are there when engine_wait says so. A trainer that is killed meanwhile loses that one */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
@@ -118,6 +120,8 @@ typedef struct engine_cost {
     double seconds;         /* of the call */
     double encode_seconds;  /* of encoding, which with options.copy goes on after the call: then of the snapshot before */
     int source;             /* of a recovery: ENGINE_FROM_... */
+    double agree_seconds, fetch_seconds, decode_seconds; /* of a recovery: looking at what is there and agreeing on a step; bytes from other ranks;
+                               decoding, or reading files */
     uint64_t elements_size; /* bytes of the tensors */
     uint64_t frames_size;   /* bytes of the frames that stand for them */
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
@@ -147,7 +151,8 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
 /* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
- * newest step that all ranks can have, each from its own memory, its partner's, or its disk. Names, dtypes and counts must be
+ * newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is none,
+ * but files of all ranks of another number of them, each tensor from the file that has it. Names, dtypes and counts must be
  * those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
@@ -205,6 +210,9 @@ void engine_reader_release(engine_reader *r);
 int engine_reader_is_wanted(const engine_reader *r);
 int engine_reader_is_alone(const engine_reader *r);
 int engine_reader_is_removed(const engine_reader *r);
+
+/* How many ranks took the snapshot that is held together. */
+uint64_t engine_reader_ranks(const engine_reader *r);
 
 /* For engine_read_status. */
 void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped);

@@ -139,8 +139,8 @@ while True:
     status = run.wait()
     log.seek(0)
     said = log.read()
-    for rank, step, source, milliseconds in re.findall(r"rank (\d+): step (\d+) from (\w+), in ([\d.]+) ms", said):
-        recoveries[source].append(float(milliseconds))
+    for rank, step, source, *times in re.findall(r"rank (\d+): step (\d+) from (\w+), in ([\d.]+) ms: ([\d.]+) to agree, ([\d.]+) to fetch, ([\d.]+) to", said):
+        recoveries[source].append([float(t) for t in times])
         kind = "disk" if " from disk" in said else "memory"
         lost[kind] = max(lost[kind], reached - int(step))
     for message in re.findall(r"^train_gpt: rank \d+: (?!step \d+ from)(.*)$", said, re.M):
@@ -177,11 +177,14 @@ print(f"  to disk, a file          {middle(disk) / 1024:9.0f} KiB")
 print(f"  blocks training          {1000 * middle([r[2] for r in rows]):9.2f} ms, of which {1000 * middle([r[3] for r in rows]):.2f} to encode; memcpy "
       f"of the state {1000 * middle([r[4] for r in rows]):.2f} ms")
 for source, times in recoveries.items():
-    print(f"  recovery from {source:8} {middle(times):12.1f} ms, {len(times)} times")
+    print(f"  recovery from {source:8} {middle([t[0] for t in times]):12.1f} ms, {len(times)} times: opened, "
+          "{:.1f} to agree, {:.1f} to fetch, {:.1f} to decode".format(*(middle([t[i] for t in times]) for i in (1, 2, 3))))
 for message, times in sorted(messages.items()):
     print(f"  said {times} times: {message}")
 clean()
 different = [k for k in KINDS if open(f"{work}/straight/gpt-{steps:05}-{k}.safetensors", "rb").read() != open(f"{work}/crashed/gpt-{steps:05}-{k}.safetensors", "rb").read()]
 if different:
     failed("not the bits of the undisturbed run: " + ", ".join(different))
+if not middle([r[7] for r in rows]):
+    failed("nothing was sent to others")
 print("PASS: the same bits as the undisturbed run")

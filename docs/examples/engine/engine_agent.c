@@ -66,13 +66,27 @@ static double now(void)
 
 #define PREFIX "bitsnap-"
 
+/* NAME.PROCESS.new is a segment that is being made; if that process is gone it is removed. */
+static int unfinished(const char *directory, const char *file)
+{
+    char path[DISK_PATH], *end;
+    const char *dot = strrchr(file, '.'), *p = dot;
+    long process;
+    if (!dot || strcmp(dot, ".new")) return 0;
+    while (p > file && p[-1] >= '0' && p[-1] <= '9') p--;
+    process = strtol(p, &end, 10);
+    if (p == dot || end != dot || p == file || p[-1] != '.' || process <= 0) return 0;
+    if (kill((pid_t)process, 0) && errno == ESRCH && snprintf(path, sizeof path, "%s/%s", directory, file) < (int)sizeof path) unlink(path);
+    return 1;
+}
+
 /* Calls each(context, name) for every segment of a directory. */
 static void for_each(const char *directory, void (*each)(void *context, const char *name), void *context)
 {
     DIR *d = opendir(directory);
     struct dirent *x;
     while (d && (x = readdir(d)) != NULL)
-        if (!strncmp(x->d_name, PREFIX, strlen(PREFIX))) each(context, x->d_name + strlen(PREFIX));
+        if (!strncmp(x->d_name, PREFIX, strlen(PREFIX)) && !unfinished(directory, x->d_name)) each(context, x->d_name + strlen(PREFIX));
     if (d) closedir(d);
 }
 

@@ -75,7 +75,8 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size)
     while (p < stop) {
         disk_entry *e = &m->entries[m->count];
         if (m->count == DISK_ENTRIES) return "too many files";
-        if (!(p = parse_number(p, stop, ' ', &e->step)) || !(p = parse_number(p, stop, ' ', &e->size))) return "a line without step and size";
+        if (!(p = parse_number(p, stop, ' ', &e->step)) || !(p = parse_number(p, stop, ' ', &e->size)) || !(p = parse_number(p, stop, ' ', &e->ranks)))
+            return "a line without step, size and ranks";
         if (m->count && e->step <= e[-1].step) return "steps that do not ascend";
         p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* the name of the file follows from the step: it is for people */
         if (!p++) return "a line that does not end";
@@ -119,8 +120,8 @@ static engine_status write_manifest(const disk_writer *w, const disk_manifest *m
     if (path_of(path, w->directory, w->name, ".manifest", 0, error) || path_of(temporary, w->directory, w->name, ".manifest.tmp", 0, error))
         return error->status;
     for (i = 0; i < m->count; i++)
-        size += (size_t)snprintf(text + size, 512, "%" PRIu64 " %" PRIu64 " %.200s" FILE_END "\n", m->entries[i].step, m->entries[i].size, w->name,
-                                 m->entries[i].step);
+        size += (size_t)snprintf(text + size, 512, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %.200s" FILE_END "\n", m->entries[i].step, m->entries[i].size,
+                                 m->entries[i].ranks, w->name, m->entries[i].step);
     size += (size_t)snprintf(text + size, 32, "check %016" PRIx64 "\n", bitsnap_hash(text, size));
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
@@ -150,63 +151,151 @@ static int read_at(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
+/* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
+static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, engine_error *error)
+{
+    bitsnap_tensor t;
+    if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
+        return disk_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
+        return disk_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
+    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    return disk_good(error);
+}
+
 static engine_status read_tensors(bitsnap_file *f, const char *path, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const bitsnap_safetensors *all;
-    bitsnap_tensor t;
     size_t i;
     if (bitsnap_file_tensors(f, &all)) return disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
     if (all->count != count)
         return disk_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
-    for (i = 0; i < count; i++) {
-        const engine_tensor *x = &tensors[i];
-        if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
-            return disk_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_MISMATCH : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name,
-                             f->error.message);
-        if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
-            return disk_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
-        if (bitsnap_file_read(f, &t, x->data, 0, x->count))
-            return disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
-    }
+    for (i = 0; i < count; i++)
+        if (read_tensor_of(f, path, &tensors[i], error)) {
+            if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_MISMATCH;
+            return error->status;
+        }
     return disk_good(error);
+}
+
+typedef struct open_file {
+    int fd; /* -1: none */
+    bitsnap_file f;
+} open_file;
+
+static void close_file(open_file *x)
+{
+    if (x->fd < 0) return;
+    bitsnap_file_close(&x->f);
+    close(x->fd);
+    x->fd = -1;
+}
+
+static engine_status open_listed(open_file *x, const char *path, const disk_entry *e, engine_error *error)
+{
+    struct stat st;
+    bitsnap_source source;
+    memset(&source, 0, sizeof source);
+    x->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (x->fd < 0) return disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+    source.read = read_at, source.context = &x->fd, source.size = e->size;
+    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
+    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
+    else return disk_good(error);
+    close_file(x);
+    return error->status;
 }
 
 static engine_status read_file(const char *path, const disk_entry *e, const engine_tensor *tensors, size_t count, engine_error *error)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    bitsnap_source source;
-    bitsnap_file f;
-    memset(&source, 0, sizeof source);
-    if (fd < 0) return disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
-    if (fstat(fd, &st) || (uint64_t)st.st_size != e->size) {
-        (void)disk_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
-    } else {
-        source.read = read_at, source.context = &fd, source.size = e->size;
-        if (bitsnap_file_open(&f, &source, NULL, 0, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f.error.message);
-        else (void)read_tensors(&f, path, tensors, count, error);
-        bitsnap_file_close(&f);
-    }
-    close(fd);
+    open_file x;
+    if (open_listed(&x, path, e, error)) return error->status;
+    (void)read_tensors(&x.f, path, tensors, count, error);
+    close_file(&x);
     return error->status;
 }
 
-engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
+static const disk_entry *find_entry(const disk_manifest *m, uint64_t step, uint64_t ranks)
+{
+    unsigned i;
+    for (i = 0; i < m->count; i++)
+        if (m->entries[i].step == step && m->entries[i].ranks == ranks) return &m->entries[i];
+    return NULL;
+}
+
+/* RUN.RANK */
+static const char *name_of_rank(char name[256], const char *run, uint64_t rank)
+{
+    snprintf(name, 256, "%.230s.%" PRIu64, run, rank);
+    return name;
+}
+
+engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error)
+{
+    disk_manifest m, other;
+    char name[256];
+    unsigned i;
+    if (disk_read_manifest(&m, directory, name_of_rank(name, run, 0), error)) return error->status;
+    for (i = m.count; i-- > 0;) {
+        uint64_t rank = 1;
+        while (rank < m.entries[i].ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) &&
+               find_entry(&other, m.entries[i].step, m.entries[i].ranks))
+            rank++;
+        if (rank < m.entries[i].ranks) continue;
+        *step = m.entries[i].step;
+        *ranks = m.entries[i].ranks;
+        return disk_good(error);
+    }
+    return disk_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
+}
+
+engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
+                               engine_error *error)
+{
+    char name[256], path[DISK_PATH];
+    uint8_t *found = (uint8_t *)calloc(1, count + 1);
+    uint64_t rank;
+    size_t i;
+    if (!found) return disk_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    (void)disk_good(error);
+    for (rank = 0; rank < ranks && !error->status; rank++) {
+        disk_manifest m;
+        const disk_entry *e;
+        open_file x;
+        if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error) || path_of(path, directory, name, FILE_END, step, error)) break;
+        e = find_entry(&m, step, ranks);
+        if (!e) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: is not listed any more", path);
+        if (!e || open_listed(&x, path, e, error)) break;
+        for (i = 0; i < count && !error->status; i++) {
+            if (found[i]) continue;
+            if (!read_tensor_of(&x.f, path, &tensors[i], error)) found[i] = 1;
+            else if (error->status == ENGINE_E_NONE) (void)disk_good(error);
+        }
+        close_file(&x);
+    }
+    for (i = 0; i < count && !error->status; i++)
+        if (!found[i]) (void)disk_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
+    free(found);
+    return error->status;
+}
+
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t ranks, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error)
 {
     disk_manifest m;
     char path[DISK_PATH];
-    unsigned i;
+    unsigned i, tried = 0;
     if (disk_read_manifest(&m, directory, name, error)) return error->status;
     for (i = m.count; i-- > 0;) {
-        if (wanted != UINT64_MAX && m.entries[i].step != wanted) continue;
+        if ((wanted != UINT64_MAX && m.entries[i].step != wanted) || m.entries[i].ranks != ranks) continue;
         if (path_of(path, directory, name, FILE_END, m.entries[i].step, error)) return error->status;
         *step = m.entries[i].step;
+        tried++;
         if (read_file(path, &m.entries[i], tensors, count, error) != ENGINE_E_DAMAGED) return error->status;
         if (say) say(say_context, error->message);
     }
     *step = 0;
-    return m.count ? disk_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
+    return tried ? disk_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
                    : disk_fail(error, ENGINE_E_NONE, "%.150s: there is no file of %.50s in it", directory, name);
 }
 
@@ -364,6 +453,7 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
     memmove(m->entries, m->entries + old, (m->count - old) * sizeof *m->entries);
     m->count -= old;
     m->entries[m->count].step = step;
+    m->entries[m->count].ranks = engine_reader_ranks(r);
     m->entries[m->count++].size = s.written;
     if (write_manifest(w, m, error)) {
         *m = before;

@@ -1,7 +1,7 @@
 /* engine_disk.h - snapshots on disk: .bsnap files, and a manifest that lists them. MIT licence, see bitsnap.h.
  *
  * DIRECTORY/NAME-0000000040.bsnap is the snapshot of step 40 of the rank NAME, a .safetensors file to every reader of such files.
- * DIRECTORY/NAME.manifest lists those that are complete, as text: "bitsnap engine 1"; a line "STEP SIZE FILE" of each, steps ascending;
+ * DIRECTORY/NAME.manifest lists those that are complete, as text: "bitsnap engine 1"; a line "STEP SIZE RANKS FILE" of each, steps ascending;
  * and "check X", the XXH3 of the lines before as 16 hexadecimal digits. A file is on the disk before it has its name, has its name before
  * the manifest has it, and has left the manifest before it is removed. */
 #ifndef BITSNAP_ENGINE_DISK_H
@@ -13,6 +13,7 @@ enum { DISK_ENTRIES = 64, DISK_PATH = 4096 };
 
 typedef struct disk_entry {
     uint64_t step, size;
+    uint64_t ranks; /* that took the snapshot together */
 } disk_entry;
 
 typedef struct disk_manifest {
@@ -27,8 +28,14 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size);
 engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error);
 
 /* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
-engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t *step, const engine_tensor *tensors, size_t count,
+engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t ranks, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
+
+/* The newest step of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the tensors from them, whichever
+ * has them. */
+engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error);
+engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
+                               engine_error *error);
 
 typedef struct disk_writer {
     const char *directory, *name;
