@@ -698,16 +698,18 @@ typedef struct bitsnap_offload {
     /* works[i] gives done[i]. What the device cannot do is the host's. A target is written only if the status is 0, and, where
      * there is no base, perhaps if it is not; nothing else is. */
     int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
+    int (*encode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count); /* or null */
     int (*wait)(void *context, unsigned queue);
     uint64_t device; /* staging memory of the device, half of it for each queue, */
     size_t size;     /* some MiB. Blocks that do not fit a half are the host's */
     void *host;      /* as much of the host, page-locked if that is faster, or null: frames are uploaded from where they are */
 } bitsnap_offload;
 
-/* A frame in host memory, and where its elements are to be on the device. */
+/* A frame in host memory, and where its elements are on the device. */
 typedef struct bitsnap_request {
-    const void *frame;
-    size_t size;
+    const void *frame;      /* decode */
+    void *destination;      /* encode: room for the frame */
+    size_t size;            /* of the frame; encode: of the room, and then of the frame */
     uint64_t elements;      /* a multiple of 4, as the base */
     uint64_t count;         /* must be the frame's, as the dtype (BITSNAP_E_MISMATCH) */
     bitsnap_dtype dtype;
@@ -729,6 +731,14 @@ BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, si
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
 BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+#endif
+#ifndef BITSNAP_NO_ENCODE
+/* encode: the frames that bitsnap_encode would make, of elements on the device, to destinations of bitsnap_bound() bytes. Blocks that
+ * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all; that
+ * they hold the right elements is the device's word.
+ * Not with a base or a quantizer. o->host must be there. b->workspace: bitsnap_offload_encode_workspace() bytes. */
+BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
+BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #endif
 #endif
 
@@ -13095,15 +13105,19 @@ static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
     return status;
 }
 
+static int bsn_offload_fits(const bitsnap_offload *o)
+{
+    return o && (!o->struct_size || o->struct_size == sizeof *o) && o->upload && o->download && o->decode && o->wait && o->device &&
+           o->size >= 32;
+}
+
 static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count, int apply)
 {
     bsn_device d;
     uint8_t *memory;
     bsn_offload_room room;
     size_t i, needed;
-    bitsnap_status status = bsn_begin(b, !o || (o->struct_size && o->struct_size != sizeof *o) || !o->upload || !o->download ||
-                                         !o->decode || !o->wait || !o->device || o->size < 32 ? "offload" :
-                                         count && !requests ? "requests" : NULL);
+    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) ? "offload" : count && !requests ? "requests" : NULL);
     if (status) return status;
     for (i = 0; i < count; i++) {
         if (!requests[i].frame || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3 || requests[i].base & 3)
@@ -13144,6 +13158,225 @@ BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offl
 BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
 {
     return bsn_offload_run(b, o, requests, count, 1);
+}
+#endif
+#ifndef BITSNAP_NO_ENCODE
+typedef struct bsn_sender { /* what encoding has beside a bsn_device */
+    bsn_device d;
+    bitsnap_encoder *encoders; /* of each request */
+    uint8_t *index;
+    size_t index_size;
+} bsn_sender;
+
+typedef struct bsn_sender_room { /* bytes of the workspace */
+    size_t encoders, index, cell, encode;
+} bsn_sender_room;
+
+static bsn_sender_room bsn_sender_needs(const bitsnap *b, const bitsnap_request *requests, size_t count)
+{
+    bsn_sender_room room = { 0, 0, 0, 0 };
+    size_t i;
+    room.encoders = count * sizeof(bitsnap_encoder);
+    for (i = 0; i < count; i++) {
+        const unsigned log2 = b->block_log2 ? b->block_log2 : 16; /* as there is no base */
+        bitsnap one = *b;
+        one.workers = 0;
+        if (!bsn_is_dtype((unsigned)requests[i].dtype) || log2 < 6 || log2 > BSN_LOG2_MAX || requests[i].count > SIZE_MAX / 8) continue;
+        bsn_grow(&room.index, BSN_HEAD_SIZE * (size_t)bsn_cells(requests[i].count, log2));
+        bsn_grow(&room.cell, bsn_block_size((unsigned)requests[i].dtype, b->columns ? BSN_LOG2_MAX : log2) + 64);
+        bsn_grow(&room.encode, bitsnap_workspace_size(&one, requests[i].count, requests[i].dtype));
+    }
+    room.encode += 65536u * 8; /* elements of a small block, for a content id */
+    return room;
+}
+
+BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count)
+{
+    const bsn_sender_room room = bsn_sender_needs(b, requests, count);
+    return sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
+}
+
+/* The next block of a frame, which stands in `block`: into the frame. */
+static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder, const void *block, size_t size)
+{
+    const size_t at = (size_t)encoder->stored;
+    bitsnap_status status;
+    if (size > q->size - at) return bsn_fail(&x->d.host, BITSNAP_E_CAPACITY, at, encoder->position);
+    status = bitsnap_encoder_push_block(&x->d.host, encoder, block, size);
+    if (!status) memcpy((uint8_t *)q->destination + at, block, size);
+    return status;
+}
+
+static bitsnap_status bsn_sender_end(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder)
+{
+    size_t size;
+    const size_t at = (size_t)encoder->stored;
+    const bitsnap_status status = bitsnap_encoder_end(&x->d.host, encoder, (uint8_t *)q->destination + at, q->size - at, &size);
+    if (!status) q->size = at + size;
+    return status;
+}
+
+/* A block that the device has made, or not: then by the host. */
+static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, uint8_t *block, size_t room, size_t size)
+{
+    bsn_device *d = &x->d;
+    const bitsnap_offload *o = d->o;
+    bitsnap_request *q = &d->requests[sent->request];
+    bitsnap_encoder *encoder = &x->encoders[sent->request];
+    const unsigned width = encoder->width;
+    bitsnap_info info;
+    bitsnap_status status;
+    encoder->index = x->index; /* frames come one after the other */
+    encoder->index_capacity = x->index_size;
+    if (size && !bsn_sender_append(x, q, encoder, block, size)) return BITSNAP_OK;
+    if (size && d->host.error.status == BITSNAP_E_CAPACITY) return BITSNAP_E_CAPACITY;
+    if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * width, (size_t)sent->extent.count * width) ||
+        o->wait(o->context, queue)) return bsn_device_failed(d);
+    status = bitsnap_read_info(&info, q->destination, (size_t)encoder->stored);
+    if (!status) status = bitsnap_block_encode(&d->host, block, room, &size, &info, d->elements, sent->extent.first, (size_t)sent->extent.count);
+    return status ? status : bsn_sender_append(x, q, encoder, block, size);
+}
+
+/* Waits for a queue, and appends its blocks. */
+static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
+{
+    bsn_device *d = &x->d;
+    const bitsnap_offload *o = d->o;
+    bsn_batch *batch = &d->x->batch[queue];
+    const uint64_t base = o->device;
+    unsigned i;
+    if (batch->count && o->wait(o->context, queue)) return bsn_device_failed(d);
+    for (i = 0; i < batch->count; i++) {
+        bitsnap_done *done = &batch->done[i];
+        const bitsnap_work *w = &batch->work[i];
+        if (done->status || done->size < BSN_HEAD_SIZE || done->size > w->size) done->size = 0;
+        else if (o->download(o->context, queue, (uint8_t *)o->host + (w->target - base), w->target, done->size)) return bsn_device_failed(d);
+    }
+    if (batch->count && o->wait(o->context, queue)) return bsn_device_failed(d);
+    for (i = 0; i < batch->count; i++) {
+        const bsn_sent *sent = &batch->sent[i];
+        bitsnap_request *q = &d->requests[sent->request];
+        bitsnap_encoder *encoder = &x->encoders[sent->request];
+        bitsnap_status status;
+        if (q->error.status) continue;
+        status = bsn_sender_block(x, queue, sent, (uint8_t *)o->host + (batch->work[i].target - base), batch->work[i].size, batch->done[i].size);
+        if (status && d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
+        if (!status && encoder->position == encoder->count) status = bsn_sender_end(x, q, encoder);
+        if (status) q->error = d->host.error;
+    }
+    batch->count = 0;
+    batch->used = 0;
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsn_sender_launch(bsn_sender *x, unsigned queue)
+{
+    bsn_device *d = &x->d;
+    bsn_batch *batch = &d->x->batch[queue];
+    unsigned i;
+    for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED;
+    if (!batch->count || !d->o->encode) return BITSNAP_OK;
+    return d->o->encode(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
+}
+
+static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *queue)
+{
+    bsn_device *d = &x->d;
+    bitsnap_request *q = &d->requests[request];
+    bitsnap_encoder *encoder = &x->encoders[request];
+    const size_t half = d->o->size / 32 * 16;
+    uint64_t at, cell;
+    bitsnap_info info;
+    size_t size;
+    bitsnap_status status = bitsnap_encoder_begin(&d->host, encoder, q->destination, q->size, &size, q->count, q->dtype);
+    if (!status) status = bitsnap_read_info(&info, q->destination, size);
+    if (!status && !q->count) status = bsn_sender_end(x, q, encoder);
+    if (status) {
+        q->error = d->host.error;
+        return BITSNAP_OK;
+    }
+    cell = UINT64_C(1) << encoder->block_log2;
+    for (at = 0; at < q->count; at += cell) {
+        bsn_batch *batch = &d->x->batch[*queue];
+        const uint64_t n = q->count - at < cell ? q->count - at : cell;
+        const size_t room = ((size_t)n * encoder->width + 28 + 15) & ~(size_t)15;
+        bitsnap_work *w;
+        if (room > half) return bsn_wrong(d->b, "offload");
+        if (batch->count == BSN_BATCH || half - batch->used < room) {
+            status = bsn_sender_launch(x, *queue);
+            *queue ^= 1;
+            if (!status) status = bsn_sender_finish(x, *queue);
+            if (status) return status;
+            batch = &d->x->batch[*queue];
+        }
+        w = &batch->work[batch->count];
+        memset(w, 0, sizeof *w);
+        w->source = q->elements + at * encoder->width;
+        w->target = d->o->device + *queue * half + batch->used;
+        w->first = at;
+        w->header_check = info.header_check;
+        w->size = (uint32_t)room;
+        w->count = (uint32_t)n;
+        w->dtype = (uint8_t)q->dtype;
+        w->level = (uint8_t)(d->b->level ? d->b->level : BITSNAP_DEFAULT);
+        w->flags = (uint8_t)(info.checks ? BITSNAP_WORK_CHECKS : 0);
+        batch->sent[batch->count].extent.first = at;
+        batch->sent[batch->count].extent.count = n;
+        batch->sent[batch->count++].request = request;
+        batch->used += room;
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
+{
+    bsn_sender x;
+    bsn_sender_room room;
+    uint8_t *memory;
+    size_t i, needed;
+    unsigned queue = 0, k;
+    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || !o->host ? "offload" : count && !requests ? "requests" :
+                                         b && (b->base.data || b->base.source.read) ? "base" :
+                                         b && (b->quantizer.cells || b->quantizer.clusters) ? "quantizer" : NULL);
+    if (status) return status;
+    for (i = 0; i < count; i++) {
+        if (!requests[i].destination || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3) return bsn_wrong(b, "requests");
+        memset(&requests[i].error, 0, sizeof requests[i].error);
+    }
+    room = bsn_sender_needs(b, requests, count);
+    needed = sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
+    if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    memory = (uint8_t *)bsn_align(b->workspace);
+    memset(&x, 0, sizeof x);
+    x.d.b = b;
+    x.d.o = o;
+    x.d.requests = requests;
+    x.d.x = (bsn_offload *)(void *)memory;
+    x.encoders = (bitsnap_encoder *)(void *)(memory + sizeof(bsn_offload));
+    x.index = (uint8_t *)x.encoders + room.encoders;
+    x.index_size = room.index;
+    x.d.elements = x.index + room.index;
+    x.d.host = *b;
+    x.d.host.workspace = x.d.elements + room.cell;
+    x.d.host.workspace_size = room.encode;
+    x.d.host.run = NULL;
+    x.d.host.workers = 0;
+    x.d.host.progress = NULL;
+    for (k = 0; k < 2; k++) {
+        x.d.x->batch[k].count = 0;
+        x.d.x->batch[k].used = 0;
+    }
+    for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
+    if (!status) status = bsn_sender_launch(&x, queue);
+    for (k = 0; k < 2; k++)
+        if (!status) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
+        else (void)o->wait(o->context, k);
+    for (i = 0; i < count && !status; i++) {
+        if (!requests[i].error.status) continue;
+        b->error = requests[i].error;
+        status = b->error.status;
+    }
+    return status;
 }
 #endif
 #endif /* BITSNAP_OFFLOAD */

@@ -6,7 +6,6 @@
  *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu */
 #define BITSNAP_OFFLOAD
 #include "docs/examples/offload/cuda.h"
-#include "docs/examples/offload/encode.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,7 +221,7 @@ static double now(void)
     return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-static void hook(const std::vector<Frame> &frames, const std::vector<const std::vector<u8> *> &bases, const char *name, int times)
+static void hook(const std::vector<Frame> &frames, const std::vector<const std::vector<u8> *> &bases, const char *name, int times, bool pinned = false)
 {
     static std::vector<u8> workspace;
     offload_cuda c;
@@ -249,6 +248,10 @@ static void hook(const std::vector<Frame> &frames, const std::vector<const std::
             requests.push_back(r);
         }
     if (offload_cuda_begin(&c, &o, 64 << 20, 512 << 20)) { puts("offload_cuda_begin fails"); exit(1); }
+    if (pinned) {
+        for (auto &f : frames) MUST(cudaHostRegister((void *)f.bytes.data(), f.bytes.size(), 0));
+        o.host = NULL;
+    }
     memset(&b, 0, sizeof b);
     workspace.resize(bitsnap_offload_workspace(requests.data(), requests.size()));
     b.workspace = workspace.data();
@@ -269,8 +272,28 @@ static void hook(const std::vector<Frame> &frames, const std::vector<const std::
             MUST(cudaMemcpy(out.data(), (void *)requests[i].elements, out.size(), cudaMemcpyDeviceToHost));
             bad += out != f.elements;
         }
-        printf("%s %s: %zu frames from host memory, %.1f MB: %s, %.1f GB/s of elements%s\n", applying ? "apply" : "decode", name, requests.size(), total * times / 1e6,
+        printf("%s %s: %zu frames from %s memory, %.1f MB: %s, %.1f GB/s of elements%s\n", applying ? "apply" : "decode", name, requests.size(), pinned ? "page-locked" : "host", total * times / 1e6,
                bad ? "WRONG" : "right", total * times / seconds / 1e9, pass == 0 ? " (first call)" : "");
+        failures += bad;
+    }
+    if (pinned)
+        for (auto &f : frames) MUST(cudaHostUnregister((void *)f.bytes.data()));
+    if (!pinned && !frames[0].info.has_base) { /* the other way round */
+        std::vector<u8> made(frames[0].bytes.size() * 2 + 1000);
+        memset(&b, 0, sizeof b);
+        b.level = 2;
+        b.block_log2 = frames[0].info.block_log2;
+        bitsnap_request r = requests[0];
+        r.destination = made.data();
+        r.size = made.size();
+        workspace.resize(bitsnap_offload_encode_workspace(&b, &r, 1));
+        b.workspace = workspace.data();
+        b.workspace_size = workspace.size();
+        const double start = now();
+        const bitsnap_status s = bitsnap_offload_encode(&b, &o, &r, 1);
+        const double seconds = now() - start;
+        const bool bad = s || r.size != frames[0].bytes.size() || memcmp(made.data(), frames[0].bytes.data(), r.size);
+        printf("encode %s: %.1f MB: %s, %.1f GB/s of elements\n", name, frames[0].elements.size() / 1e6, bad ? "WRONG" : "right", frames[0].elements.size() / seconds / 1e9);
         failures += bad;
     }
     offload_cuda_end(&c);
@@ -476,6 +499,7 @@ int main(int argc, char **argv)
         const Tensors t = load(argv[i]);
         const bitsnap_dtype dtype = strstr(t.name, "bf16") ? BITSNAP_BF16 : strstr(t.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
         hook({ encode(t, dtype, 2, 16) }, { NULL }, t.name, benching ? 80 : 2);
+        hook({ encode(t, dtype, 2, 16) }, { NULL }, t.name, benching ? 80 : 2, true);
     }
     if (!benching) printf("%s\n", failures ? "not ok" : "ok");
     return failures != 0;

@@ -25,7 +25,7 @@ static size_t workspace_size;
 enum { GOOD, DECLINES, LIES, SILENT, FAILS, KINDS };
 
 typedef struct job {
-    int what; /* 'u', 'd', 'w': upload, download, works */
+    int what; /* 'u', 'd', 'w', 'e': upload, download, blocks to decode and to encode */
     uint64_t at;
     void *host;
     const void *from;
@@ -37,7 +37,7 @@ typedef struct job {
 static struct {
     int kind;
     unsigned log2, decoded, refused, until; /* FAILS: after so many calls */
-    job queue[2][64];
+    job queue[2][2048];
     unsigned jobs[2];
 } dev;
 
@@ -46,8 +46,8 @@ static int failing(void) { return dev.kind == FAILS && (dev.until == 0 || --dev.
 static int add(unsigned queue, job j)
 {
     if (failing()) return 1;
-    CHECK(queue < 2 && dev.jobs[queue] < 64, "queue %u", queue);
-    CHECK(j.what == 'w' || (j.at >= (uint64_t)(uintptr_t)device && j.at - (uint64_t)(uintptr_t)device + j.size <= DEVICE), "a copy outside");
+    CHECK(queue < 2 && dev.jobs[queue] < 2048, "queue %u", queue);
+    CHECK(j.what == 'w' || j.what == 'e' || (j.at >= (uint64_t)(uintptr_t)device && j.at - (uint64_t)(uintptr_t)device + j.size <= DEVICE), "a copy outside");
     dev.queue[queue][dev.jobs[queue]++] = j;
     return 0;
 }
@@ -80,6 +80,47 @@ static int decode(void *context, unsigned queue, const bitsnap_work *works, bits
     j.done = done;
     j.size = count;
     return add(queue, j);
+}
+
+static int encode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
+{
+    job j = { 'e', 0, NULL, NULL, 0, NULL, NULL };
+    (void)context;
+    j.works = works;
+    j.done = done;
+    j.size = count;
+    return add(queue, j);
+}
+
+/* A block, as a device makes it: its size, or 0. */
+static uint32_t block_of(const bitsnap_work *w)
+{
+    static uint8_t memory[1 << 22], block[1 << 20];
+    bitsnap b;
+    bitsnap_info info;
+    size_t size = 0;
+    if (dev.kind == SILENT || (dev.kind == DECLINES && test_below(3) == 0)) return 0;
+    memset(&b, 0, sizeof b);
+    memset(&info, 0, sizeof info);
+    b.workspace = memory;
+    b.workspace_size = sizeof memory;
+    b.level = w->level;
+    if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
+    info.dtype = (bitsnap_dtype)w->dtype;
+    info.count = w->first + w->count;
+    info.block_log2 = dev.log2;
+    info.checks = w->flags & BITSNAP_WORK_CHECKS;
+    info.header_check = w->header_check;
+    CHECK(!bitsnap_block_encode(&b, block, sizeof block, &size, &info, (const void *)(uintptr_t)w->source, w->first, w->count) && size <= w->size,
+          "the device: %s", bitsnap_message(&b));
+    memcpy((void *)(uintptr_t)w->target, block, size);
+    dev.decoded++;
+    if (dev.kind == LIES && test_below(3) == 0) {
+        /* without checks other bytes may be other elements, which nobody can notice */
+        if (w->flags & BITSNAP_WORK_CHECKS) ((uint8_t *)(uintptr_t)w->target)[test_below(size)] ^= (uint8_t)(1u << test_below(8));
+        if (test_below(2) || !(w->flags & BITSNAP_WORK_CHECKS)) size = 1 + test_below(w->size + 20);
+    }
+    return (uint32_t)size;
 }
 
 /* What a device makes of a block. */
@@ -140,6 +181,11 @@ static int wait(void *context, unsigned queue)
         const job *j = &dev.queue[queue][i];
         if (j->what == 'u') memcpy((void *)(uintptr_t)j->at, j->from, j->size);
         else if (j->what == 'd') memcpy(j->host, (const void *)(uintptr_t)j->at, j->size);
+        else if (j->what == 'e')
+            for (k = j->size; k-- > 0;) {
+                j->done[k].size = block_of(&j->works[k]);
+                j->done[k].status = j->done[k].size ? 0 : BITSNAP_E_UNSUPPORTED;
+            }
         else
             for (k = j->size; k-- > 0;) /* the last one first */
                 if (dev.kind != SILENT || test_below(2)) {
@@ -173,6 +219,7 @@ static bitsnap_offload begin(int kind)
     o.upload = upload;
     o.download = download;
     o.decode = decode;
+    o.encode = encode;
     o.wait = wait;
     o.host = host;
     o.device = (uint64_t)(uintptr_t)device;
@@ -351,6 +398,43 @@ static void applies(void)
     }
 }
 
+/* Frames byte for byte as bitsnap_encode makes them. */
+static void encodes(void)
+{
+    static uint8_t out[FRAMES][1 << 20];
+    int kind;
+    unsigned i, round;
+    for (kind = GOOD; kind < FAILS; kind++)
+        for (round = 0; round < 5; round++) {
+            bitsnap_offload o = begin(kind);
+            bitsnap_request r[FRAMES];
+            bitsnap b = options();
+            clear();
+            make(0, round ? 9 + round : 16);
+            if (round == 1) o.encode = NULL;
+            b.block_log2 = dev.log2;
+            b.level = (int)test_below(4);
+            if (round == 2) b.flags = BITSNAP_NO_CHECKS;
+            if (round == 3) b.flags = BITSNAP_CONTENT_ID;
+            memcpy(r, requests, sizeof r);
+            for (i = 0; i < FRAMES; i++) {
+                outside(1, f[i].at, f[i].elements, f[i].count * bitsnap_width(r[i].dtype));
+                r[i].destination = out[i];
+                r[i].size = i == 5 && round == 4 ? f[i].size / 2 : sizeof out[i];
+                f[i].frame = (uint8_t *)realloc(f[i].frame, bitsnap_bound(&b, f[i].count, r[i].dtype));
+                CHECK(!bitsnap_encode(&b, f[i].frame, bitsnap_bound(&b, f[i].count, r[i].dtype), &f[i].size, f[i].elements, f[i].count, r[i].dtype),
+                      "%s", bitsnap_message(&b));
+            }
+            CHECK(bitsnap_offload_encode_workspace(&b, r, FRAMES) <= workspace_size, "workspace");
+            CHECK(bitsnap_offload_encode(&b, &o, r, FRAMES) == (round == 4 ? BITSNAP_E_CAPACITY : BITSNAP_OK), "device %d: %s", kind, bitsnap_message(&b));
+            for (i = 0; i < FRAMES; i++) {
+                if (i == 5 && round == 4) CHECK(r[i].error.status == BITSNAP_E_CAPACITY, "%u", r[i].error.status);
+                else CHECK(!r[i].error.status && r[i].size == f[i].size && !memcmp(out[i], f[i].frame, f[i].size), "device %d, round %u, frame %u", kind, round, i);
+            }
+            CHECK(kind == SILENT || round == 1 ? !dev.decoded : dev.decoded > 5, "device %d has encoded %u blocks", kind, dev.decoded);
+        }
+}
+
 static void fails(void)
 {
     unsigned until;
@@ -362,6 +446,20 @@ static void fails(void)
         dev.log2 = 10;
         dev.until = until;
         s = bitsnap_offload_decode(&b, &o, requests, FRAMES);
+        CHECK(s == BITSNAP_OK || s == BITSNAP_E_SOURCE, "after %u: %s", until, bitsnap_message(&b));
+        CHECK(s || until > 3, "after %u", until);
+    }
+    for (until = 1; until < 40; until++) {
+        static uint8_t out[1 << 20];
+        bitsnap_offload o = begin(FAILS);
+        bitsnap_request r = requests[4];
+        bitsnap b = options();
+        bitsnap_status s;
+        dev.log2 = b.block_log2 = 10;
+        dev.until = until;
+        r.destination = out;
+        r.size = sizeof out;
+        s = bitsnap_offload_encode(&b, &o, &r, 1);
         CHECK(s == BITSNAP_OK || s == BITSNAP_E_SOURCE, "after %u: %s", until, bitsnap_message(&b));
         CHECK(s || until > 3, "after %u", until);
     }
@@ -393,6 +491,15 @@ static void arguments(void)
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE, "%s", bitsnap_message(&b));
     r = requests[0];
     CHECK(bitsnap_offload_apply(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "no delta: %s", bitsnap_message(&b));
+    r.destination = f[0].frame;
+    b.base.data = workspace;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "base"), "%s", bitsnap_message(&b));
+    b.base.data = NULL;
+    b.quantizer.cells = 8;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "quantizer"), "%s", bitsnap_message(&b));
+    b.quantizer.cells = 0;
+    o.host = NULL;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
     b.workspace_size = 1000;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_WORKSPACE && b.error.needed == bitsnap_offload_workspace(&r, 1), "%s", bitsnap_message(&b));
 }
@@ -407,6 +514,7 @@ int main(void)
     RUN(batches);
     RUN(damage);
     RUN(applies);
+    RUN(encodes);
     RUN(fails);
     RUN(arguments);
     return test_failures != 0;

@@ -9,7 +9,7 @@
 #ifndef OFFLOAD_CUDA_H
 #define OFFLOAD_CUDA_H
 
-#include "decode.h"
+#include "encode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,14 +67,13 @@ static void offload_cuda_free_works(offload_cuda_queue *q)
     q->capacity = 0;
 }
 
-static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
+typedef void (*offload_cuda_kernel)(const bitsnap_work *, bitsnap_done *, u32, u32 *, u32, u32);
+
+static int offload_cuda_launch(const offload_cuda *c, unsigned queue, offload_cuda_kernel kernel, u32 scratch, const bitsnap_work *works,
+                               bitsnap_done *done, size_t count)
 {
-    const offload_cuda *c = (const offload_cuda *)context;
     offload_cuda_queue *q = (offload_cuda_queue *)&c->queue[queue];
-    const u32 scratch = offload_scratch_of(works, count);
-    u32 groups = c->groups, deltas = 0;
-    size_t i;
-    for (i = 0; i < count; i++) deltas |= works[i].role;
+    u32 groups = c->groups;
     if (count > q->capacity) {
         offload_cuda_free_works(q);
         if (cudaMallocHost((void **)&q->works, count * sizeof *works) || cudaMallocHost((void **)&q->done, count * sizeof *done) ||
@@ -89,9 +88,20 @@ static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work
     q->result = done;
     q->count = count;
     if (cudaMemcpyAsync(q->device_works, q->works, count * sizeof *works, cudaMemcpyHostToDevice, q->stream)) return 1;
-    (deltas ? offload_decode_deltas : offload_decode)<<<groups, THREADS, OFFLOAD_MEMORY, q->stream>>>(
-        q->device_works, q->device_done, (u32)count, q->scratch, scratch, OFFLOAD_MEMORY);
+    kernel<<<groups, THREADS, OFFLOAD_MEMORY, q->stream>>>(q->device_works, q->device_done, (u32)count, q->scratch, scratch, OFFLOAD_MEMORY);
     return cudaGetLastError() || cudaMemcpyAsync(q->done, q->device_done, count * sizeof *done, cudaMemcpyDeviceToHost, q->stream);
+}
+static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
+{
+    u32 deltas = 0;
+    size_t i;
+    for (i = 0; i < count; i++) deltas |= works[i].role;
+    return offload_cuda_launch((const offload_cuda *)context, queue, deltas ? offload_decode_deltas : offload_decode,
+                               offload_scratch_of(works, count), works, done, count);
+}
+static int offload_cuda_encode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
+{
+    return offload_cuda_launch((const offload_cuda *)context, queue, offload_encode, 6 * MAX_ELEMENTS, works, done, count);
 }
 
 static int offload_cuda_wait(void *context, unsigned queue)
@@ -127,6 +137,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
     if (cudaGetDevice(&device) || cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) ||
         cudaFuncSetAttribute(offload_decode, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaFuncSetAttribute(offload_decode_deltas, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
+        cudaFuncSetAttribute(offload_encode, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&groups, offload_decode, THREADS, OFFLOAD_MEMORY) ||
         cudaMallocHost(&c->host, staging) || cudaMalloc(&c->device, staging)) {
         offload_cuda_end(c);
@@ -145,6 +156,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
     o->upload = offload_cuda_upload;
     o->download = offload_cuda_download;
     o->decode = offload_cuda_decode;
+    o->encode = offload_cuda_encode;
     o->wait = offload_cuda_wait;
     o->host = c->host; /* null: for frames in page-locked memory (cudaHostRegister), which is faster */
     o->device = (uint64_t)(size_t)c->device;

@@ -315,7 +315,6 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
 
 FN void blocks_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size, u32 deltas)
 {
-    GROUP_MEMORY
     Group *g = (Group *)group_memory;
     u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
     for (i = GROUP; i < count; i += GROUPS) {

@@ -246,39 +246,48 @@ FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 sc
 
 /* ---- bytes ---- */
 
-/* Words from .. to - 1 of a node by a warp: planes, and codes, less what the node takes of them, to its lists. What the lists of the
- * warps before it have is in `base`; with `counting`, only that is found. */
-FN void fork_words(const Fork *f, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
+/* Words from .. to - 1 of a node by a warp: planes, and codes, less what the node takes of them, to its lists, which have base[] already;
+ * with `counting`, only how many there are. `k` and `lists` are constants where this is called for most. */
+FN void fork_words(const Fork *f, u32 k, u32 lists, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
 {
-    const u32 lane = THREAD % WARP, k = f->bits, stride = (f->count + 7) / 8, below = (1u << lane) - 1;
-    u32 w, j, u;
+    const u32 lane = THREAD % WARP, stride = (f->count + 7) / 8, below = (1u << lane) - 1, count = f->count, leaves = (1u << k) - lists;
+    const u8 *in = scratch + f->in;
+    u8 *out = target + f->at + lane / 4 * stride + lane % 4;
+    u32 j, u;
     for (; from < to; from += AT_ONCE) {
         u32 codes[AT_ONCE];
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) codes[u] = from + u < to && 32 * (from + u) + lane < f->count ? scratch[f->in + 32 * (from + u) + lane] : 0;
+        for (u = 0; u < AT_ONCE; u++) codes[u] = from + u < to && 32 * (from + u) + lane < count ? in[32 * (from + u) + lane] : 256;
         UNROLL
         for (u = 0; u < AT_ONCE; u++) {
-            const u32 live = from + u < to && 32 * (from + u) + lane < f->count, code = codes[u], slot = code >> (8 - k);
+            const u32 w = from + u, live = codes[u] < 256, slot = live ? codes[u] >> (8 - k) : 0;
             u32 mine = 0;
-            w = from + u;
             if (!counting) {
                 UNROLL
                 for (j = 0; j < 4; j++)
                     if (j < k) {
-                        const u32 plane = BALLOT(live && (slot >> (k - 1 - j) & 1));
-                        if (lane / 4 == j) mine = plane >> 8 * (lane % 4);
+                        const u32 plane = BALLOT(slot >> (k - 1 - j) & 1);
+                        if (lane / 4 == j) mine = plane;
                     }
-                if (w < to && lane / 4 < k && 4 * w + lane % 4 < stride) target[f->at + lane / 4 * stride + 4 * w + lane % 4] = (u8)mine;
+                if (w < to && lane / 4 < k && 4 * w + lane % 4 < stride) out[4 * w] = (u8)(mine >> 8 * (lane % 4));
             }
             UNROLL
             for (j = 0; j < 4; j++)
-                if (j < f->lists && f->list[j] != ~0u) {
-                    const u32 takes = live && slot == f->leaves + j, all = BALLOT(takes);
-                    if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(code << k);
+                if (j < lists && f->list[j] != ~0u) {
+                    const u32 takes = live && slot == leaves + j, all = BALLOT(takes);
+                    if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(codes[u] << k);
                     base[j] += POPC(all);
                 }
         }
     }
+}
+FN void fork_kinds(const Fork *f, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
+{
+    const u32 kind = f->bits << 4 | f->lists;
+    if (kind == 0x11) fork_words(f, 1, 1, scratch, target, from, to, base, counting);
+    else if (kind == 0x10) fork_words(f, 1, 0, scratch, target, from, to, base, counting);
+    else if (kind == 0x21) fork_words(f, 2, 1, scratch, target, from, to, base, counting);
+    else fork_words(f, f->bits, f->lists, scratch, target, from, to, base, counting);
 }
 
 /* All nodes, a level at a time: large ones by the whole group, the others by a warp each. */
@@ -295,10 +304,10 @@ PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
             u32 base[4] = { 0, 0, 0, 0 };
             if (f->level != level) continue;
             if (words <= 64) {
-                if (i % WARPS == warp) fork_words(f, scratch, target, 0, words, base, 0);
+                if (i % WARPS == warp) fork_kinds(f, scratch, target, 0, words, base, 0);
                 continue;
             }
-            fork_words(f, scratch, target, from, to, base, 1);
+            fork_kinds(f, scratch, target, from, to, base, 1);
             SYNC();
             UNROLL
             for (j = 0; j < 4; j++)
@@ -307,7 +316,7 @@ PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
             UNROLL
             for (j = 0; j < 4; j++)
                 for (base[j] = w = 0; w < warp; w++) base[j] += g->part[j][w];
-            fork_words(f, scratch, target, from, to, base, 0);
+            fork_kinds(f, scratch, target, from, to, base, 0);
         }
     }
     SYNC();
@@ -320,7 +329,8 @@ FN u32 get_element(u64 elements, u32 width, u32 i)
 /* The element that position q belongs to (3.2). */
 FN u32 element_of(u32 q, u32 n, u32 width)
 {
-    return q / 64 < n / 64 ? q / 64 * 64 + 64 / width * (q % width) + q % 64 / width : q;
+    const u32 log2 = width >> 1; /* of 1, 2, 4 */
+    return q / 64 < n / 64 ? (q & ~63u) + ((q & (width - 1)) << (6 - log2)) + (q % 64 >> log2) : q;
 }
 
 /* The raw planes, 32 positions of a warp at a time. */
@@ -629,7 +639,6 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
 
 KERNEL(4) offload_encode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
 {
-    GROUP_MEMORY
     Encoder *g = (Encoder *)group_memory;
     u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
     for (i = GROUP; i < count; i += GROUPS) {

@@ -24,7 +24,6 @@ typedef unsigned long long u64;
 #define FN static __device__ __forceinline__
 #define PART static __device__ __noinline__
 #define CONSTANT static __device__ __constant__ const
-#define GROUP_MEMORY extern __shared__ __align__(16) u32 group_memory[];
 #define THREAD threadIdx.x
 #define GROUP blockIdx.x
 #define GROUPS gridDim.x
@@ -43,12 +42,13 @@ typedef unsigned long long u64;
 #define ATOMIC_OR(p, v) ((void)atomicOr(p, v))
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
+extern __shared__ __align__(16) u32 group_memory[];
 #else
 #define KERNEL(groups) static void
 #define FN static inline
 #define PART static inline
 #define CONSTANT static const
-#define GROUP_MEMORY u32 *group_memory = fiber_memory;
+#define group_memory fiber_memory
 #define THREAD fiber_thread
 #define GROUP fiber_group
 #define GROUPS fiber_groups
