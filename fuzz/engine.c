@@ -24,8 +24,8 @@ static void make_image(void)
     char place[] = "/tmp/fuzz_engine.XXXXXX";
     static float a[MANY], b[MANY];
     static uint16_t c[MANY];
-    engine_tensor t[3] = { { "master", BITSNAP_F32, a, MANY, 0, ENGINE_EXACT, NULL }, { "v", BITSNAP_F32, b, MANY, 60, ENGINE_MOMENT2, NULL },
-                           { "weights", BITSNAP_BF16, c, MANY, 0, ENGINE_EXACT, &t[0] } };
+    engine_tensor t[3] = { { "master", BITSNAP_F32, a, MANY, 0, ENGINE_EXACT, NULL, NULL, NULL }, { "v", BITSNAP_F32, b, MANY, 60, ENGINE_MOMENT2, NULL, NULL, NULL },
+                           { "weights", BITSNAP_BF16, c, MANY, 0, ENGINE_EXACT, &t[0], NULL, NULL } };
     engine_options o;
     engine_error error;
     engine *e;

@@ -1000,6 +1000,63 @@ static void copied_first(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
+/* Tensors that are elsewhere: here, behind every byte being another one. */
+static int device_fails;
+
+static int fetch_far(void *data, uint64_t first, uint64_t count, void *to)
+{
+    const engine_tensor *t = (const engine_tensor *)data;
+    const size_t width = bitsnap_width(t->dtype);
+    size_t i;
+    CHECK(count <= 1 << 18, "%u elements at once", (unsigned)count);
+    for (i = 0; i < count * width; i++) ((uint8_t *)to)[i] = ((const uint8_t *)t->data)[first * width + i] ^ 0x5A;
+    return device_fails;
+}
+
+static int store_far(void *data, uint64_t first, uint64_t count, const void *from)
+{
+    const engine_tensor *t = (const engine_tensor *)data;
+    const size_t width = bitsnap_width(t->dtype);
+    size_t i;
+    for (i = 0; i < count * width; i++) ((uint8_t *)t->data)[first * width + i] = ((const uint8_t *)from)[i] ^ 0x5A;
+    return device_fails;
+}
+
+static void from_devices(void)
+{
+    engine_options o = options_of("devices", BUDGET);
+    engine_error error;
+    engine_tensor far_now[TENSORS], far_then[TENSORS];
+    engine *e;
+    uint64_t step;
+    size_t i, k;
+    for (o.copy = 0; o.copy < 2; o.copy++) {
+        e = open_engine(&o);
+        for (i = 0; i < TENSORS; i++) {
+            far_now[i] = now.tensors[i], far_then[i] = then.tensors[i];
+            far_now[i].data = &now.tensors[i], far_then[i].data = &then.tensors[i];
+            far_now[i].fetch = far_then[i].fetch = fetch_far, far_now[i].store = far_then[i].store = store_far;
+        }
+        far_now[0].master = &far_now[1], far_then[0].master = &far_then[1];
+        for (step = 1; step <= 3; step++) {
+            state_at(&now, step);
+            for (i = 0; i < TENSORS; i++) /* as what is fetched is to be the state */
+                for (k = 0; k < now.tensors[i].count * bitsnap_width(now.tensors[i].dtype); k++) ((uint8_t *)now.tensors[i].data)[k] ^= 0x5A;
+            CHECK(!engine_snapshot(e, step, far_now, TENSORS, &error) && !engine_wait(e, 20, &error), "%s", error.message);
+        }
+        CHECK(engine_last_cost(e)->cast == 2, "%u casts", (unsigned)engine_last_cost(e)->cast);
+        CHECK(!engine_recover(e, &step, far_then, TENSORS, &error) && step == 3 && same(&now, &then), "%s", error.message);
+        CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
+        state_at(&now, 3);
+        CHECK(same(&now, &then), "it came to memory as something else");
+        device_fails = 1;
+        CHECK(engine_snapshot(e, 4, far_now, TENSORS, &error) == ENGINE_E_SYSTEM && strstr(error.message, "fetched"), "%s", error.message);
+        CHECK(engine_recover(e, &step, far_then, TENSORS, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+        device_fails = 0;
+        engine_close(e, ENGINE_REMOVE);
+    }
+}
+
 /* Ranks that are late leave snapshots out, each when it likes; afterwards they are in step again. */
 static void late_ranks(void)
 {
@@ -1086,6 +1143,7 @@ int main(void)
     RUN(partner_hangs);
     RUN(late_ranks);
     RUN(copied_first);
+    RUN(from_devices);
     RUN(refusals);
     state_free(&now);
     state_free(&then);

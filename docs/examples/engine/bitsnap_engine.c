@@ -482,7 +482,8 @@ static int is_rounded(const uint16_t *elements, const void *master, size_t n)
 typedef struct worker {
     bitsnap b;
     uint8_t *frame, *elements; /* a frame, and the elements of an anchor */
-    uint64_t frame_size, elements_size;
+    uint8_t *live, *master;    /* elements of tensors that are elsewhere */
+    uint64_t frame_size, elements_size, live_size, master_size;
 } worker;
 
 static int reserve(uint8_t **p, uint64_t *size, uint64_t wanted)
@@ -508,7 +509,17 @@ static void worker_free(worker *w)
     free(w->b.workspace);
     free(w->frame);
     free(w->elements);
+    free(w->live);
+    free(w->master);
     memset(w, 0, sizeof *w);
+}
+
+/* Elements of a tensor, wherever it is: in *room if not in memory. Null: they cannot be had. */
+static const uint8_t *bring(const engine_tensor *t, uint64_t first, uint64_t count, uint8_t **room, uint64_t *room_size)
+{
+    if (!t->fetch) return elements_at(t, first);
+    if (reserve(room, room_size, count * bitsnap_width(t->dtype)) || t->fetch(t->data, first, count, *room)) return NULL;
+    return *room;
 }
 
 /* Decodes w->frame. Returns what is wrong, or null. */
@@ -1027,7 +1038,8 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     contents_piece *p = &m->pieces[i];
     const engine_tensor *t = &m->tensors[p->tensor];
     const unsigned width = bitsnap_width(t->dtype);
-    const uint8_t *elements = elements_at(t, p->first);
+    const uint8_t *elements = bring(t, p->first, p->count, &w->live, &w->live_size);
+    const uint8_t *master = t->master ? bring(t->master, p->first, p->count, &w->master, &w->master_size) : NULL;
     const uint64_t capacity = frame_most(p->count, width);
     const unsigned cells = t->kind == ENGINE_MOMENT1 ? m->e->o.m_cells : t->kind == ENGINE_MOMENT2 ? m->e->o.v_cells : 0;
     size_t size = 0;
@@ -1037,8 +1049,12 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         making_fail(m, ENGINE_E_SYSTEM, "no memory to encode it", p->tensor);
         return;
     }
+    if (!elements || (t->master && !master)) {
+        making_fail(m, ENGINE_E_SYSTEM, "its elements cannot be fetched", p->tensor);
+        return;
+    }
     w->b.level = m->e->o.level;
-    if (t->master && t->dtype == BITSNAP_BF16 && is_rounded((const uint16_t *)(const void *)elements, elements_at(t->master, p->first), (size_t)p->count)) {
+    if (t->master && t->dtype == BITSNAP_BF16 && is_rounded((const uint16_t *)(const void *)elements, master, (size_t)p->count)) {
         p->frame.check = bitsnap_hash(elements, (size_t)(2 * p->count));
         goto done;
     }
@@ -1052,7 +1068,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     } else {
         memset(&w->b.base, 0, sizeof w->b.base);
         if (t->master) {
-            w->b.base.data = elements_at(t->master, p->first);
+            w->b.base.data = master;
             w->b.base.count = p->count;
             w->b.base.dtype = BITSNAP_F32;
         }
@@ -1099,7 +1115,7 @@ static void make_pieces(void *context, unsigned number)
 static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *tensors, size_t count)
 {
     const int octaves = is_float16(t->dtype) || t->dtype == BITSNAP_F32 || t->dtype == BITSNAP_F64;
-    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
+    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data && !t->fetch) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
     if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
     if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
     if (t->master && (!is_float16(t->dtype) || t->master->dtype != BITSNAP_F32 || t->master->count != t->count || t->master->kind != ENGINE_EXACT))
@@ -1346,9 +1362,10 @@ typedef struct staging {
     uint8_t *bytes;
     uint64_t size, next;          /* size of bytes; the next part to be copied */
     const engine_tensor *from;
+    int failed;
 } staging;
 
-enum { STAGED_PART = 1 << 22 };
+enum { STAGED_PART = 1 << 18 };
 
 static void staging_free(staging *g)
 {
@@ -1382,12 +1399,14 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
         t->name = strcpy(name, tensors[i].name);
         name += strlen(name) + 1;
         t->data = g->bytes + at;
+        t->fetch = NULL;
         if (t->master) t->master = g->tensors + (t->master - tensors);
         at += (t->count * bitsnap_width(t->dtype) + 63) / 64 * 64;
     }
     g->count = count;
     g->from = tensors;
     g->next = 0;
+    g->failed = 0;
     return good(error);
 }
 
@@ -1401,8 +1420,11 @@ static void copy_parts(void *context, unsigned number)
     for (i = 0; i < g->count; i++) {
         const uint64_t size = g->tensors[i].count * bitsnap_width(g->tensors[i].dtype), parts = (size + STAGED_PART - 1) / STAGED_PART;
         for (; part < first + parts; part = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED)) {
-            const uint64_t at = (part - first) * STAGED_PART, left = size - at;
-            memcpy((uint8_t *)g->tensors[i].data + at, (const uint8_t *)g->from[i].data + at, (size_t)(left < STAGED_PART ? left : STAGED_PART));
+            const uint64_t at = (part - first) * STAGED_PART, n = size - at < STAGED_PART ? size - at : STAGED_PART;
+            const engine_tensor *t = &g->from[i];
+            uint8_t *to = (uint8_t *)g->tensors[i].data + at;
+            if (!t->fetch) memcpy(to, (const uint8_t *)t->data + at, (size_t)n);
+            else if (t->fetch(t->data, at / bitsnap_width(t->dtype), n / bitsnap_width(t->dtype), to)) __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
         }
         first += parts;
     }
@@ -1430,6 +1452,7 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
         pool_run(&e->workers, copy_parts, mover_staging(e));
+        if (mover_staging(e)->failed) mover_staging(e)->count = 0, (void)fail(error, ENGINE_E_SYSTEM, "some elements cannot be fetched");
         e->cost.seconds = seconds_since(start);
     }
     if (e->mover) {
@@ -2128,6 +2151,20 @@ typedef struct restoring {
     uint64_t wrong_tensor;
 } restoring;
 
+static const char *restore_piece(const restoring *r, uint64_t i, worker *w)
+{
+    const contents_piece *p = &r->v->d.pieces[i];
+    const contents_tensor *t = &r->v->d.tensors[p->tensor];
+    const engine_tensor *to = r->to[p->tensor];
+    const uint8_t *master = t->master ? bring(r->to[t->master - 1], p->first, p->count, &w->master, &w->master_size) : NULL;
+    const char *wrong;
+    if (t->master && !master) return "its master cannot be fetched";
+    if (!to->store) return decode_piece(r->v, i, w, elements_at(to, p->first), master);
+    if (reserve(&w->live, &w->live_size, p->count * bitsnap_width(to->dtype))) return "no memory to decode it";
+    wrong = decode_piece(r->v, i, w, w->live, master);
+    return wrong ? wrong : to->store(to->data, p->first, p->count, w->live) ? "its elements cannot be stored" : NULL;
+}
+
 static void restore_pieces(void *context, unsigned number)
 {
     restoring *r = (restoring *)context;
@@ -2141,7 +2178,7 @@ static void restore_pieces(void *context, unsigned number)
         p = &d->pieces[i];
         t = &d->tensors[p->tensor];
         if ((t->master != 0) != r->casts) continue;
-        wrong = decode_piece(r->v, i, &r->e->w[number], elements_at(r->to[p->tensor], p->first), t->master ? elements_at(r->to[t->master - 1], p->first) : NULL);
+        wrong = restore_piece(r, i, &r->e->w[number]);
         if (!wrong) continue;
         pthread_mutex_lock(&r->mutex);
         __atomic_store_n(&r->wrong, wrong, __ATOMIC_RELAXED);
@@ -2162,7 +2199,7 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
         for (k = 0; k < count; k++) { /* most often they are in the same order */
             const engine_tensor *x = &tensors[(i + k) % count];
             if (!x->name || strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
-            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data))
+            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data && !x->store))
                 return fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
                             bitsnap_dtype_name((bitsnap_dtype)t->dtype));
             to[i] = x;
@@ -2450,7 +2487,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     memset(&e->cost, 0, sizeof e->cost);
     snapshot_free(&e->last);
     for (i = 0; i < count; i++)
-        if (!tensors[i].name || (tensors[i].count && !tensors[i].data)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+        if (!tensors[i].name || (tensors[i].count && !tensors[i].data && !tensors[i].store)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
     if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);

@@ -59,7 +59,7 @@ typedef enum engine_kind {
     ENGINE_MOMENT2 = 2  /* and the second: options.v_cells */
 } engine_kind;
 
-/* A tensor of this rank: contiguous elements, in native byte order. */
+/* A tensor of this rank: contiguous elements, in native byte order, aligned to their size. */
 typedef struct engine_tensor {
     const char *name;
     bitsnap_dtype dtype;
@@ -68,6 +68,10 @@ typedef struct engine_tensor {
     uint64_t columns;     /* its last dimension, or 0; see bitsnap.columns */
     engine_kind kind;
     const struct engine_tensor *master; /* of F16 and BF16: the F32 tensor of the same array and count that it is rounded from; or null */
+    /* Of a tensor that is elsewhere, as on a device: copy elements from there, and to there, and return 0. `data` is what they are given; they are
+     * called by several of the engine's threads at once, for at most 2^18 elements, so that this is all that the host has of it (in copy mode all). */
+    int (*fetch)(void *data, uint64_t first, uint64_t count, void *to);
+    int (*store)(void *data, uint64_t first, uint64_t count, const void *from);
 } engine_tensor;
 
 /* How ranks talk: each of `ranks` trainers has one, and calls engine_recover and engine_snapshot like all others, in the same order, with

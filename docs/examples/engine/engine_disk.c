@@ -151,6 +151,22 @@ static int read_at(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
+/* To where it is, some elements at a time. */
+static engine_status store_tensor(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, engine_error *error)
+{
+    enum { SOME = 1 << 18 };
+    void *some = malloc((size_t)SOME * bitsnap_width(x->dtype));
+    uint64_t first, n;
+    const char *wrong = some ? NULL : "no memory to read it";
+    for (first = 0; first < x->count && !wrong; first += n) {
+        n = x->count - first < SOME ? x->count - first : SOME;
+        if (bitsnap_file_read(f, t, some, first, n)) wrong = f->error.message;
+        else if (x->store(x->data, first, n, some)) wrong = "its elements cannot be stored";
+    }
+    free(some);
+    return wrong ? disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, wrong) : disk_good(error);
+}
+
 /* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
 static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, engine_error *error)
 {
@@ -159,6 +175,7 @@ static engine_status read_tensor_of(bitsnap_file *f, const char *path, const eng
         return disk_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
     if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
         return disk_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
+    if (x->store) return store_tensor(f, path, &t, x, error);
     if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
     return disk_good(error);
 }

@@ -143,14 +143,14 @@ int main(int argc, char **argv)
            14e-9 * (double)n / memcpy_seconds);
     printf("| policy | snapshot, of memcpy | recovery, of memcpy | a snapshot, of the state | two | mirrored |\n|---|--:|--:|--:|--:|--:|\n");
     for (k = 0; k < sizeof policies / sizeof *policies; k++) {
-        const int copy = k == 1; /* lossless once more */
+        const int first = k == 1; /* lossless once more */
         engine_options o;
         engine_report r;
         engine *e;
         uint64_t step = 0, chunks = 0;
         double best = 1e9, back = 1e9;
         memset(&o, 0, sizeof o);
-        o.name = "measure", o.budget = 30 * (uint64_t)n, o.threads = threads, o.copy = copy;
+        o.name = "measure", o.budget = 30 * (uint64_t)n, o.threads = threads, o.copy = first;
         (void)engine_policy(&o, policies[k]);
         (void)engine_remove(NULL, o.name, &error);
         if (engine_open(&e, &o, &error)) return fprintf(stderr, "engine_measure: %s\n", error.message), 1;
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
             if (engine_recover(e, &step, t, tensors, &error)) return fprintf(stderr, "engine_measure: %s\n", error.message), 1;
             if (engine_last_cost(e)->seconds < back) back = engine_last_cost(e)->seconds;
         }
-        printf("| `%s`%s | %.2f | %.2f | %.3f | %.2f | %.2f |\n", policies[k], copy ? ", copied first" : "", best / memcpy_seconds, back / memcpy_seconds,
+        printf("| `%s`%s | %.2f | %.2f | %.3f | %.2f | %.2f |\n", policies[k], first ? ", copied first" : "", best / memcpy_seconds, back / memcpy_seconds,
                (double)(chunks * r.chunk) / (14.0 * (double)n), 2 * (double)(chunks * r.chunk) / (14.0 * (double)n),
                4 * (double)(chunks * r.chunk) / (14.0 * (double)n));
         fflush(stdout);
