@@ -69,11 +69,12 @@ FN u32 split_tails(const Group *g, const Source s, u32 n)
     return ST_OK;
 }
 
-/* The bytes of a plane of bit planes at positions q .. q+3; behind the last one: anything. */
-FN u32 bits4(const Group *g, const Source s, u32 k, u32 q, u32 n)
+/* The bytes of a plane at positions q .. q+3; behind the last one: anything. */
+FN u32 raw4(const Group *g, const Source s, u32 k, u32 q, u32 n)
 {
     const u32 varying = g->varying[k];
     u32 x, v, at, bytes;
+    if (varying == 0xFF) return read32(s, g->plane[k] + q);
     x = g->value[k] * 0x01010101u;
     bytes = q / 64 < n / 64 ? 8 : (n % 64 + 7) / 8;
     at = g->plane[k] + q / 64 * 8 * POPC(varying) + q % 64 / 8;
@@ -109,43 +110,20 @@ FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 v[4])
 /* Symbols and raw planes in field order (3.1) become elements. */
 FN void split_put(const Group *g, const Source s, const u32 *symbols, u64 target, u32 n)
 {
-    const u32 width = g->width, shift = 8 * width - 1 - g->e, planes = g->planes;
-    u32 from, q, k, i, u;
-    for (from = 4 * THREAD; from < n; from += AT_ONCE * 4 * THREADS) {
-        u32 four[AT_ONCE], v[AT_ONCE][4];
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++) {
-            q = from + u * 4 * THREADS;
-            four[u] = symbols[(q < n ? q : 0) / 4];
+    const u32 width = g->width, shift = 8 * width - 1 - g->e;
+    u32 q, k, i;
+    for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
+        const u32 four = symbols[q / 4];
+        u32 v[4] = { 0, 0, 0, 0 };
+        for (k = 0; k < g->planes; k++) {
+            const u32 raw = raw4(g, s, k, q, n);
             UNROLL
-            for (i = 0; i < 4; i++) v[u][i] = 0;
-        }
-        for (k = 0; k < planes; k++) {
-            u32 raw[AT_ONCE];
-            if (g->varying[k] == 0xFF) {
-                UNROLL
-                for (u = 0; u < AT_ONCE; u++) raw[u] = read32(s, g->plane[k] + from + u * 4 * THREADS);
-            } else {
-                UNROLL
-                for (u = 0; u < AT_ONCE; u++) {
-                    q = from + u * 4 * THREADS;
-                    raw[u] = q < n ? bits4(g, s, k, q, n) : 0;
-                }
-            }
-            UNROLL
-            for (u = 0; u < AT_ONCE; u++) {
-                UNROLL
-                for (i = 0; i < 4; i++) v[u][i] |= (raw[u] >> 8 * i & 255) << 8 * k;
-            }
+            for (i = 0; i < 4; i++) v[i] |= (raw >> 8 * i & 255) << 8 * k;
         }
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) {
-            q = from + u * 4 * THREADS;
-            UNROLL
-            for (i = 0; i < 4; i++)
-                v[u][i] = (v[u][i] >> shift & 1) << (8 * width - 1) | (four[u] >> 8 * i & 255) << shift | (v[u][i] & ((1u << shift) - 1));
-            if (q < n) put4(target, width, n, q, v[u]);
-        }
+        for (i = 0; i < 4; i++)
+            v[i] = (v[i] >> shift & 1) << (8 * width - 1) | (four >> 8 * i & 255) << shift | (v[i] & ((1u << shift) - 1));
+        put4(target, width, n, q, v);
     }
 }
 
@@ -323,7 +301,7 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
         SYNC();
         status = g->status;
     }
-    if (base.role) out = (u64)(size_t)(scratch + (form == 8 ? PLACES_AT : WORDS_AT) / 4);
+    if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
     if (!status) status = body_decode(g, arena, arena_size, scratch, s, base, form, n, out);
     if (!status && base.role && !ignore) status = cell_check(g, (u64 *)arena, s, 1, (const void *)(size_t)out, n * g->width);
     if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {

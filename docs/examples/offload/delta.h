@@ -35,14 +35,14 @@ FN u32 cast_f16(u32 x)
     rest &= 2 * half - 1;
     return sign | (r + (rest > half || (rest == half && (r & 1))));
 }
-FN u32 get_element(const void *elements, u32 width, u32 i)
-{
-    return width == 1 ? ((const u8 *)elements)[i] : width == 2 ? ((const u16 *)elements)[i] : ((const u32 *)elements)[i];
-}
 FN u32 predict(const Base base, u32 i)
 {
-    const u32 x = get_element(base.elements, base.role == 2 ? 4 : width_of[base.dtype], i);
-    return base.role != 2 ? x : base.dtype == BITSNAP_F16 ? cast_f16(x) : cast_bf16(x);
+    if (base.role == 2) return base.dtype == BITSNAP_F16 ? cast_f16(((const u32 *)base.elements)[i]) : cast_bf16(((const u32 *)base.elements)[i]);
+    switch (width_of[base.dtype]) {
+    case 1: return ((const u8 *)base.elements)[i];
+    case 2: return ((const u16 *)base.elements)[i];
+    default: return ((const u32 *)base.elements)[i];
+    }
 }
 FN void put_element(void *elements, u32 width, u32 i, u32 v)
 {
@@ -196,7 +196,7 @@ FN u32 words_low(const Source s, u32 at, u32 shift, u32 m, u32 j)
 /* A list of m words: what each is goes to words[], to the places that `which` says (null: 0, 1, ...). A word whose symbol is the limit
  * goes on in the next level, so every level adds what it knows, and passes on the places that have more. */
 FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 m, u32 width,
-                   const u16 *which, u16 *here, u16 *there, void *words)
+                   const u16 *which, u16 *here, u16 *there, u32 *words)
 {
     const u8 *symbols = (const u8 *)scratch;
     u32 level, total = 0, j, u;
@@ -226,7 +226,7 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
             if (above) p->status = ST_CORRUPT(47);
             UNROLL
             for (u = 0; u < AT_ONCE; u++)
-                if (j + u * THREADS < m) put_element(words, width, place[u], (level ? get_element(words, width, place[u]) : 0) + (word[u] << total));
+                if (j + u * THREADS < m) words[place[u]] = (level ? words[place[u]] : 0) + (word[u] << total);
         }
         SYNC();
         if (p->status || shift == 128) return;
@@ -238,16 +238,15 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
     }
 }
 
-/* The body of a CLASSED block at p->at, to elements at byte WORDS_AT of the scratch memory. Its first 576 KiB are those of symbols, two
- * lists of places, and words, which become elements. */
+/* The body of a CLASSED block at p->at, to elements at byte `result` of the scratch memory. Its first 576 KiB are those of symbols,
+ * two lists of places, and words; `result` may be where the places are. */
 #define PLACES_AT (64u << 10)
 #define WORDS_AT (320u << 10)
 PART void classed_decode(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, const Base base, u32 n)
 {
     const u32 width = width_of[base.dtype];
     u16 *here = (u16 *)(scratch + PLACES_AT / 4), *there = here + 65536;
-    void *words = scratch + WORDS_AT / 4;
-    u32 k, i;
+    u32 *words = scratch + WORDS_AT / 4, k, i;
     if (THREAD == 0) p->status = words_begin(x, p, s, base.dtype);
     SYNC();
     if (p->status) return;
@@ -264,17 +263,16 @@ PART void classed_decode(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *sc
     if (THREAD == 0 && p->at != p->end) p->status = ST_CORRUPT(33);
     SYNC();
     if (p->status) return;
-    for (i = THREAD; i < n; i += 2 * AT_ONCE * THREADS) {
-        u32 v[2 * AT_ONCE], word[2 * AT_ONCE], u;
+    for (i = THREAD; i < n; i += AT_ONCE * THREADS) {
+        u32 v[AT_ONCE], u;
         UNROLL
-        for (u = 0; u < 2 * AT_ONCE; u++) {
-            const u32 q = i + u * THREADS < n ? i + u * THREADS : n - 1;
-            v[u] = predict(base, q);
-            word[u] = get_element(words, width, q);
+        for (u = 0; u < AT_ONCE; u++) {
+            const u32 k = i + u * THREADS < n ? i + u * THREADS : n - 1;
+            v[u] = predict(base, k) + difference_of(width == 4 ? words[k] : words[k] & ((1u << 8 * width) - 1));
         }
         UNROLL
-        for (u = 0; u < 2 * AT_ONCE; u++)
-            if (i + u * THREADS < n) put_element(words, width, i + u * THREADS, v[u] + difference_of(word[u]));
+        for (u = 0; u < AT_ONCE; u++)
+            if (i + u * THREADS < n) put_element(here, width, i + u * THREADS, v[u]);
     }
     SYNC();
 }

@@ -322,6 +322,10 @@ PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
     SYNC();
 }
 
+FN u32 get_element(u64 elements, u32 width, u32 i)
+{
+    return width == 1 ? ((const u8 *)(size_t)elements)[i] : width == 2 ? ((const u16 *)(size_t)elements)[i] : ((const u32 *)(size_t)elements)[i];
+}
 /* The element that position q belongs to (3.2). */
 FN u32 element_of(u32 q, u32 n, u32 width)
 {
@@ -356,7 +360,7 @@ PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
         UNROLL
         for (u = 0; u < AT_ONCE; u++) {
             const u32 q = from + u * THREADS + THREAD % WARP;
-            x[u] = q < n ? get_element((const void *)(size_t)elements, width, element_of(q, n, width)) : 0;
+            x[u] = q < n ? get_element(elements, width, element_of(q, n, width)) : 0;
         }
         UNROLL
         for (u = 0; u < AT_ONCE; u++)
@@ -379,7 +383,7 @@ FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
     y->e = usual + (y->width == 1 && work->level != BITSNAP_FAST);
     y->planes = y->e == 8 ? y->width - 1 : y->width;
     shift = 8 * y->width - 1 - y->e;
-    x = get_element((const void *)(size_t)work->source, y->width, 0);
+    x = get_element(work->source, y->width, 0);
     value = (x & ((1u << shift) - 1)) | (x >> (8 * y->width - 1)) << shift;
     where = (~g->varying & ((1u << shift) - 1)) | (~g->varying >> (8 * y->width - 1) & 1) << shift;
     for (k = 0; k < y->planes; k++) {
@@ -408,12 +412,12 @@ FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
 FN void encode_symbols(Encoder *g, const bitsnap_work *work, u8 *symbols, u32 e)
 {
     const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
-    const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element((const void *)(size_t)work->source, width, 0);
+    const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element(work->source, width, 0);
     u32 q, u, any = 0;
     for (q = THREAD; q < n; q += AT_ONCE * THREADS) {
         u32 x[AT_ONCE];
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) x[u] = q + u * THREADS < n ? get_element((const void *)(size_t)work->source, width, element_of(q + u * THREADS, n, width)) : x0;
+        for (u = 0; u < AT_ONCE; u++) x[u] = q + u * THREADS < n ? get_element(work->source, width, element_of(q + u * THREADS, n, width)) : x0;
         UNROLL
         for (u = 0; u < AT_ONCE; u++) {
             const u32 at = q + u * THREADS, s = x[u] >> shift & ((1u << e) - 1), line = at / 64, group = line >> log2;

@@ -458,30 +458,17 @@ FN u32 merge4(const u32 *arena, const u32 *scratch, const Node *x, u32 bits, u32
     return symbols;
 }
 
-/* A chunk, AT_ONCE times four symbols of a work-item at a time, so that their loads are on their way together. */
-FN void merge_span(const u32 *arena, u32 *scratch, const Node *x, u32 bits, u32 lists, u32 from, u32 to)
-{
-    u32 *out = scratch + x->out / 4;
-    u32 q, u;
-    for (q = from + 4 * (THREAD % WARP); q < to; q += AT_ONCE * 4 * WARP) {
-        u32 symbols[AT_ONCE];
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++)
-            symbols[u] = merge4(arena, scratch, x, bits, lists, q + u * 4 * WARP < to ? q + u * 4 * WARP : q);
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++)
-            if (q + u * 4 * WARP < to) out[q / 4 + u * WARP] = symbols[u];
-    }
-}
 FN void merge_chunk(const u32 *arena, u32 *scratch, const Node *x, u32 from, u32 to)
 {
+    u32 *out = scratch + x->out / 4;
     const u32 kind = x->bits << 4 | x->lists;
-    u32 q;
-    if (kind == 0x11) merge_span(arena, scratch, x, 1, 1, from, to);
-    else if (kind == 0x21) merge_span(arena, scratch, x, 2, 1, from, to);
+    u32 q = from + 4 * (THREAD % WARP);
+    if (kind == 0x11)
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 1, 1, q);
+    else if (kind == 0x21)
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 2, 1, q);
     else
-        for (q = from + 4 * (THREAD % WARP); q < to; q += 4 * WARP)
-            scratch[x->out / 4 + q / 4] = merge4(arena, scratch, x, x->bits, x->lists, q);
+        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, x->bits, x->lists, q);
 }
 
 /* Nodes `first` and those behind it, by the whole group. */
