@@ -483,7 +483,7 @@ int main(int argc, char **argv)
         }
     }
     /* consecutive files of one size as deltas */
-    for (int i = 2; i + 1 < argc && !once && !few; i++) {
+    for (int i = 2; i + 1 < argc && !few; i++) {
         const Tensors a = load(argv[i]), z = load(argv[i + 1]);
         if (a.bytes.size() != z.bytes.size() || strncmp(a.name, z.name, 4)) continue;
         const bitsnap_dtype dtype = strstr(a.name, "bf16") ? BITSNAP_BF16 : strstr(a.name, "fp16") ? BITSNAP_F16 : BITSNAP_F32;
@@ -491,7 +491,7 @@ int main(int argc, char **argv)
             const Frame f = encode(z, dtype, level, 16, &a.bytes);
             char name[200];
             snprintf(name, sizeof name, "%s of %s, level %d", z.name, a.name, level);
-            hook({ f }, { &a.bytes }, name, benching ? 40 : 1);
+            if (!once) hook({ f }, { &a.bytes }, name, benching ? 40 : 1);
             if (benching) bench(f, name, level, (size_t)1 << 30, "delta", &a.bytes);
         }
     }
