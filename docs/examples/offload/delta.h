@@ -260,7 +260,7 @@ PART void classed_decode(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *sc
         words_read(x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
     }
     SYNC();
-    if (THREAD == 0 && p->at != p->end) p->status = ST_CORRUPT(33);
+    if (THREAD == 0 && !p->status && p->at != p->end) p->status = ST_CORRUPT(33);
     SYNC();
     if (p->status) return;
     for (i = THREAD; i < n; i += AT_ONCE * THREADS) {
