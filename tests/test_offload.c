@@ -52,44 +52,40 @@ static int add(unsigned queue, job j)
     return 0;
 }
 
+static int copy(unsigned queue, int what, uint64_t at, void *host, const void *from, size_t size)
+{
+    const job j = { what, at, host, from, size, NULL, NULL };
+    return add(queue, j);
+}
+
+static int code(unsigned queue, int what, const bitsnap_work *works, bitsnap_done *done, size_t count)
+{
+    const job j = { what, 0, NULL, NULL, count, works, done };
+    return add(queue, j);
+}
+
 static int upload(void *context, unsigned queue, uint64_t to, const void *from, size_t size)
 {
-    job j = { 'u', 0, NULL, NULL, 0, NULL, NULL };
     (void)context;
-    j.at = to;
-    j.from = from;
-    j.size = size;
-    return add(queue, j);
+    return copy(queue, 'u', to, NULL, from, size);
 }
 
 static int download(void *context, unsigned queue, void *to, uint64_t from, size_t size)
 {
-    job j = { 'd', 0, NULL, NULL, 0, NULL, NULL };
     (void)context;
-    j.at = from;
-    j.host = to;
-    j.size = size;
-    return add(queue, j);
+    return copy(queue, 'd', from, to, NULL, size);
 }
 
 static int decode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
 {
-    job j = { 'w', 0, NULL, NULL, 0, NULL, NULL };
     (void)context;
-    j.works = works;
-    j.done = done;
-    j.size = count;
-    return add(queue, j);
+    return code(queue, 'w', works, done, count);
 }
 
 static int encode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
 {
-    job j = { 'e', 0, NULL, NULL, 0, NULL, NULL };
     (void)context;
-    j.works = works;
-    j.done = done;
-    j.size = count;
-    return add(queue, j);
+    return code(queue, 'e', works, done, count);
 }
 
 /* A block, as a device makes it: its size, or 0. */

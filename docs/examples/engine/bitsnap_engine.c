@@ -32,7 +32,7 @@ enum {
 };
 #define NONE UINT32_MAX /* no chunk */
 
-static engine_status fail(engine_error *error, engine_status status, const char *format, ...)
+engine_status engine_fail(engine_error *error, engine_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -42,9 +42,9 @@ static engine_status fail(engine_error *error, engine_status status, const char 
     return status;
 }
 
-static engine_status no_memory(engine_error *error) { return fail(error, ENGINE_E_SYSTEM, "out of memory"); }
+static engine_status no_memory(engine_error *error) { return engine_fail(error, ENGINE_E_SYSTEM, "out of memory"); }
 
-static engine_status good(engine_error *error)
+engine_status engine_good(engine_error *error)
 {
     error->status = ENGINE_OK;
     *error->message = 0;
@@ -144,7 +144,7 @@ static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
     return seal->check && seal->check == seal_check(seal);
 }
 
-static int lock(const segment *s, short type, int which) /* 0, or -1: somebody else has it */
+static struct flock lock_of(short type, int which)
 {
     struct flock l;
     memset(&l, 0, sizeof l);
@@ -152,17 +152,18 @@ static int lock(const segment *s, short type, int which) /* 0, or -1: somebody e
     l.l_whence = SEEK_SET;
     l.l_start = which;
     l.l_len = 1;
+    return l;
+}
+
+static int lock(const segment *s, short type, int which) /* 0, or -1: somebody else has it */
+{
+    struct flock l = lock_of(type, which);
     return fcntl(s->fd, F_OFD_SETLK, &l);
 }
 
 static int is_locked(const segment *s, int which)
 {
-    struct flock l;
-    memset(&l, 0, sizeof l);
-    l.l_type = F_WRLCK;
-    l.l_whence = SEEK_SET;
-    l.l_start = which;
-    l.l_len = 1;
+    struct flock l = lock_of(F_WRLCK, which);
     return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
@@ -180,16 +181,16 @@ static engine_status segment_name(segment *s, const char *directory, const char 
     memset(s, 0, sizeof *s);
     s->fd = -1;
     if (!name || !*name || name[strspn(name, allowed)])
-        return fail(error, ENGINE_E_ARGUMENT, "the name of a segment is made of letters, digits, '.', '-' and '_'");
+        return engine_fail(error, ENGINE_E_ARGUMENT, "the name of a segment is made of letters, digits, '.', '-' and '_'");
     if (snprintf(s->path, sizeof s->path, "%s/bitsnap-%s", directory ? directory : "/dev/shm", name) >= (int)sizeof s->path)
-        return fail(error, ENGINE_E_ARGUMENT, "the name of the segment is too long");
+        return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the segment is too long");
     return ENGINE_OK;
 }
 
 static engine_status segment_map(segment *s, int populate, engine_error *error)
 {
     void *p = mmap(NULL, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (populate ? MAP_POPULATE : 0), s->fd, 0);
-    if (p == MAP_FAILED) return fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
+    if (p == MAP_FAILED) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
     s->base = (uint8_t *)p;
     return ENGINE_OK;
 }
@@ -200,14 +201,14 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
     segment_header h;
     struct stat st;
     if (fstat(s->fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h || (uint64_t)st.st_size > SIZE_MAX)
-        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine", s->path);
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine", s->path);
     s->size = (uint64_t)st.st_size;
     if (segment_map(s, populate, error)) return error->status;
     memcpy(&h, s->base, sizeof h);
     if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
         h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
         h.chunks > (s->size - arena_at(h.chunks)) >> h.chunk_log2)
-        return fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine; remove it if nobody needs it", s->path);
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine; remove it if nobody needs it", s->path);
     s->chunks = h.chunks;
     s->chunk_log2 = (unsigned)h.chunk_log2;
     return ENGINE_OK;
@@ -217,7 +218,7 @@ static engine_status segment_attach(segment *s, const char *directory, const cha
 {
     if (segment_name(s, directory, name, error)) return error->status;
     s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (s->fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    if (s->fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
     if (!segment_check(s, 0, error)) return ENGINE_OK;
     segment_close(s);
     return error->status;
@@ -234,17 +235,17 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
     while (s->chunk_log2 > LEAST_LOG2 && budget >> s->chunk_log2 < 1024) s->chunk_log2--;
     s->size = budget / ARENA_ALIGN * ARENA_ALIGN;
     if (s->size < HEADER + ENGINE_SLOTS * sizeof(segment_slot) + 2 * ARENA_ALIGN || s->size > SIZE_MAX / 2)
-        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes holds no snapshot", (unsigned long long)budget);
+        return engine_fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes holds no snapshot", (unsigned long long)budget);
     s->chunks = (s->size - arena_at(0) - ARENA_ALIGN) / ((UINT64_C(1) << s->chunk_log2) + ENGINE_SLOTS * sizeof(map_entry));
     if (!s->chunks || s->chunks > MOST_CHUNKS)
-        return fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes is too %s", (unsigned long long)budget, s->chunks ? "large" : "small");
+        return engine_fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes is too %s", (unsigned long long)budget, s->chunks ? "large" : "small");
     snprintf(temporary, sizeof temporary, "%s.%ld.new", s->path, (long)getpid());
     unlink(temporary);
     s->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s->fd < 0) return fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    if (s->fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
     while ((status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) continue;
     if (status) {
-        (void)fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
                    (unsigned long long)s->size, strerror(status));
     } else if (!segment_map(s, 1, error)) {
         h.magic = SEGMENT_MAGIC, h.size = s->size, h.chunk_log2 = s->chunk_log2, h.chunks = s->chunks;
@@ -254,7 +255,7 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
             unlink(temporary);
             return ENGINE_OK;
         }
-        (void)fail(error, errno == EEXIST ? ENGINE_E_BUSY : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+        (void)engine_fail(error, errno == EEXIST ? ENGINE_E_BUSY : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
     }
     unlink(temporary);
     segment_close(s);
@@ -711,8 +712,8 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
         below = sequence;
         damaged = 1;
     }
-    return damaged ? fail(error, ENGINE_E_DAMAGED, "%.150s: no snapshot in it is whole", e->s.path)
-                   : fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
+    return damaged ? engine_fail(error, ENGINE_E_DAMAGED, "%.150s: no snapshot in it is whole", e->s.path)
+                   : engine_fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
 }
 
 /* The agent, if there is none: a session of its own, which does not end with this one. */
@@ -732,7 +733,7 @@ static engine_status start_agent(engine *e, engine_error *error)
     do waited = child < 0 ? child : waitpid(child, &status, 0);
     while (waited < 0 && child > 0 && errno == EINTR);
     if (waited == child && child > 0 && !status) return ENGINE_OK;
-    return fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
+    return engine_fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
 }
 
 /* Of this trainer: so that what it writes is not taken for what another one has written. */
@@ -768,31 +769,31 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
     if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
-        (void)fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
         goto failed;
     }
     if (e->o.transport && o->group && (o->group < 3 || o->group > 64 || o->transport->ranks % ((uint64_t)o->group * e->o.distance))) {
-        (void)fail(error, ENGINE_E_ARGUMENT, "%u ranks, distance %u, do not make up groups of %u, from 3 to 64", o->transport->ranks, e->o.distance, o->group);
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "%u ranks, distance %u, do not make up groups of %u, from 3 to 64", o->transport->ranks, e->o.distance, o->group);
         goto failed;
     }
     if (e->o.transport && (o->transport->rank >= o->transport->ranks || e->o.distance % o->transport->ranks == 0)) {
-        (void)fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
         goto failed;
     }
     e->s.fd = open(e->s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (e->s.fd < 0 && (errno != ENOENT || !o->budget)) {
-        (void)fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", e->s.path, strerror(errno));
+        (void)engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", e->s.path, strerror(errno));
         goto failed;
     }
     if (e->s.fd < 0) {
         if (segment_make(&e->s, o->budget, error)) goto failed;
     } else if (lock(&e->s, F_WRLCK, LOCK_TRAINER)) {
-        (void)fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
+        (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
         goto failed;
     } else if (segment_check(&e->s, 1, error)) {
         goto failed;
     } else if (o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
-        (void)fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; remove it, or open it with budget 0", e->s.path,
+        (void)engine_fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; remove it, or open it with budget 0", e->s.path,
                    (unsigned long long)e->s.size, (unsigned long long)o->budget);
         goto failed;
     }
@@ -803,13 +804,13 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     }
     e->w = (worker *)calloc(e->o.threads, sizeof *e->w);
     if (!e->w || pool_start(&e->workers, e->o.threads)) {
-        (void)fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
         goto failed;
     }
     e->origin = new_origin();
     if (!start_agent(e, error) && ((!e->o.transport && !e->o.copy) || !mover_start(e, error))) {
         *made = e;
-        return good(error);
+        return engine_good(error);
     }
     pool_stop(&e->workers);
 failed:
@@ -870,7 +871,7 @@ typedef struct making {
 static void making_fail(making *m, engine_status status, const char *what, uint64_t tensor)
 {
     pthread_mutex_lock(&m->mutex);
-    if (!m->status) m->status = fail(m->error, status, "%.120s: %s", m->tensors[tensor].name, what);
+    if (!m->status) m->status = engine_fail(m->error, status, "%.120s: %s", m->tensors[tensor].name, what);
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -1137,7 +1138,7 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
     for (i = 0; i < count; i++) {
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
         const uint64_t each = piece_count(tensors[i].columns);
-        if (wrong) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
         h.names_size += strlen(tensors[i].name);
         h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
     }
@@ -1283,7 +1284,7 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     m->seal.contents_size = m->d.size;
     m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
     if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
-        return fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
+        return engine_fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
     seal_made(m, slot, step);
     return ENGINE_OK;
 }
@@ -1313,7 +1314,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     memset(&m, 0, sizeof m);
     m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
-    if (free_slot(&e->s, 0, &e->last, &slot)) return fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
+    if (free_slot(&e->s, 0, &e->last, &slot)) return engine_fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
     if (!make(&m, slot, step)) {
         made->s = &e->s, made->slot = slot, made->seal = m.seal, made->map = m.map, made->d = m.d;
@@ -1326,7 +1327,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
         m.cost.sent_size = cost->sent_size;
         *cost = m.cost;
         cost->seconds = cost->encode_seconds = seconds_since(start);
-        (void)good(error);
+        (void)engine_good(error);
     }
     pthread_mutex_destroy(&m.mutex);
     free(m.map), free(m.free_), free(m.import), free(m.streams), free(m.d.bytes);
@@ -1382,7 +1383,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
     size_t i;
     for (i = 0; i < count; i++) {
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
-        if (wrong) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
         size += (tensors[i].count * bitsnap_width(tensors[i].dtype) + 63) / 64 * 64;
         names += strlen(tensors[i].name) + 1;
     }
@@ -1407,7 +1408,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
     g->from = tensors;
     g->next = 0;
     g->failed = 0;
-    return good(error);
+    return engine_good(error);
 }
 
 /* Copies parts that nobody else has taken: they are numbered through all tensors. */
@@ -1445,14 +1446,14 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
     }
     if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0)) {
         mover_owe(e);
-        return fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
+        return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
     }
     memset(&made, 0, sizeof made);
     if (!e->o.copy) {
         (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
         pool_run(&e->workers, copy_parts, mover_staging(e));
-        if (mover_staging(e)->failed) mover_staging(e)->count = 0, (void)fail(error, ENGINE_E_SYSTEM, "some elements cannot be fetched");
+        if (mover_staging(e)->failed) mover_staging(e)->count = 0, (void)engine_fail(error, ENGINE_E_SYSTEM, "some elements cannot be fetched");
         e->cost.seconds = seconds_since(start);
     }
     if (e->mover) {
@@ -2057,7 +2058,7 @@ static engine_status mover_start(engine *e, engine_error *error)
     if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
     free(v);
     e->mover = NULL;
-    return fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
+    return engine_fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
 }
 
 static staging *mover_staging(engine *e) { return &e->mover->g; }
@@ -2132,9 +2133,9 @@ static void mover_stop(engine *e)
 
 engine_status engine_wait(engine *e, double patience, engine_error *error)
 {
-    if (!e->mover) return good(error);
-    if (mover_end(e, patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
-    return e->mover->counted || !e->mover->step ? good(error) : fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
+    if (!e->mover) return engine_good(error);
+    if (mover_end(e, patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
+    return e->mover->counted || !e->mover->step ? engine_good(error) : engine_fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
                                                                           e->o.transport ? "does not count" : "could not be taken");
 }
 
@@ -2191,7 +2192,7 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
 {
     uint64_t i, k;
     if (v->d.header->tensors != count)
-        return fail(error, ENGINE_E_MISMATCH, "the snapshot of step %llu has %llu tensors, not %llu", (unsigned long long)v->seal.step,
+        return engine_fail(error, ENGINE_E_MISMATCH, "the snapshot of step %llu has %llu tensors, not %llu", (unsigned long long)v->seal.step,
                     (unsigned long long)v->d.header->tensors, (unsigned long long)count);
     for (i = 0; i < count; i++) {
         const contents_tensor *t = &v->d.tensors[i];
@@ -2200,12 +2201,12 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
             const engine_tensor *x = &tensors[(i + k) % count];
             if (!x->name || strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
             if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data && !x->store))
-                return fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
+                return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
                             bitsnap_dtype_name((bitsnap_dtype)t->dtype));
             to[i] = x;
             break;
         }
-        if (!to[i]) return fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100), name);
+        if (!to[i]) return engine_fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100), name);
     }
     return ENGINE_OK;
 }
@@ -2225,8 +2226,8 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
         }
         pthread_mutex_destroy(&r.mutex);
         if (r.wrong)
-            (void)fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
-        else (void)good(error);
+            (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
+        else (void)engine_good(error);
     }
     free((void *)r.to);
     return error->status;
@@ -2251,7 +2252,7 @@ static engine_status recover_from_memory(engine *e, uint64_t *step, const engine
     *step = v.seal.step;
     e->cost.elements_size = v.seal.elements_size;
     e->cost.frames_size = v.seal.frames_size;
-    return good(error);
+    return engine_good(error);
 }
 
 /* "run7" of "run7.3" */
@@ -2430,10 +2431,10 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     memset(&theirs, 0, sizeof theirs);
     snapshot_free(&e->mover->kept);
     if (!plan) return no_memory(error);
-    if (agree_on_plan(e, plan)) return fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
     if (!plan[0]) {
-        if (plan[1]) (void)fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
-        else (void)fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
+        if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
         free(plan);
         return error->status;
     }
@@ -2444,7 +2445,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     (void)find_step(e, OWN_SLOTS, *step, &theirs);
     if (!(e->o.group ? rebuild(e, plan, *step, &theirs, &came, &sent)
                      : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
-        (void)fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
+        (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
         own = came;
         e->cost.fetch_seconds = seconds_since(start);
         start = nanoseconds();
@@ -2458,8 +2459,8 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
         e->cost.decode_seconds = seconds_since(start);
         agreed = all_agree(e, plan[0] - 1, !error->status);
     }
-    if (agreed < 0) (void)fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
-    else if (!agreed && !error->status) (void)fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
+    if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
+    else if (!agreed && !error->status) (void)engine_fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
     if (error->status) {
         snapshot_free(&own);
         snapshot_free(&theirs);
@@ -2475,7 +2476,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     e->last = own;
     e->mover->kept = theirs;
     free(plan);
-    return good(error);
+    return engine_good(error);
 }
 
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
@@ -2483,11 +2484,11 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     const uint64_t start = nanoseconds();
     size_t i;
     *step = 0;
-    if (e->mover && mover_end(e, e->o.partner_patience)) return fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    if (e->mover && mover_end(e, e->o.partner_patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
     memset(&e->cost, 0, sizeof e->cost);
     snapshot_free(&e->last);
     for (i = 0; i < count; i++)
-        if (!tensors[i].name || (tensors[i].count && !tensors[i].data && !tensors[i].store)) return fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+        if (!tensors[i].name || (tensors[i].count && !tensors[i].data && !tensors[i].store)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
     if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);
@@ -2534,7 +2535,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     segment_close(&s);
     if (!used) return no_memory(error);
     free(used);
-    return good(error);
+    return engine_good(error);
 }
 
 engine_status engine_remove(const char *directory, const char *name, engine_error *error)
@@ -2542,10 +2543,10 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
     segment s;
     if (segment_name(&s, directory, name, error)) return error->status;
     s.fd = open(s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (s.fd < 0) return fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
-    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
-    else if (unlink(s.path)) (void)fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
-    else (void)good(error);
+    if (s.fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
+    else if (unlink(s.path)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    else (void)engine_good(error);
     segment_close(&s);
     return error->status;
 }
@@ -2573,14 +2574,14 @@ engine_status engine_reader_open(engine_reader **made, const char *directory, co
         return error->status;
     }
     if ((agent && lock(&r->s, F_WRLCK, LOCK_AGENT)) || lock(&r->s, F_WRLCK, LOCK_READER)) {
-        (void)fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", r->s.path);
+        (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: somebody else reads it", r->s.path);
         engine_reader_close(r);
         return error->status;
     }
     for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
     if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid();
     *made = r;
-    return good(error);
+    return engine_good(error);
 }
 
 void engine_reader_release(engine_reader *r)
@@ -2623,7 +2624,7 @@ static engine_status list_names(engine_reader *r, engine_error *error)
         x->dtype = (bitsnap_dtype)t->dtype, x->count = t->count, x->columns = t->columns, x->kind = (engine_kind)t->kind;
         x->master = t->master ? &r->tensors[t->master - 1] : NULL;
     }
-    return good(error);
+    return engine_good(error);
 }
 
 engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error)
@@ -2636,13 +2637,13 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     engine_reader_release(r);
     for (i = 0; i < OWN_SLOTS; i++)
         if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && seal.step % every == 0 && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
-    if (best == ENGINE_SLOTS) return fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
+    if (best == ENGINE_SLOTS) return engine_fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
     x = slot_of(&r->s, best);
     __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&x->pin, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
+    if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
     else if ((wrong = snapshot_open(&r->v, &r->s, best)) != NULL)
-        (void)fail(error, *wrong ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
+        (void)engine_fail(error, *wrong ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
     else if (!list_names(r, error)) {
         *sequence = r->v.seal.sequence;
         *step = r->v.seal.step;
@@ -2714,7 +2715,7 @@ engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t numb
     uint64_t i, end;
     memset(piece, 0, sizeof *piece);
     pieces_of(d, tensor, &i, &end);
-    if (number >= end - i) return fail(error, ENGINE_E_NONE, "the tensor has no such piece");
+    if (number >= end - i) return engine_fail(error, ENGINE_E_NONE, "the tensor has no such piece");
     p = &d->pieces[i + number];
     piece->first = p->first, piece->count = p->count;
     if (t->master) wrong = read_master(r, t->master - 1, p->first, p->count);
@@ -2727,7 +2728,7 @@ engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t numb
         wrong = decode_piece(&r->v, i + number, &r->w, r->elements, r->master);
         piece->elements = r->elements;
     }
-    if (!wrong) return good(error);
+    if (!wrong) return engine_good(error);
     memset(piece, 0, sizeof *piece);
-    return fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
+    return engine_fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
 }

@@ -9,29 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-static engine_status disk_fail(engine_error *error, engine_status status, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    error->status = status;
-    vsnprintf(error->message, sizeof error->message, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-static engine_status disk_good(engine_error *error)
-{
-    memset(error, 0, sizeof *error);
-    return ENGINE_OK;
-}
 
 static double seconds(void)
 {
@@ -45,7 +28,7 @@ static engine_status path_of(char path[DISK_PATH], const char *directory, const 
     char end[64];
     snprintf(end, sizeof end, format, step);
     if (snprintf(path, DISK_PATH, "%s/%s%s", directory, name, end) < DISK_PATH) return ENGINE_OK;
-    return disk_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
+    return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
 }
 
 #define FILE_END "-%010" PRIu64 ".bsnap"
@@ -94,18 +77,18 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     memset(m, 0, sizeof *m);
     if (path_of(path, directory, name, ".manifest", 0, error)) return error->status;
     f = fopen(path, "rb");
-    if (!f) return disk_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+    if (!f) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     size = fread(text, 1, sizeof text, f);
     wrong = ferror(f) ? "it cannot be read" : size == sizeof text ? "it is too long" : disk_parse(m, text, size);
     fclose(f);
-    return wrong ? disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong) : disk_good(error);
+    return wrong ? engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong) : engine_good(error);
 }
 
 /* The new name of a file that is complete, on the disk before and after. */
 static engine_status settle(int fd, const char *temporary, const char *path, const char *directory, engine_error *error)
 {
     int d = -1;
-    if (fsync(fd) || rename(temporary, path)) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+    if (fsync(fd) || rename(temporary, path)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     d = open(directory, O_RDONLY | O_CLOEXEC);
     if (d >= 0) (void)fsync(d), (void)close(d); /* some file systems refuse, and need it not */
     return ENGINE_OK;
@@ -124,9 +107,9 @@ static engine_status write_manifest(const disk_writer *w, const disk_manifest *m
                                  m->entries[i].ranks, w->name, m->entries[i].step);
     size += (size_t)snprintf(text + size, 32, "check %016" PRIx64 "\n", bitsnap_hash(text, size));
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    if (write(fd, text, size) != (ssize_t)size) (void)disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, errno ? strerror(errno) : "cut short");
-    else if (!settle(fd, temporary, path, w->directory, error)) (void)disk_good(error);
+    if (fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    if (write(fd, text, size) != (ssize_t)size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, errno ? strerror(errno) : "cut short");
+    else if (!settle(fd, temporary, path, w->directory, error)) (void)engine_good(error);
     close(fd);
     if (error->status) unlink(temporary);
     return error->status;
@@ -164,7 +147,7 @@ static engine_status store_tensor(bitsnap_file *f, const char *path, const bitsn
         else if (x->store(x->data, first, n, some)) wrong = "its elements cannot be stored";
     }
     free(some);
-    return wrong ? disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, wrong) : disk_good(error);
+    return wrong ? engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, wrong) : engine_good(error);
 }
 
 /* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
@@ -172,27 +155,27 @@ static engine_status read_tensor_of(bitsnap_file *f, const char *path, const eng
 {
     bitsnap_tensor t;
     if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
-        return disk_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+        return engine_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
     if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
-        return disk_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
+        return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
     if (x->store) return store_tensor(f, path, &t, x, error);
-    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return disk_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
-    return disk_good(error);
+    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    return engine_good(error);
 }
 
 static engine_status read_tensors(bitsnap_file *f, const char *path, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const bitsnap_safetensors *all;
     size_t i;
-    if (bitsnap_file_tensors(f, &all)) return disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
+    if (bitsnap_file_tensors(f, &all)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
     if (all->count != count)
-        return disk_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
+        return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
     for (i = 0; i < count; i++)
         if (read_tensor_of(f, path, &tensors[i], error)) {
             if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_MISMATCH;
             return error->status;
         }
-    return disk_good(error);
+    return engine_good(error);
 }
 
 typedef struct open_file {
@@ -214,11 +197,11 @@ static engine_status open_listed(open_file *x, const char *path, const disk_entr
     bitsnap_source source;
     memset(&source, 0, sizeof source);
     x->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (x->fd < 0) return disk_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+    if (x->fd < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
     source.read = read_at, source.context = &x->fd, source.size = e->size;
-    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
-    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
-    else return disk_good(error);
+    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
+    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
+    else return engine_good(error);
     close_file(x);
     return error->status;
 }
@@ -261,9 +244,9 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
         if (rank < m.entries[i].ranks) continue;
         *step = m.entries[i].step;
         *ranks = m.entries[i].ranks;
-        return disk_good(error);
+        return engine_good(error);
     }
-    return disk_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
+    return engine_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
 }
 
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
@@ -273,25 +256,25 @@ engine_status disk_recover_all(const char *directory, const char *run, uint64_t 
     uint8_t *found = (uint8_t *)calloc(1, count + 1);
     uint64_t rank;
     size_t i;
-    if (!found) return disk_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    (void)disk_good(error);
+    if (!found) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    (void)engine_good(error);
     for (rank = 0; rank < ranks && !error->status; rank++) {
         disk_manifest m;
         const disk_entry *e;
         open_file x;
         if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error) || path_of(path, directory, name, FILE_END, step, error)) break;
         e = find_entry(&m, step, ranks);
-        if (!e) (void)disk_fail(error, ENGINE_E_DAMAGED, "%.150s: is not listed any more", path);
+        if (!e) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: is not listed any more", path);
         if (!e || open_listed(&x, path, e, error)) break;
         for (i = 0; i < count && !error->status; i++) {
             if (found[i]) continue;
             if (!read_tensor_of(&x.f, path, &tensors[i], error)) found[i] = 1;
-            else if (error->status == ENGINE_E_NONE) (void)disk_good(error);
+            else if (error->status == ENGINE_E_NONE) (void)engine_good(error);
         }
         close_file(&x);
     }
     for (i = 0; i < count && !error->status; i++)
-        if (!found[i]) (void)disk_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
+        if (!found[i]) (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
     free(found);
     return error->status;
 }
@@ -312,8 +295,8 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
         if (say) say(say_context, error->message);
     }
     *step = 0;
-    return tried ? disk_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
-                   : disk_fail(error, ENGINE_E_NONE, "%.150s: there is no file of %.50s in it", directory, name);
+    return tried ? engine_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
+                   : engine_fail(error, ENGINE_E_NONE, "%.150s: there is no file of %.50s in it", directory, name);
 }
 
 /* ================================================================================= WRITING */
@@ -401,11 +384,11 @@ static engine_status write_pieces(bitsnap_file_writer *f, engine_reader *r, cons
             const bitsnap_status wrong = p.frame ? bitsnap_file_write_packed(f, p.frame, p.frame_size, p.count * bitsnap_width(tensors[i].dtype), NULL)
                 : bitsnap_file_write_frame(f, tensors[i].dtype, p.count, NULL) || bitsnap_file_write_elements(f, p.elements, (size_t)p.count)
                 ? f->error.status : bitsnap_file_write_frame_end(f);
-            if (wrong) return disk_fail(error, ENGINE_E_SYSTEM, "%.100s: %s", tensors[i].name, f->error.message);
+            if (wrong) return engine_fail(error, ENGINE_E_SYSTEM, "%.100s: %s", tensors[i].name, f->error.message);
         }
         if (error->status != ENGINE_E_NONE) return error->status;
     }
-    return disk_good(error);
+    return engine_good(error);
 }
 
 static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine_error *error)
@@ -427,15 +410,15 @@ static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine
     if (!text || !b.workspace) {
         free(text);
         free(b.workspace);
-        return disk_fail(error, ENGINE_E_ARGUMENT, "these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+        return engine_fail(error, ENGINE_E_ARGUMENT, "these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
     }
     head.kind = BITSNAP_SOURCE_SAFETENSORS;
     head.quantized = is_quantized(r, tensors, count);
     head.text = text;
     head.source_size = 8 + head.text_size;
     for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
-    if (bitsnap_file_write_head(&f, &b, &to, &head, NULL)) (void)disk_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
-    else if (!write_pieces(&f, r, tensors, count, error) && bitsnap_file_write_end(&f)) (void)disk_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
+    if (bitsnap_file_write_head(&f, &b, &to, &head, NULL)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
+    else if (!write_pieces(&f, r, tensors, count, error) && bitsnap_file_write_end(&f)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
     bitsnap_file_write_close(&f);
     free(text);
     free(b.workspace);
@@ -452,10 +435,10 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
     s.w = w, s.start = seconds();
     if (path_of(path, w->directory, w->name, FILE_END, step, error) || path_of(temporary, w->directory, w->name, ".tmp", 0, error)) return error->status;
     s.fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s.fd < 0) return disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    if (s.fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
     if (write_file(&s, r, step, error)) {
-        if (s.given_up) (void)disk_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " is given up", step);
-        else if (s.error) (void)disk_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(s.error));
+        if (s.given_up) (void)engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " is given up", step);
+        else if (s.error) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(s.error));
     } else {
         (void)settle(s.fd, temporary, path, w->directory, error);
     }
@@ -480,5 +463,5 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
         const uint64_t x = before.entries[i].step;
         if (i < old && x < step && !path_of(path, w->directory, w->name, FILE_END, x, error)) unlink(path);
     }
-    return disk_good(error);
+    return engine_good(error);
 }

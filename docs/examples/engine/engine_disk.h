@@ -9,6 +9,10 @@
 
 #include "bitsnap_engine.h"
 
+/* Both set the error, and return its status. */
+engine_status engine_fail(engine_error *error, engine_status status, const char *format, ...);
+engine_status engine_good(engine_error *error);
+
 enum { DISK_ENTRIES = 64, DISK_PATH = 4096 };
 
 typedef struct disk_entry {

@@ -181,7 +181,7 @@ static void raise_file(const bitsnap_file_error *e, int number)
 typedef struct call {
     bitsnap b;
     pool *threads;
-    buffer base;
+    buffer base, from, to; /* from: the elements or the frame; to: where the result goes, if it is given */
 } call;
 
 static int dtype_of(const char *name, bitsnap_dtype *dtype)
@@ -244,13 +244,16 @@ static void call_end(call *c)
     pool_free(c->threads);
     free(c->b.workspace);
     buffer_release(&c->base);
+    buffer_release(&c->from);
+    buffer_release(&c->to);
     memset(c, 0, sizeof *c);
 }
 
 /* What decoding a frame needs. */
-static int call_decode(call *c, bitsnap_info *info, const buffer *frame, PyObject *base, int threads)
+static int call_decode(call *c, bitsnap_info *info, PyObject *frame, PyObject *base, int threads)
 {
-    c->b.error.status = bitsnap_read_info(info, frame->at, frame->size);
+    if (buffer_get(&c->from, frame, "frame", 0, 0)) return -1;
+    c->b.error.status = bitsnap_read_info(info, c->from.at, c->from.size);
     if (c->b.error.status) return raise_codec(&c->b), -1;
     if (call_base(c, base, info->has_base ? info->base_dtype : info->dtype) || call_threads(c, threads)) return -1;
     return call_workspace(c, info->workspace_size + (c->b.workers ? (c->b.workers - 1) * info->worker_size : 0));
@@ -267,7 +270,6 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     int level = 0, threads = 1;
     unsigned cells = 0, clusters = 0, flags = 0;
     unsigned long long columns = 0;
-    buffer from, out;
     call c;
     bitsnap_dtype dtype = BITSNAP_I8, base_dtype;
     uint8_t *frame = NULL;
@@ -275,17 +277,15 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     bitsnap_status status;
     (void)self;
     memset(&c, 0, sizeof c);
-    memset(&from, 0, sizeof from);
-    memset(&out, 0, sizeof out);
     if (!PyArg_ParseTupleAndKeywords(args, named, "Os|$iiOzIIKIOO:compress", names, &data, &name, &level, &threads, &base, &base_name, &cells,
                                      &clusters, &columns, &flags, &into, &progress))
         return NULL;
-    if (buffer_get(&from, data, "data", 0, 0) || buffer_get(&out, into, "out", 1, 1) || dtype_of(name, &dtype)) goto end;
+    if (buffer_get(&c.from, data, "data", 0, 0) || buffer_get(&c.to, into, "out", 1, 1) || dtype_of(name, &dtype)) goto end;
     base_dtype = dtype;
     if ((base_name && dtype_of(base_name, &base_dtype)) || call_base(&c, base, base_dtype) || call_threads(&c, threads)) goto end;
     width = bitsnap_width(dtype);
-    if (from.size % width) {
-        PyErr_Format(PyExc_ValueError, "data has %zu bytes, which are no elements of %zu", from.size, width);
+    if (c.from.size % width) {
+        PyErr_Format(PyExc_ValueError, "data has %zu bytes, which are no elements of %zu", c.from.size, width);
         goto end;
     }
     c.b.level = level;
@@ -294,23 +294,21 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     c.b.quantizer.clusters = clusters;
     c.b.columns = columns;
     call_progress(&c, progress);
-    if (call_workspace(&c, bitsnap_workspace_size(&c.b, from.size / width, dtype))) goto end;
-    capacity = out.at ? out.size : bitsnap_bound(&c.b, from.size / width, dtype);
-    frame = out.at ? out.at : (uint8_t *)malloc(capacity ? capacity : 1);
+    if (call_workspace(&c, bitsnap_workspace_size(&c.b, c.from.size / width, dtype))) goto end;
+    capacity = c.to.at ? c.to.size : bitsnap_bound(&c.b, c.from.size / width, dtype);
+    frame = c.to.at ? c.to.at : (uint8_t *)malloc(capacity ? capacity : 1);
     if (!frame) {
         PyErr_NoMemory();
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = bitsnap_encode(&c.b, frame, capacity, &size, from.at, from.size / width, dtype);
+    status = bitsnap_encode(&c.b, frame, capacity, &size, c.from.at, c.from.size / width, dtype);
     Py_END_ALLOW_THREADS
     if (status) raise_codec(&c.b);
-    else result = out.at ? PyLong_FromSize_t(size) : PyBytes_FromStringAndSize((const char *)frame, (Py_ssize_t)size);
-    if (!out.at) free(frame);
+    else result = c.to.at ? PyLong_FromSize_t(size) : PyBytes_FromStringAndSize((const char *)frame, (Py_ssize_t)size);
+    if (!c.to.at) free(frame);
 end:
     call_end(&c);
-    buffer_release(&from);
-    buffer_release(&out);
     return result;
 }
 
@@ -321,30 +319,27 @@ static PyObject *decompress(PyObject *self, PyObject *args, PyObject *named)
     int threads = 1;
     unsigned flags = 0;
     unsigned long long first = 0, count = UINT64_MAX;
-    buffer from, out;
     call c;
     bitsnap_info info;
     bitsnap_status status;
     (void)self;
     memset(&c, 0, sizeof c);
-    memset(&from, 0, sizeof from);
-    memset(&out, 0, sizeof out);
     if (!PyArg_ParseTupleAndKeywords(args, named, "O|$OOiKKIO:decompress", names, &frame, &into, &base, &threads, &first, &count, &flags, &progress))
         return NULL;
-    if (buffer_get(&from, frame, "frame", 0, 0) || buffer_get(&out, into, "out", 1, 1) || call_decode(&c, &info, &from, base, threads)) goto end;
+    if (buffer_get(&c.to, into, "out", 1, 1) || call_decode(&c, &info, frame, base, threads)) goto end;
     if (count == UINT64_MAX && first <= info.count) count = info.count - first;
     if (first > info.count || count > info.count - first) {
         PyErr_Format(PyExc_ValueError, "elements %llu to %llu are not in the frame, which has %llu", first, first + count,
                      (unsigned long long)info.count);
         goto end;
     }
-    result = result_of(into, &out, count * info.width); /* less than 2^51 */
+    result = result_of(into, &c.to, count * info.width); /* less than 2^51 */
     if (!result) goto end;
     c.b.flags = flags;
     call_progress(&c, progress);
     Py_BEGIN_ALLOW_THREADS
-    status = first == 0 && count == info.count ? bitsnap_decode(&c.b, out.at, count, info.dtype, from.at, from.size)
-                                               : bitsnap_decode_range(&c.b, out.at, first, count, info.dtype, from.at, from.size);
+    status = first == 0 && count == info.count ? bitsnap_decode(&c.b, c.to.at, count, info.dtype, c.from.at, c.from.size)
+                                               : bitsnap_decode_range(&c.b, c.to.at, first, count, info.dtype, c.from.at, c.from.size);
     Py_END_ALLOW_THREADS
     if (status) {
         raise_codec(&c.b);
@@ -352,8 +347,6 @@ static PyObject *decompress(PyObject *self, PyObject *args, PyObject *named)
     }
 end:
     call_end(&c);
-    buffer_release(&from);
-    buffer_release(&out);
     return result;
 }
 
@@ -362,29 +355,24 @@ static PyObject *apply(PyObject *self, PyObject *args, PyObject *named)
     static char *names[] = { "elements", "frame", "threads", NULL };
     PyObject *elements, *frame, *result = NULL;
     int threads = 1;
-    buffer to, from;
     call c;
     bitsnap_info info;
     bitsnap_status status;
     (void)self;
     memset(&c, 0, sizeof c);
-    memset(&from, 0, sizeof from);
-    memset(&to, 0, sizeof to);
     if (!PyArg_ParseTupleAndKeywords(args, named, "OO|$i:apply", names, &elements, &frame, &threads)) return NULL;
-    if (buffer_get(&to, elements, "elements", 1, 0) || buffer_get(&from, frame, "frame", 0, 0) || call_decode(&c, &info, &from, NULL, threads)) goto end;
-    if (to.size != info.elements_size) {
-        PyErr_Format(PyExc_ValueError, "elements has %zu bytes, those of the frame have %llu", to.size, (unsigned long long)info.elements_size);
+    if (buffer_get(&c.to, elements, "elements", 1, 0) || call_decode(&c, &info, frame, NULL, threads)) goto end;
+    if (c.to.size != info.elements_size) {
+        PyErr_Format(PyExc_ValueError, "elements has %zu bytes, those of the frame have %llu", c.to.size, (unsigned long long)info.elements_size);
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = bitsnap_apply(&c.b, to.at, info.count, info.dtype, from.at, from.size);
+    status = bitsnap_apply(&c.b, c.to.at, info.count, info.dtype, c.from.at, c.from.size);
     Py_END_ALLOW_THREADS
     if (status) raise_codec(&c.b);
     else result = Py_NewRef(elements);
 end:
     call_end(&c);
-    buffer_release(&from);
-    buffer_release(&to);
     return result;
 }
 
@@ -392,16 +380,15 @@ end:
 static PyObject *combine(PyObject *first, PyObject *second, PyObject *base)
 {
     PyObject *result = NULL;
-    buffer a, b;
+    buffer b;
     call c;
     bitsnap_info info;
     bitsnap_status status;
     uint8_t *frame = NULL;
     size_t size = 0;
     memset(&c, 0, sizeof c);
-    memset(&a, 0, sizeof a);
     memset(&b, 0, sizeof b);
-    if (buffer_get(&a, first, "frame", 0, 0) || buffer_get(&b, second, "second", 0, 1) || call_decode(&c, &info, &a, base, 1)) goto end;
+    if (buffer_get(&b, second, "second", 0, 1) || call_decode(&c, &info, first, base, 1)) goto end;
     free(c.b.workspace);
     if (call_workspace(&c, info.merge_size)) goto end;
     frame = info.bound < SIZE_MAX ? (uint8_t *)malloc((size_t)info.bound + 1) : NULL;
@@ -410,15 +397,14 @@ static PyObject *combine(PyObject *first, PyObject *second, PyObject *base)
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = second ? bitsnap_merge(&c.b, frame, (size_t)info.bound, &size, a.at, a.size, b.at, b.size)
-                    : bitsnap_invert(&c.b, frame, (size_t)info.bound, &size, a.at, a.size);
+    status = second ? bitsnap_merge(&c.b, frame, (size_t)info.bound, &size, c.from.at, c.from.size, b.at, b.size)
+                    : bitsnap_invert(&c.b, frame, (size_t)info.bound, &size, c.from.at, c.from.size);
     Py_END_ALLOW_THREADS
     if (status) raise_codec(&c.b);
     else result = PyBytes_FromStringAndSize((const char *)frame, (Py_ssize_t)size);
 end:
     free(frame);
     call_end(&c);
-    buffer_release(&a);
     buffer_release(&b);
     return result;
 }
@@ -448,22 +434,19 @@ static PyObject *test(PyObject *self, PyObject *args, PyObject *named)
     static char *names[] = { "frame", "base", "threads", NULL };
     PyObject *frame, *base = NULL;
     int threads = 1;
-    buffer from;
     call c;
     bitsnap_info info;
     bitsnap_status status = BITSNAP_E_ARGUMENT;
     (void)self;
     memset(&c, 0, sizeof c);
-    memset(&from, 0, sizeof from);
     if (!PyArg_ParseTupleAndKeywords(args, named, "O|$Oi:test", names, &frame, &base, &threads)) return NULL;
-    if (!buffer_get(&from, frame, "frame", 0, 0) && !call_decode(&c, &info, &from, base, threads)) {
+    if (!call_decode(&c, &info, frame, base, threads)) {
         Py_BEGIN_ALLOW_THREADS
-        status = bitsnap_test(&c.b, from.at, from.size);
+        status = bitsnap_test(&c.b, c.from.at, c.from.size);
         Py_END_ALLOW_THREADS
         if (status) raise_codec(&c.b);
     }
     call_end(&c);
-    buffer_release(&from);
     return status ? NULL : Py_NewRef(Py_None);
 }
 
