@@ -13083,26 +13083,29 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     return BITSNAP_OK;
 }
 
+/* The error of the first request that has one. */
+static bitsnap_status bsn_device_result(bsn_device *d, size_t count)
+{
+    size_t i;
+    for (i = 0; i < count; i++) {
+        if (!d->requests[i].error.status) continue;
+        d->b->error = d->requests[i].error;
+        return d->b->error.status;
+    }
+    return BITSNAP_OK;
+}
+
 static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
 {
     unsigned queue = 0, k;
     size_t i;
     bitsnap_status status = BITSNAP_OK;
-    for (k = 0; k < 2; k++) {
-        d->x->batch[k].count = 0;
-        d->x->batch[k].used = d->x->batch[k].sent_size = 0;
-    }
     for (i = 0; i < count && !status; i++) status = bsn_offload_frame(d, i, &queue);
     if (!status) status = bsn_offload_launch(d, queue);
     for (k = 0; k < 2; k++) /* after an error, too, the memory must not be in use */
         if (!status) status = bsn_offload_finish(d, queue ^ 1 ^ k);
         else (void)d->o->wait(d->o->context, k);
-    for (i = 0; i < count && !status; i++) {
-        if (!d->requests[i].error.status) continue;
-        d->b->error = d->requests[i].error;
-        status = d->b->error.status;
-    }
-    return status;
+    return status ? status : bsn_device_result(d, count);
 }
 
 static int bsn_offload_fits(const bitsnap_offload *o)
@@ -13111,36 +13114,45 @@ static int bsn_offload_fits(const bitsnap_offload *o)
            o->size >= 32;
 }
 
+/* Both queues are empty, no request has an error, and the host works alone. Its memory is set by the caller. */
+static void bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
+{
+    size_t i;
+    memset(d, 0, sizeof *d);
+    d->b = b;
+    d->o = o;
+    d->requests = requests;
+    d->x = (bsn_offload *)(void *)bsn_align(b->workspace);
+    for (i = 0; i < 2; i++) {
+        d->x->batch[i].count = 0;
+        d->x->batch[i].used = d->x->batch[i].sent_size = 0;
+    }
+    for (i = 0; i < count; i++) memset(&requests[i].error, 0, sizeof requests[i].error);
+    d->host = *b;
+    d->host.run = NULL;
+    d->host.workers = 0;
+    d->host.progress = NULL;
+}
+
 static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count, int apply)
 {
     bsn_device d;
-    uint8_t *memory;
     bsn_offload_room room;
     size_t i, needed;
     bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) ? "offload" : count && !requests ? "requests" : NULL);
     if (status) return status;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < count; i++)
         if (!requests[i].frame || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3 || requests[i].base & 3)
             return bsn_wrong(b, "requests");
-        memset(&requests[i].error, 0, sizeof requests[i].error);
-    }
     room = bsn_offload_needs(requests, count);
     needed = sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
     if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    memory = (uint8_t *)bsn_align(b->workspace);
-    d.b = b;
-    d.o = o;
-    d.requests = requests;
-    d.x = (bsn_offload *)(void *)memory;
-    d.elements = memory + sizeof(bsn_offload);
+    bsn_device_begin(&d, b, o, requests, count);
+    d.elements = (uint8_t *)(d.x + 1);
     d.base = d.elements + room.cell;
     d.apply = apply;
-    d.host = *b;
     d.host.workspace = d.base + room.base;
     d.host.workspace_size = room.decode;
-    d.host.run = NULL;
-    d.host.workers = 0;
-    d.host.progress = NULL;
     d.flags = (uint8_t)(apply ? BITSNAP_WORK_TEST : b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0);
     if (apply) d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     status = bsn_offload_pass(&d, count);
@@ -13332,51 +13344,30 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
 {
     bsn_sender x;
     bsn_sender_room room;
-    uint8_t *memory;
     size_t i, needed;
     unsigned queue = 0, k;
     bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || !o->host ? "offload" : count && !requests ? "requests" :
                                          b && (b->base.data || b->base.source.read) ? "base" :
                                          b && (b->quantizer.cells || b->quantizer.clusters) ? "quantizer" : NULL);
     if (status) return status;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < count; i++)
         if (!requests[i].destination || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3) return bsn_wrong(b, "requests");
-        memset(&requests[i].error, 0, sizeof requests[i].error);
-    }
     room = bsn_sender_needs(b, requests, count);
     needed = sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
     if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    memory = (uint8_t *)bsn_align(b->workspace);
-    memset(&x, 0, sizeof x);
-    x.d.b = b;
-    x.d.o = o;
-    x.d.requests = requests;
-    x.d.x = (bsn_offload *)(void *)memory;
-    x.encoders = (bitsnap_encoder *)(void *)(memory + sizeof(bsn_offload));
+    bsn_device_begin(&x.d, b, o, requests, count);
+    x.encoders = (bitsnap_encoder *)(void *)(x.d.x + 1);
     x.index = (uint8_t *)x.encoders + room.encoders;
     x.index_size = room.index;
     x.d.elements = x.index + room.index;
-    x.d.host = *b;
     x.d.host.workspace = x.d.elements + room.cell;
     x.d.host.workspace_size = room.encode;
-    x.d.host.run = NULL;
-    x.d.host.workers = 0;
-    x.d.host.progress = NULL;
-    for (k = 0; k < 2; k++) {
-        x.d.x->batch[k].count = 0;
-        x.d.x->batch[k].used = 0;
-    }
     for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
     if (!status) status = bsn_sender_launch(&x, queue);
     for (k = 0; k < 2; k++)
         if (!status) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
         else (void)o->wait(o->context, k);
-    for (i = 0; i < count && !status; i++) {
-        if (!requests[i].error.status) continue;
-        b->error = requests[i].error;
-        status = b->error.status;
-    }
-    return status;
+    return status ? status : bsn_device_result(&x.d, count);
 }
 #endif
 #endif /* BITSNAP_OFFLOAD */
