@@ -33,3 +33,4 @@ esac
 "$bare/venv/bin/python" tests/python_package.py bare || echo 'not ok - python: without numpy'
 "$venv/bin/python" -m pip install -q --force-reinstall --no-index --no-deps "$bare"/*.whl >"$log" 2>&1
 "$venv/bin/python" tests/python_package.py "${BITSNAP:-build/bitsnap}" docs/examples/python/README.md || echo 'not ok - python: with numpy and torch'
+"$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'
