@@ -90,10 +90,13 @@ $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)
 crash-demo: $(B)/train_mpi $(B)/engine
 	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(HEADERS)
 
-#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state
+#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state; RANKS=4 [GROUP=4]: memory of
+#:                  each rank with copies of others, or parity (needs libopenmpi-dev, openmpi-bin)
+MIB ?= 256
 bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
-	@$(CC) $(CFLAGS) $^ -o $(B)/engine_measure -lpthread
-	@$(B)/engine_measure $(DATA) $(BENCH)
+	@$(if $(RANKS),OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) -DMEASURE_MPI -I. docs/examples/engine/engine_measure.c docs/examples/engine/engine_mpi.c \
+	    $(B)/libbitsnap_engine.a,$(CC) $(CFLAGS) $^) -o $(B)/engine_measure -lpthread
+	@$(if $(RANKS),mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
