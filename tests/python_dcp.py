@@ -1,6 +1,7 @@
-"""Tests of bitsnap.dcp, where it is installed: python_dcp.py TRAIN README, with docs/examples/python/train/fsdp.py. By check_python.sh."""
+"""Tests of bitsnap.dcp, where it is installed: python_dcp.py TRAIN README [TEST ...], with docs/examples/python/train/fsdp.py. By check_python.sh."""
 import importlib.util
 import logging
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -10,8 +11,10 @@ import warnings
 
 import bitsnap
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from bitsnap.dcp import CHECKPOINT, BitsnapReader, BitsnapTransform, BitsnapWriter, Stored, certificates
+from bitsnap.dcp import CHECKPOINT, BitsnapReader, BitsnapWriter, Stored, certificates
+from bitsnap.stream import BitsnapTransform
 from python_checks import refused, run, run_blocks
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint._extension import ExtensionRegistry
@@ -210,15 +213,60 @@ def in_another_process():
     assert result and train.latest("process") == 4 and len(certificates("process/step-4")) > 20
 
 
+def megatron_rank(rank, ranks, o, result):
+    from bitsnap.megatron import SaveStrategy
+    from megatron.core.dist_checkpointing import ShardedTensor, load, load_tensors_metadata, mapping, save
+    dist.init_process_group("gloo", store=dist.FileStore(o.store, ranks), rank=rank, world_size=ranks)
+    whole = torch.randn(64, 320, generator=torch.Generator().manual_seed(1)), torch.randn(64, 320, generator=torch.Generator().manual_seed(1))
+    whole[1][::32] += 1
+    before, after = (rows[rank * 64 // ranks:(rank + 1) * 64 // ranks] for rows in whole)
+
+    def sharded(rows, bias, value):
+        return {"model": {"w": ShardedTensor.from_rank_offsets("w", rows, (0, rank, ranks)), "b": ShardedTensor.from_rank_offsets("b", bias, replica_id=rank)},
+                "rng": mapping.ShardedObject("rng", value, (1,), (0,), replica_id=rank), "iteration": 7}
+
+    if o.write:
+        for path, rows in (("megatron-1", before), ("megatron-2", after)):
+            os.makedirs(path, exist_ok=True)
+            dist.barrier()
+            value = {"x": torch.ones(3), "path": path}
+            request = save(sharded(rows, torch.ones(5), value), path, SaveStrategy(base="megatron-1"),
+                           async_sharded_save=path == "megatron-2")
+        process = multiprocessing.get_context("fork").Process(target=request.async_fn, args=(request.async_fn_args[0], request.preload_fn(), request.async_fn_args[2]))
+        process.start()  # as its queues do, which need CUDA
+        process.join()
+        dist.barrier()
+        for finish in request.finalize_fns:
+            finish()
+    again = load(sharded(torch.zeros_like(after), torch.zeros(5), None), "megatron-2")
+    assert torch.equal(again["model"]["w"], after) and torch.equal(again["model"]["b"], torch.ones(5)) and again["iteration"] == 7
+    assert again["rng"]["path"] == "megatron-2" and torch.equal(again["rng"]["x"], torch.ones(3))
+    assert load_tensors_metadata("megatron-1")["w"].global_shape == (64, 320)
+    dist.barrier()
+    if rank == 0:
+        result.put(sorted(os.listdir("megatron-2")))
+
+
+def megatron():
+    """Saved on two ranks, the second time in another process and as a delta; loaded on four, too."""
+    import megatron.core.dist_checkpointing  # noqa: F401
+    o = train.options(["."])
+    for o.ranks, o.write in ((2, 1), (4, 0)):
+        names = train.run(o, megatron_rank)
+        assert names == [CHECKPOINT, "common.pt", "metadata.json", "rank-0.bsnap", "rank-1.bsnap"], names
+    assert all(os.path.getsize(f"megatron-2/rank-{i}.bsnap") < 0.5 * os.path.getsize(f"megatron-1/rank-{i}.bsnap") for i in (0, 1))
+
+
 def the_readme():
     run_blocks(readme, "python dcp")
 
 
 if __name__ == "__main__":  # processes are spawned
-    train, readme = map(os.path.abspath, sys.argv[1:3])
-    spec = importlib.util.spec_from_file_location("fsdp", train)
+    path, readme = map(os.path.abspath, sys.argv[1:3])
+    spec = importlib.util.spec_from_file_location("fsdp", path)
     train = importlib.util.module_from_spec(spec)
     sys.modules["fsdp"] = train
     spec.loader.exec_module(train)
     os.chdir(tempfile.mkdtemp(prefix="bitsnap-dcp-"))
-    sys.exit(run("dcp", [training, in_another_process, states, objects, deltas, lossy, parts, damage, stock_files, the_readme]))
+    every = [training, in_another_process, states, objects, deltas, lossy, parts, damage, stock_files, megatron, the_readme]
+    sys.exit(run("dcp", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

@@ -1,4 +1,4 @@
-"""Checkpoints of torch.distributed.checkpoint: a storage of .bsnap files, one of each rank, and an extension for the stock FileSystemWriter.
+"""Checkpoints of torch.distributed.checkpoint: a storage of .bsnap files, one of each rank.
 
     dcp.save(state, storage_writer=BitsnapWriter("step-20", base="step-10"))         # async_save takes it, too
     dcp.load(state, storage_reader=BitsnapReader("step-20"))                         # on any number of ranks
@@ -17,12 +17,11 @@ import pickle
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
-from torch.distributed.checkpoint._extension import StreamTransformExtension
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _level, compress, decompress, decompress_into, files, info
+from . import _level, compress, decompress_into, files, info
 from ._arrays import NAMES, dtype_name, flat
 from .torch import _give, _take, new
 
@@ -50,6 +49,16 @@ def _saved(value):
     data = io.BytesIO()
     torch.save(value, data)
     return data
+
+
+def entries(results):
+    """Results of a rank, as JSON has them; result() makes one of each again."""
+    return [[r.index.fqn, r.index.offset, r.index.index, {k: v for k, v in vars(r.storage_data).items() if v is not None}] for r in results]
+
+
+def result(entry):
+    fqn, offset, index, stored = entry
+    return WriteResult(dcp.MetadataIndex(fqn, offset, index), 0, Stored(**stored))
 
 
 class _Chunk:
@@ -148,12 +157,12 @@ class BitsnapWriter(StorageWriter):
         return Stored(file, name)
 
     def finish(self, metadata, results):
-        metadata.storage_data = {result.index: result.storage_data for rank in results for result in rank}
+        metadata.storage_data = {r.index: r.storage_data for rank in results for r in rank}
         metadata.storage_meta = self.storage_meta()
         state = {fqn: None if isinstance(x, dcp.BytesStorageMetadata) else
                  [str(x.properties.dtype).removeprefix("torch."), x.size, x.properties.requires_grad, [[c.offsets, c.sizes] for c in x.chunks]]
                  for fqn, x in metadata.state_dict_metadata.items()}
-        storage = [[i.fqn, i.offset, i.index, {k: v for k, v in vars(x).items() if v is not None}] for i, x in metadata.storage_data.items()]
+        storage = [entry for rank in results for entry in entries(rank)]
         whole = {"version": 1, "bases": [os.path.relpath(directory, self.path) for directory in self._chain],
                  "planner": _take(metadata.planner_data, "", {}), "state": state, "storage": storage}
         files.write(os.path.join(self.path, CHECKPOINT), [], {_KEY: json.dumps(whole, separators=(",", ":"))}, "default", 1, None)
@@ -215,7 +224,7 @@ class BitsnapReader(StorageReader):
         with _damaged(self.path):
             self._chain = [os.path.join(self.path, directory) for directory in whole["bases"]]
             state = {fqn: dcp.BytesStorageMetadata() if x is None else self._tensor(*x) for fqn, x in whole["state"].items()}
-            storage = {dcp.MetadataIndex(fqn, offset, index): Stored(**stored) for fqn, offset, index, stored in whole["storage"]}
+            storage = {x.index: x.storage_data for x in map(result, whole["storage"])}
             planner = _give(whole["planner"], None)
         return dcp.Metadata(state, planner, storage, dcp.StorageMeta(checkpoint_id=self.path))
 
@@ -295,99 +304,3 @@ class BitsnapReader(StorageReader):
             decompress_into(frame, memory, first=first, count=count)
         if not direct:
             target.copy_(tensor.as_strided(size, strides))
-
-
-class BitsnapTransform(StreamTransformExtension):
-    """Compresses what the stock FileSystemWriter writes: its `_extensions=[BitsnapTransform()]`. FileSystemReader then needs an
-    `_extension_registry` in which this class was registered. Items are pieces, each a u32, its size, and a frame, until a size of 0.
-
-    level: as everywhere; from the descriptor none is needed."""
-
-    PIECE = 4 << 20
-    KINDS = ("F32", "BF16", "F16", "F64", "U8")  # of which the best on a sample is taken: streams do not say what is in them
-
-    def __init__(self, level="default"):
-        _level(level)
-        self.level = level
-
-    @staticmethod
-    def registry_name():
-        return "stream.bitsnap"
-
-    @staticmethod
-    def from_descriptor(version):
-        if version.partition(".")[0] != "1":
-            raise ValueError(f"stream.bitsnap: version {version} is not known here")
-        return BitsnapTransform()
-
-    def get_descriptor(self):
-        return f"{self.registry_name()}/1"
-
-    def transform_to(self, output):
-        return _Packer(output, self)
-
-    def transform_from(self, input):
-        return _Unpacker(input)
-
-    def frame(self, piece):
-        middle = len(piece) // 16 * 8
-        sample = piece[middle:middle + 65536]
-        kinds = [kind for kind in self.KINDS if len(piece) % 8 == 0 or kind == "U8"]
-        return compress(piece, min(kinds, key=lambda kind: len(compress(sample, kind, level="fast"))), level=self.level)
-
-
-class _Packer(io.RawIOBase):
-    def __init__(self, output, transform):
-        self._output, self._transform, self._piece = output, transform, bytearray()
-
-    def writable(self):
-        return True
-
-    def write(self, data):
-        data = memoryview(data).cast("B")
-        self._piece += data
-        while len(self._piece) >= self._transform.PIECE:
-            self._emit(self._transform.PIECE)
-        return len(data)
-
-    def _emit(self, size):
-        frame = self._transform.frame(bytes(self._piece[:size]))
-        del self._piece[:size]
-        self._output.write(len(frame).to_bytes(4, "little") + frame)
-
-    def close(self):
-        if not self.closed:
-            whole = len(self._piece) & ~7
-            for size in (whole, len(self._piece) - whole):
-                if size:
-                    self._emit(size)
-            self._output.write(bytes(4))
-            self._output.close()
-        super().close()
-
-
-class _Unpacker(io.RawIOBase):
-    def __init__(self, input):
-        self._input, self._piece = input, memoryview(b"")
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        if not self._piece:
-            size = int.from_bytes(self._exactly(4), "little")
-            if not size:
-                return 0
-            frame = self._exactly(size)
-            if info(frame)["count"] > BitsnapTransform.PIECE:
-                raise ValueError("a frame of more elements than a piece has")
-            self._piece = memoryview(decompress(frame))
-        n = min(len(buffer), len(self._piece))
-        buffer[:n], self._piece = self._piece[:n], self._piece[n:]
-        return n
-
-    def _exactly(self, size):
-        data = self._input.read(size)
-        if len(data) != size:
-            raise ValueError("the stream ends inside a frame")
-        return data

@@ -138,7 +138,7 @@ def train(rank, ranks, o, result):
     dist.destroy_process_group()
 
 
-def run(o):
+def run(o, rank=train):
     """On o.ranks processes: (loss, hash of the weights, seconds that training stood still, seconds of saving, checkpoints), or None."""
     os.makedirs(o.directory, exist_ok=True)
     os.environ["MASTER_ADDR"] = "127.0.0.1"
@@ -146,7 +146,7 @@ def run(o):
     result = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as meeting:
         o.store = os.path.join(meeting, "store")
-        ranks = [context.Process(target=train, args=(rank, o.ranks, o, result)) for rank in range(o.ranks)]
+        ranks = [context.Process(target=rank, args=(i, o.ranks, o, result)) for i in range(o.ranks)]
         for process in ranks:
             process.start()
         for process in ranks:
