@@ -117,7 +117,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_switches.py tests/check_offload.sh
+         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_wiredtiger.sh tests/check_switches.py tests/check_offload.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
@@ -210,6 +210,13 @@ bench-cli: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
 	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
 
+#: make bench-wiredtiger DATA=dir   pages of DATA/bf16-1000.safetensors by docs/examples/wiredtiger, beside zstd -1
+bench-wiredtiger:
+	@mkdir -p $(B)
+	@$(CC) -std=c99 -O2 $(WARN) -shared -fPIC -I. docs/examples/wiredtiger/bitsnap_wiredtiger.c -o $(B)/libbitsnap_wiredtiger.so
+	@$(CC) -std=gnu99 $(CFLAGS) $(WARN) -DWITH_ZSTD tests/wiredtiger.c -o $(B)/wiredtiger -lwiredtiger -lzstd -ldl
+	@$(B)/wiredtiger $(B)/libbitsnap_wiredtiger.so measure '$(DATA)/bf16-1000.safetensors'
+
 #: make bench-store    20 snapshots of a run in a store, beside zstd (needs python3-numpy, zstd)
 bench-store: $(B)/bitsnap
 	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
@@ -256,5 +263,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store huge \
+.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store bench-wiredtiger huge \
         study study-build convergence quantizers mutants clean

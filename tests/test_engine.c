@@ -1121,6 +1121,28 @@ static void refusals(void)
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
 }
 
+/* Parses a manifest of these lines, whose check matches. */
+static void check_manifest(const char *lines, unsigned count, const char *wrong)
+{
+    char text[256];
+    const size_t n = (size_t)snprintf(text, sizeof text, "%s%s", MANIFEST_START, lines);
+    const size_t size = n + (size_t)snprintf(text + n, sizeof text - n, "check %016" PRIx64 "\n", bitsnap_hash(text, n));
+    guarded g = guarded_alloc(size, 0);
+    disk_manifest m;
+    const char *said_of_it = disk_parse(&m, (const char *)memcpy(g.p, text, size), size);
+    CHECK(m.count == count && (wrong ? said_of_it && !strcmp(said_of_it, wrong) : !said_of_it), "%s: %u, %s", lines, m.count, said_of_it ? said_of_it : "good");
+    guarded_free(g);
+}
+
+static void manifests(void)
+{
+    check_manifest("1 10 4 a\n2 20 3 b\n", 2, NULL);
+    check_manifest("1 10 4 a", 0, "a line that does not end");
+    check_manifest("1 10 4 ", 0, "a line that does not end");
+    check_manifest("1 10 ", 0, "a line without step, size and ranks");
+    check_manifest("2 10 4 a\n2 10 4 b\n", 1, "steps that do not ascend");
+}
+
 int main(void)
 {
     test_program = "engine";
@@ -1148,6 +1170,7 @@ int main(void)
     RUN(copied_first);
     RUN(from_devices);
     RUN(refusals);
+    RUN(manifests);
     state_free(&now);
     state_free(&then);
     CHECK(!rmdir(place), "something is left in %s", place);
