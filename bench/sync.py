@@ -73,15 +73,15 @@ def clock(function, *args):
 def measure(name, old, new, repeats):
     """One row of each form, of dictionaries of tensors."""
     trainer = Trainer(old)
-    trainer._new.fill(new)
+    trainer.spare.fill(new)
     changed = total = 0
     pairs = []  # of each piece, in elements
-    for (dtype, after), (_, before) in zip(trainer._new.pieces, trainer._old.pieces):
+    for (dtype, after), (_, before) in zip(trainer.spare.pieces, trainer.weights.pieces):
         kind = f"u{bitsnap.files._width(dtype)}"
         pairs.append((after.view(kind), before.view(kind)))
         changed += int((pairs[-1][0] != pairs[-1][1]).sum())
         total += pairs[-1][0].size
-    push = trainer._old.data.nbytes
+    push = trainer.weights.data.nbytes
     forms = {"index": Index(), "xor zstd": Xor(), "gaps zstd": Gaps()}
     best = {form: [9e9, 9e9] for form in [*forms, "bitsnap"]}
     sizes, check = {}, 9e9
