@@ -45,3 +45,4 @@ if ${CC:-cc} -std=c99 -O1 -DBITSNAP_NO_SIMD -shared -fPIC -I. docs/examples/engi
     tail -n 20 "$log"
     echo 'not ok - python: the engine for torch.distributed'
 fi
+"$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'
