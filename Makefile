@@ -90,10 +90,13 @@ $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)
 crash-demo: $(B)/train_mpi $(B)/engine
 	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(HEADERS)
 
-#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state
+#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state; RANKS=4 [GROUP=4]: memory of
+#:                  each rank with copies of others, or parity (needs libopenmpi-dev, openmpi-bin)
+MIB ?= 256
 bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
-	@$(CC) $(CFLAGS) $^ -o $(B)/engine_measure -lpthread
-	@$(B)/engine_measure $(DATA) $(BENCH)
+	@$(if $(RANKS),OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) -DMEASURE_MPI -I. docs/examples/engine/engine_measure.c docs/examples/engine/engine_mpi.c \
+	    $(B)/libbitsnap_engine.a,$(CC) $(CFLAGS) $^) -o $(B)/engine_measure -lpthread
+	@$(if $(RANKS),mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
@@ -114,13 +117,17 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_switches.py tests/check_offload.sh
+         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_wiredtiger.sh tests/check_switches.py tests/check_offload.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+
+#: make python-test [SCHEDULES=10000]   the packages in Python alone; so many random orders of messages of docs/examples/sync: a nightly job
+python-test: $(B)/bitsnap
+	@SCHEDULES=$(or $(SCHEDULES),10000) tests/run.sh tests/check_python.sh
 
 #: make offload-test  the device code of docs/examples/offload without a GPU, and the hook in bitsnap.h
 offload-test: $(B)/tests/test_offload
@@ -207,6 +214,13 @@ bench-cli: $(B)/bitsnap
 	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
 	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
 
+#: make bench-wiredtiger DATA=dir   pages of DATA/bf16-1000.safetensors by docs/examples/wiredtiger, beside zstd -1
+bench-wiredtiger:
+	@mkdir -p $(B)
+	@$(CC) -std=c99 -O2 $(WARN) -shared -fPIC -I. docs/examples/wiredtiger/bitsnap_wiredtiger.c -o $(B)/libbitsnap_wiredtiger.so
+	@$(CC) -std=gnu99 $(CFLAGS) $(WARN) -DWITH_ZSTD tests/wiredtiger.c -o $(B)/wiredtiger -lwiredtiger -lzstd -ldl
+	@$(B)/wiredtiger $(B)/libbitsnap_wiredtiger.so measure '$(DATA)/bf16-1000.safetensors'
+
 #: make bench-store    20 snapshots of a run in a store, beside zstd (needs python3-numpy, zstd)
 bench-store: $(B)/bitsnap
 	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
@@ -253,5 +267,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store huge \
+.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store bench-wiredtiger huge \
         study study-build convergence quantizers mutants clean

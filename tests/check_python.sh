@@ -31,5 +31,18 @@ case $(echo "$bare"/*.whl) in
 *) echo "not ok - python: it is for every release from 3.11 on: $(ls "$bare")" ;;
 esac
 "$bare/venv/bin/python" tests/python_package.py bare || echo 'not ok - python: without numpy'
-"$venv/bin/python" -m pip install -q --force-reinstall --no-index --no-deps "$bare"/*.whl >"$log" 2>&1
-"$venv/bin/python" tests/python_package.py "${BITSNAP:-build/bitsnap}" docs/examples/python/README.md || echo 'not ok - python: with numpy and torch'
+"$venv/bin/python" -m pip install -q --no-index --no-deps --target "$bare/site" "$bare"/*.whl >"$log" 2>&1
+export PYTHONPATH="$bare/site"
+readme=docs/examples/python/README.md
+"$venv/bin/python" tests/python_package.py "${BITSNAP:-build/bitsnap}" $readme || echo 'not ok - python: with numpy and torch'
+"$venv/bin/python" tests/python_dcp.py docs/examples/python/train/fsdp.py $readme 2>"$log" || {
+    tail -n 20 "$log"
+    echo 'not ok - python: with torch.distributed'
+}
+if ${CC:-cc} -std=c99 -O1 -DBITSNAP_NO_SIMD -shared -fPIC -I. docs/examples/engine/bitsnap_engine.c docs/examples/engine/engine_disk.c \
+    docs/examples/engine/codec.c -o "$bare/engine.so" -lpthread >"$log" 2>&1 &&
+    "$venv/bin/python" -W ignore tests/python_engine.py "$bare/engine.so" 2>"$log"; then :; else
+    tail -n 20 "$log"
+    echo 'not ok - python: the engine for torch.distributed'
+fi
+"$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'

@@ -2,46 +2,13 @@
 import gc
 import os
 import random
-import re
 import subprocess
 import sys
-import tempfile
 import threading
-import traceback
 
 import bitsnap
 from bitsnap import _core
-
-tests = []
-
-
-def test(function):
-    tests.append(function)
-    return function
-
-
-def refused(kind, text, function, *args, **named):
-    """The exception of this kind, the text of which has these words."""
-    try:
-        function(*args, **named)
-    except kind as error:
-        assert text in str(error), f"{error!r} does not say: {text}"
-        return error
-    raise AssertionError(f"{function} was not refused: {text}")
-
-
-def run(kind):
-    failed = False
-    random.seed(1)
-    for function in tests:
-        try:
-            function()
-            print(f"ok - python: {kind}: {function.__name__}")
-        except Exception:  # whatever it is
-            traceback.print_exc(file=sys.stdout)
-            print(f"not ok - python: {kind}: {function.__name__}")
-            failed = True
-    return int(failed)
+from python_checks import elsewhere, refused, run, run_blocks
 
 
 def frames_of_bytes():
@@ -177,18 +144,11 @@ def other_threads_run():
     assert len(ran) > 3, len(ran)
 
 
-def blocks(readme, kind):
-    """The blocks of Python in a document."""
-    with open(readme, encoding="utf-8") as f:
-        return [code for language, code in re.findall(r"^```(python[ a-z]*)\n(.*?)^```", f.read(), re.S | re.M) if language == kind]
-
-
 if sys.argv[1] == "bare":
-    tests += [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]
-    sys.exit(run("bytes"))
+    sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]))
 
 tool, readme = map(os.path.abspath, sys.argv[1:3])
-os.chdir(tempfile.mkdtemp(prefix="bitsnap-python-"))
+elsewhere()
 
 import ml_dtypes  # noqa: E402
 import numpy  # noqa: E402
@@ -427,13 +387,8 @@ def zarr_arrays():
 
 
 def the_readme():
-    for kind in ("python", "python torch", "python zarr"):
-        found = blocks(readme, kind)
-        assert found, kind
-        for code in found:
-            exec(compile(code, readme, "exec"), {})
+    run_blocks(readme, "python", "python torch", "python zarr")
 
 
-tests += [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole, states_of_torch,
-          zarr_arrays, the_readme]
-sys.exit(run("arrays"))
+sys.exit(run("arrays", [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole,
+                        states_of_torch, zarr_arrays, the_readme]))

@@ -16,7 +16,10 @@ int main(void)
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { N = 300000, TENSORS = 6, ROWS = 100, COLUMNS = 3000 };
+#ifndef ELEMENTS
+#define ELEMENTS 300000 /* two pieces; less where everything is slow */
+#endif
+enum { N = ELEMENTS, TENSORS = 6, COLUMNS = 3000 };
 
 /* A small state of training, which is a function of the step alone. */
 typedef struct state {
@@ -1044,7 +1047,7 @@ static void from_devices(void)
                 for (k = 0; k < now.tensors[i].count * bitsnap_width(now.tensors[i].dtype); k++) ((uint8_t *)now.tensors[i].data)[k] ^= 0x5A;
             CHECK(!engine_snapshot(e, step, far_now, TENSORS, &error) && !engine_wait(e, 20, &error), "%s", error.message);
         }
-        CHECK(engine_last_cost(e)->cast == 2, "%u casts", (unsigned)engine_last_cost(e)->cast);
+        CHECK(engine_last_cost(e)->cast == (N + PIECE - 1) / PIECE, "%u casts", (unsigned)engine_last_cost(e)->cast);
         CHECK(!engine_recover(e, &step, far_then, TENSORS, &error) && step == 3 && same(&now, &then), "%s", error.message);
         CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error), "%s", error.message);
         state_at(&now, 3);
@@ -1118,6 +1121,28 @@ static void refusals(void)
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
 }
 
+/* Parses a manifest of these lines, whose check matches. */
+static void check_manifest(const char *lines, unsigned count, const char *wrong)
+{
+    char text[256];
+    const size_t n = (size_t)snprintf(text, sizeof text, "%s%s", MANIFEST_START, lines);
+    const size_t size = n + (size_t)snprintf(text + n, sizeof text - n, "check %016" PRIx64 "\n", bitsnap_hash(text, n));
+    guarded g = guarded_alloc(size, 0);
+    disk_manifest m;
+    const char *said_of_it = disk_parse(&m, (const char *)memcpy(g.p, text, size), size);
+    CHECK(m.count == count && (wrong ? said_of_it && !strcmp(said_of_it, wrong) : !said_of_it), "%s: %u, %s", lines, m.count, said_of_it ? said_of_it : "good");
+    guarded_free(g);
+}
+
+static void manifests(void)
+{
+    check_manifest("1 10 4 a\n2 20 3 b\n", 2, NULL);
+    check_manifest("1 10 4 a", 0, "a line that does not end");
+    check_manifest("1 10 4 ", 0, "a line that does not end");
+    check_manifest("1 10 ", 0, "a line without step, size and ranks");
+    check_manifest("2 10 4 a\n2 10 4 b\n", 1, "steps that do not ascend");
+}
+
 int main(void)
 {
     test_program = "engine";
@@ -1145,6 +1170,7 @@ int main(void)
     RUN(copied_first);
     RUN(from_devices);
     RUN(refusals);
+    RUN(manifests);
     state_free(&now);
     state_free(&then);
     CHECK(!rmdir(place), "something is left in %s", place);

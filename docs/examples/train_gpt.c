@@ -22,6 +22,9 @@
  * taken in a fixed order. Between compilers and machines they may differ, where these round sums otherwise.
  * Needs C99 and POSIX (threads, fsync).
  *
+ * --model has three architectures, whose states change in different ways: gpt; gated, whose MLP is a product of two halves (GEGLU), with a
+ * head of its own; moe, a mixture of experts, of which each token takes one (Switch).
+ *
  * With -DTRAIN_MPI (make train_mpi) it runs on several ranks under mpirun: the lanes of a batch are theirs in turn, each owns some tensors of the
  * optimizer, and sums are taken in the same order as by one: so the bits do not depend on the number of ranks either. --engine
  * hands the state of each to the checkpoint engine (docs/examples/engine) after every step, from which the next run goes on.
@@ -53,6 +56,7 @@
 
 enum {
     VOCABULARY = 256,  /* bytes: no tokenizer */
+    EXPERTS = 4,       /* of a layer, with --model moe */
     MAX_LAYERS = 48,
     MAX_LANES = 8,     /* sequences worked on at one time; more threads would find nothing to do */
     MAX_SAVES = 64,
@@ -211,9 +215,10 @@ static void pool_stop(pool *p)
 
 /* ================================================================================= MODEL */
 
-/* The tensors of a layer, in the order of the table. Matrices are [in, out], as in GPT-2. */
-enum { LN1_W, LN1_B, QKV_W, QKV_B, MIX_W, MIX_B, LN2_W, LN2_B, UP_W, UP_B, DOWN_W, DOWN_B, PER_LAYER };
-enum { WTE, WPE, FIRST_LAYER, MAX_TENSORS = FIRST_LAYER + MAX_LAYERS * PER_LAYER + 2 };
+/* The tensors of a layer. Matrices are [in, out], as in GPT-2. */
+enum { LN1_W, LN1_B, QKV_W, QKV_B, MIX_W, MIX_B, LN2_W, LN2_B, UP_W, UP_B, DOWN_W, DOWN_B, ROUTER_W, ROLES };
+enum { WTE, WPE, MAX_TENSORS = 2 + MAX_LAYERS * ROLES + 3 };
+typedef enum architecture { GPT, GATED, MOE } architecture;
 
 typedef struct tensor {
     char name[48];
@@ -223,16 +228,20 @@ typedef struct tensor {
 } tensor;
 
 typedef struct model {
+    architecture kind;
     size_t layers, dim, heads, context;
+    size_t up, hidden; /* widths of the MLP, before and behind its nonlinearity */
     size_t tensors, parameters;
     tensor table[MAX_TENSORS];
+    size_t at[MAX_LAYERS + 1][ROLES], head; /* offsets; the final norm is LN1_W and LN1_B of the layer behind the last */
     /* The state. With the number of the step, this is all that a run needs to go on. */
     float *master, *exp_avg, *exp_avg_sq;
     /* Derived from it after each step: the bfloat16 values, and each matrix of them transposed. */
     float *weights, *transposed;
 } model;
 
-static void add_tensor(model *m, const char *prefix, const char *name, size_t rows, size_t columns, float init)
+/* Returns its offset. */
+static size_t add_tensor(model *m, const char *prefix, const char *name, size_t rows, size_t columns, float init)
 {
     tensor *t = &m->table[m->tensors++];
     snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
@@ -242,6 +251,7 @@ static void add_tensor(model *m, const char *prefix, const char *name, size_t ro
     t->count = (rows ? rows : 1) * columns;
     t->init = init;
     m->parameters += t->count;
+    return t->offset;
 }
 
 static void describe(model *m)
@@ -249,32 +259,33 @@ static void describe(model *m)
     const size_t d = m->dim;
     /* GPT-2: what is added to the residual stream is made smaller by the number of additions. */
     const float plain = -0.02f, residual = plain / sqrtf(2.0f * (float)m->layers);
-    add_tensor(m, "", "wte.weight", VOCABULARY, d, plain);
+    m->up = m->kind == MOE ? EXPERTS * 2 * d : 4 * d;
+    m->hidden = m->kind == GATED ? m->up / 2 : m->up;
+    m->head = add_tensor(m, "", "wte.weight", VOCABULARY, d, plain);
     add_tensor(m, "", "wpe.weight", m->context, d, plain);
     for (size_t i = 0; i < m->layers; i++) {
+        size_t *at = m->at[i];
         char prefix[16];
         snprintf(prefix, sizeof prefix, "h.%u.", (unsigned)i);
-        add_tensor(m, prefix, "ln_1.weight", 0, d, 1.0f);
-        add_tensor(m, prefix, "ln_1.bias", 0, d, 0.0f);
-        add_tensor(m, prefix, "attn.c_attn.weight", d, 3 * d, plain);
-        add_tensor(m, prefix, "attn.c_attn.bias", 0, 3 * d, 0.0f);
-        add_tensor(m, prefix, "attn.c_proj.weight", d, d, residual);
-        add_tensor(m, prefix, "attn.c_proj.bias", 0, d, 0.0f);
-        add_tensor(m, prefix, "ln_2.weight", 0, d, 1.0f);
-        add_tensor(m, prefix, "ln_2.bias", 0, d, 0.0f);
-        add_tensor(m, prefix, "mlp.c_fc.weight", d, 4 * d, plain);
-        add_tensor(m, prefix, "mlp.c_fc.bias", 0, 4 * d, 0.0f);
-        add_tensor(m, prefix, "mlp.c_proj.weight", 4 * d, d, residual);
-        add_tensor(m, prefix, "mlp.c_proj.bias", 0, d, 0.0f);
+        at[LN1_W] = add_tensor(m, prefix, "ln_1.weight", 0, d, 1.0f);
+        at[LN1_B] = add_tensor(m, prefix, "ln_1.bias", 0, d, 0.0f);
+        at[QKV_W] = add_tensor(m, prefix, "attn.c_attn.weight", d, 3 * d, plain);
+        at[QKV_B] = add_tensor(m, prefix, "attn.c_attn.bias", 0, 3 * d, 0.0f);
+        at[MIX_W] = add_tensor(m, prefix, "attn.c_proj.weight", d, d, residual);
+        at[MIX_B] = add_tensor(m, prefix, "attn.c_proj.bias", 0, d, 0.0f);
+        at[LN2_W] = add_tensor(m, prefix, "ln_2.weight", 0, d, 1.0f);
+        at[LN2_B] = add_tensor(m, prefix, "ln_2.bias", 0, d, 0.0f);
+        at[UP_W] = add_tensor(m, prefix, "mlp.c_fc.weight", d, m->up, plain);
+        at[UP_B] = add_tensor(m, prefix, "mlp.c_fc.bias", 0, m->up, 0.0f);
+        at[DOWN_W] = add_tensor(m, prefix, "mlp.c_proj.weight", m->hidden, d, residual);
+        at[DOWN_B] = add_tensor(m, prefix, "mlp.c_proj.bias", 0, d, 0.0f);
+        if (m->kind == MOE)
+            at[ROUTER_W] = add_tensor(m, prefix, "mlp.router.weight", d, EXPERTS, plain);
     }
-    add_tensor(m, "", "ln_f.weight", 0, d, 1.0f);
-    add_tensor(m, "", "ln_f.bias", 0, d, 0.0f);
-}
-
-/* Where a tensor lies in the arrays. The final norm is LN1_W and LN1_B of the layer behind the last. */
-static size_t at(const model *m, size_t layer, size_t role)
-{
-    return m->table[FIRST_LAYER + layer * PER_LAYER + role].offset;
+    m->at[m->layers][LN1_W] = add_tensor(m, "", "ln_f.weight", 0, d, 1.0f);
+    m->at[m->layers][LN1_B] = add_tensor(m, "", "ln_f.bias", 0, d, 0.0f);
+    if (m->kind == GATED)
+        m->head = add_tensor(m, "", "lm_head.weight", VOCABULARY, d, plain);
 }
 
 static void initialize(model *m, uint64_t seed)
@@ -457,7 +468,8 @@ typedef struct layer {
     float *qkv;       /* [context][3 * dim] */
     float *attention; /* [heads][context][context]: softmax, 0 where a position would look ahead */
     float *mix;       /* [context][dim] */
-    float *up, *act;  /* [context][4 * dim]: before and behind GELU */
+    float *up, *act;  /* [context][up], [context][hidden]: before and behind GELU */
+    float *route;     /* [context][EXPERTS]: softmax; going backward, its gradient */
 } layer;
 
 /* What one sequence needs at work: activations kept for the backward pass, and gradients. A lane takes the
@@ -468,7 +480,7 @@ typedef struct lane {
     float *stream;              /* [context][dim]: the residual stream */
     float *logits;              /* [context][VOCABULARY] */
     float *dstream, *dnorm, *dmix;
-    float *dqkv, *dup;
+    float *dqkv, *dup, *dact;
     float *flip, *dscore;       /* of one head: keys or values transposed; a tile of gradients */
     float *gradients;           /* laid out as the model's arrays */
     double loss;
@@ -529,6 +541,85 @@ static void attend_backward(const model *m, lane *l, const layer *y)
     }
 }
 
+/* The expert of a token. */
+static size_t expert_of(const float *route)
+{
+    size_t best = 0;
+    for (size_t e = 1; e < EXPERTS; e++)
+        best = route[e] > route[best] ? e : best;
+    return best;
+}
+
+/* All experts are one wide layer, of which a token takes its part. */
+static void choose_experts(const model *m, const layer *y, const float *router)
+{
+    const size_t T = m->context, width = m->hidden / EXPERTS;
+    zero(y->route, T * EXPERTS);
+    multiply_add(y->route, EXPERTS, y->ln2.out, m->dim, 1, router, EXPERTS, T, EXPERTS, m->dim);
+    for (size_t t = 0; t < T; t++) {
+        float *route = y->route + t * EXPERTS, *act = y->act + t * m->hidden, greatest;
+        const float sum = softmax_terms(route, EXPERTS, 1.0f, &greatest);
+        for (size_t e = 0; e < EXPERTS; e++)
+            route[e] /= sum;
+        const size_t chosen = expert_of(route);
+        for (size_t j = 0; j < m->hidden; j++)
+            act[j] = j / width == chosen ? act[j] * route[chosen] : 0.0f;
+    }
+}
+
+/* From the gradient of act: in its place that of the chosen expert alone, and that of the routes, with Switch's for balance. */
+static void choose_experts_backward(const model *m, const layer *y, float *dact, size_t positions)
+{
+    const size_t T = m->context, width = m->hidden / EXPERTS;
+    float share[EXPERTS] = {0};
+    for (size_t t = 0; t < T; t++)
+        share[expert_of(y->route + t * EXPERTS)] += 0.01f * EXPERTS / (float)T / (float)positions;
+    for (size_t t = 0; t < T; t++, dact += m->hidden) {
+        float *route = y->route + t * EXPERTS, d[EXPERTS], mean = 0;
+        const size_t chosen = expert_of(route);
+        memcpy(d, share, sizeof d);
+        d[chosen] += dot(dact + chosen * width, y->act + t * m->hidden + chosen * width, width) / route[chosen];
+        for (size_t j = 0; j < m->hidden; j++)
+            dact[j] = j / width == chosen ? dact[j] * route[chosen] : 0.0f;
+        for (size_t e = 0; e < EXPERTS; e++)
+            mean += d[e] * route[e];
+        for (size_t e = 0; e < EXPERTS; e++)
+            route[e] *= d[e] - mean;
+    }
+}
+
+static void activate(const model *m, const layer *y)
+{
+    if (m->kind != GATED) {
+        gelu(y->act, y->up, m->context * m->up);
+        return;
+    }
+    for (size_t t = 0; t < m->context; t++) {
+        float *act = y->act + t * m->hidden, *up = y->up + t * m->up;
+        gelu(act, up, m->hidden);
+        for (size_t j = 0; j < m->hidden; j++)
+            act[j] *= up[m->hidden + j];
+    }
+}
+
+/* dup from dact; the two are one array but for GATED. */
+static void activate_backward(const model *m, const lane *l, const layer *y)
+{
+    if (m->kind != GATED) {
+        gelu_backward(l->dup, y->up, m->context * m->up);
+        return;
+    }
+    for (size_t t = 0; t < m->context; t++) {
+        float *up = y->up + t * m->up, *dup = l->dup + t * m->up, *dact = l->dact + t * m->hidden;
+        gelu(dup + m->hidden, up, m->hidden);
+        for (size_t j = 0; j < m->hidden; j++) {
+            dup[m->hidden + j] *= dact[j];
+            dup[j] = dact[j] * up[m->hidden + j];
+        }
+        gelu_backward(dup, up, m->hidden);
+    }
+}
+
 static void forward(const model *m, lane *l, const unsigned char *text)
 {
     const size_t T = m->context, d = m->dim;
@@ -538,21 +629,22 @@ static void forward(const model *m, lane *l, const unsigned char *text)
             l->stream[t * d + j] = wte[text[t] * d + j] + wpe[t * d + j];
     for (size_t i = 0; i < m->layers; i++) {
         const layer *y = &l->layers[i];
-        normalize(&y->ln1, l->stream, w + at(m, i, LN1_W), w + at(m, i, LN1_B), T, d);
+        normalize(&y->ln1, l->stream, w + m->at[i][LN1_W], w + m->at[i][LN1_B], T, d);
         zero(y->qkv, T * 3 * d);
-        linear(y->qkv, y->ln1.out, w + at(m, i, QKV_W), w + at(m, i, QKV_B), T, d, 3 * d);
+        linear(y->qkv, y->ln1.out, w + m->at[i][QKV_W], w + m->at[i][QKV_B], T, d, 3 * d);
         attend(m, l, y);
-        linear(l->stream, y->mix, w + at(m, i, MIX_W), w + at(m, i, MIX_B), T, d, d);
-        normalize(&y->ln2, l->stream, w + at(m, i, LN2_W), w + at(m, i, LN2_B), T, d);
-        zero(y->up, T * 4 * d);
-        linear(y->up, y->ln2.out, w + at(m, i, UP_W), w + at(m, i, UP_B), T, d, 4 * d);
-        gelu(y->act, y->up, T * 4 * d);
-        linear(l->stream, y->act, w + at(m, i, DOWN_W), w + at(m, i, DOWN_B), T, 4 * d, d);
+        linear(l->stream, y->mix, w + m->at[i][MIX_W], w + m->at[i][MIX_B], T, d, d);
+        normalize(&y->ln2, l->stream, w + m->at[i][LN2_W], w + m->at[i][LN2_B], T, d);
+        zero(y->up, T * m->up);
+        linear(y->up, y->ln2.out, w + m->at[i][UP_W], w + m->at[i][UP_B], T, d, m->up);
+        activate(m, y);
+        if (m->kind == MOE)
+            choose_experts(m, y, w + m->at[i][ROUTER_W]);
+        linear(l->stream, y->act, w + m->at[i][DOWN_W], w + m->at[i][DOWN_B], T, m->hidden, d);
     }
-    normalize(&l->final, l->stream, w + at(m, m->layers, LN1_W), w + at(m, m->layers, LN1_B), T, d);
+    normalize(&l->final, l->stream, w + m->at[m->layers][LN1_W], w + m->at[m->layers][LN1_B], T, d);
     zero(l->logits, T * VOCABULARY);
-    multiply_add(l->logits, VOCABULARY, l->final.out, d, 1, m->transposed + m->table[WTE].offset, VOCABULARY,
-                 T, VOCABULARY, d);
+    multiply_add(l->logits, VOCABULARY, l->final.out, d, 1, m->transposed + m->head, VOCABULARY, T, VOCABULARY, d);
 }
 
 /* Adds the cross entropy of each position and the byte behind it to the lane's loss, and turns the logits
@@ -571,35 +663,41 @@ static void score(lane *l, const unsigned char *text, size_t context, size_t pos
     }
 }
 
-static void backward(const model *m, lane *l, const unsigned char *text)
+static void backward(const model *m, lane *l, const unsigned char *text, size_t positions)
 {
     const size_t T = m->context, d = m->dim;
     const float *w = m->weights, *wt = m->transposed;
     float *g = l->gradients, *dwte = g + m->table[WTE].offset, *dwpe = g + m->table[WPE].offset;
 
-    multiply_add(dwte, d, l->logits, 1, VOCABULARY, l->final.out, d, VOCABULARY, d, T);
+    multiply_add(g + m->head, d, l->logits, 1, VOCABULARY, l->final.out, d, VOCABULARY, d, T);
     zero(l->dnorm, T * d);
-    multiply_add(l->dnorm, d, l->logits, VOCABULARY, 1, w + m->table[WTE].offset, d, T, d, VOCABULARY);
+    multiply_add(l->dnorm, d, l->logits, VOCABULARY, 1, w + m->head, d, T, d, VOCABULARY);
     zero(l->dstream, T * d);
-    normalize_backward(l->dstream, g + at(m, m->layers, LN1_W), g + at(m, m->layers, LN1_B), l->dnorm,
-                       &l->final, w + at(m, m->layers, LN1_W), T, d);
+    normalize_backward(l->dstream, g + m->at[m->layers][LN1_W], g + m->at[m->layers][LN1_B], l->dnorm,
+                       &l->final, w + m->at[m->layers][LN1_W], T, d);
 
     for (size_t i = m->layers; i-- > 0;) {
         const layer *y = &l->layers[i];
-        linear_backward(l->dup, g + at(m, i, DOWN_W), g + at(m, i, DOWN_B), l->dstream, y->act,
-                        wt + at(m, i, DOWN_W), T, 4 * d, d);
-        gelu_backward(l->dup, y->up, T * 4 * d);
-        linear_backward(l->dnorm, g + at(m, i, UP_W), g + at(m, i, UP_B), l->dup, y->ln2.out,
-                        wt + at(m, i, UP_W), T, d, 4 * d);
-        normalize_backward(l->dstream, g + at(m, i, LN2_W), g + at(m, i, LN2_B), l->dnorm, &y->ln2,
-                           w + at(m, i, LN2_W), T, d);
-        linear_backward(l->dmix, g + at(m, i, MIX_W), g + at(m, i, MIX_B), l->dstream, y->mix,
-                        wt + at(m, i, MIX_W), T, d, d);
+        linear_backward(l->dact, g + m->at[i][DOWN_W], g + m->at[i][DOWN_B], l->dstream, y->act,
+                        wt + m->at[i][DOWN_W], T, m->hidden, d);
+        if (m->kind == MOE)
+            choose_experts_backward(m, y, l->dact, positions);
+        activate_backward(m, l, y);
+        linear_backward(l->dnorm, g + m->at[i][UP_W], g + m->at[i][UP_B], l->dup, y->ln2.out,
+                        wt + m->at[i][UP_W], T, d, m->up);
+        if (m->kind == MOE) {
+            multiply_add(g + m->at[i][ROUTER_W], EXPERTS, y->ln2.out, 1, d, y->route, EXPERTS, d, EXPERTS, T);
+            multiply_add(l->dnorm, d, y->route, EXPERTS, 1, wt + m->at[i][ROUTER_W], d, T, d, EXPERTS);
+        }
+        normalize_backward(l->dstream, g + m->at[i][LN2_W], g + m->at[i][LN2_B], l->dnorm, &y->ln2,
+                           w + m->at[i][LN2_W], T, d);
+        linear_backward(l->dmix, g + m->at[i][MIX_W], g + m->at[i][MIX_B], l->dstream, y->mix,
+                        wt + m->at[i][MIX_W], T, d, d);
         attend_backward(m, l, y);
-        linear_backward(l->dnorm, g + at(m, i, QKV_W), g + at(m, i, QKV_B), l->dqkv, y->ln1.out,
-                        wt + at(m, i, QKV_W), T, d, 3 * d);
-        normalize_backward(l->dstream, g + at(m, i, LN1_W), g + at(m, i, LN1_B), l->dnorm, &y->ln1,
-                           w + at(m, i, LN1_W), T, d);
+        linear_backward(l->dnorm, g + m->at[i][QKV_W], g + m->at[i][QKV_B], l->dqkv, y->ln1.out,
+                        wt + m->at[i][QKV_W], T, d, 3 * d);
+        normalize_backward(l->dstream, g + m->at[i][LN1_W], g + m->at[i][LN1_B], l->dnorm, &y->ln1,
+                           w + m->at[i][LN1_W], T, d);
     }
 
     for (size_t t = 0; t < T; t++)
@@ -612,7 +710,7 @@ static void backward(const model *m, lane *l, const unsigned char *text)
 /* ================================================================================= TRAINING */
 
 typedef struct options {
-    const char *out, *log, *resume, *validate;
+    const char *out, *log, *resume, *validate, *model;
     uint64_t steps, until, seed, layers, dim, heads, context, batch, warmup, threads;
     uint64_t saves[MAX_SAVES];
     size_t save_count;
@@ -719,7 +817,7 @@ static void lane_task(void *argument, size_t index)
         const unsigned char *text = t->text + random % (t->text_size - context);
         forward(&t->m, l, text);
         score(l, text, context, batch * context);
-        backward(&t->m, l, text);
+        backward(&t->m, l, text, batch * context);
     }
 }
 
@@ -863,8 +961,9 @@ static void allocate(trainer *t)
             y->qkv = floats(T * 3 * d);
             y->attention = floats(m->heads * T * T);
             y->mix = floats(T * d);
-            y->up = floats(T * 4 * d);
-            y->act = floats(T * 4 * d);
+            y->up = floats(T * m->up);
+            y->act = floats(T * m->hidden);
+            y->route = floats(T * EXPERTS);
         }
         make_norm(&l->final, T, d);
         l->stream = floats(T * d);
@@ -873,7 +972,8 @@ static void allocate(trainer *t)
         l->dnorm = floats(T * d);
         l->dmix = floats(T * d);
         l->dqkv = floats(T * 3 * d);
-        l->dup = floats(T * 4 * d);
+        l->dup = floats(T * m->up);
+        l->dact = m->kind == GATED ? floats(T * m->hidden) : l->dup;
         l->flip = floats(T * (d / m->heads));
         l->dscore = floats(TILE * T);
         l->gradients = floats(m->parameters);
@@ -1075,6 +1175,7 @@ static const char help[] =
     "                   PREFIX-exp_avg_sq.safetensors; with the same options and text, the run ends\n"
     "                   at the same bits as one that was not interrupted\n"
     "  --seed N         of the first weights and the order of the text [1]\n"
+    "  --model NAME     gpt; gated: GEGLU, and a head of its own; moe: mixture of experts [gpt]\n"
     "  --layers N       1 to 48                                      [4]\n"
     "  --dim N          width, a multiple of 4 * heads               [128]\n"
     "  --heads N        1 to 64                                      [4]\n"
@@ -1143,6 +1244,7 @@ static size_t parse(options *o, int argc, char **argv)
         {"threads", &o->threads, 1, MAX_LANES, NULL},
         {"out", NULL, 0, 0, &o->out},
         {"log", NULL, 0, 0, &o->log},
+        {"model", NULL, 0, 0, &o->model},
         {"resume", NULL, 0, 0, &o->resume},
         {"validate", NULL, 0, 0, &o->validate},
 #ifdef TRAIN_MPI
@@ -1466,7 +1568,7 @@ int main(int argc, char **argv)
 {
     static trainer t = {.workers = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,
                                     .done = PTHREAD_COND_INITIALIZER}};
-    t.o = (options){.out = "checkpoints", .steps = 250, .seed = 1, .layers = 4, .dim = 128, .heads = 4,
+    t.o = (options){.out = "checkpoints", .model = "gpt", .steps = 250, .seed = 1, .layers = 4, .dim = 128, .heads = 4,
                     .context = 128, .batch = 8, .warmup = UINT64_MAX, .lr = 0.002, .beta2 = 0.95,
                     .engine_policy = "lossless", .engine_budget = 64, .engine_every = 1};
     begin_ranks(&t, &argc, &argv);
@@ -1475,6 +1577,11 @@ int main(int argc, char **argv)
     if (!files)
         stop(2, "no text files given");
 
+    static const char *const models[] = {[GPT] = "gpt", [GATED] = "gated", [MOE] = "moe"};
+    while (t.m.kind < MOE && strcmp(t.o.model, models[t.m.kind]) != 0)
+        t.m.kind++;
+    if (strcmp(t.o.model, models[t.m.kind]) != 0)
+        stop(2, "--model: '%s' is none of gpt, gated and moe", t.o.model);
     t.m.layers = (size_t)t.o.layers;
     t.m.dim = (size_t)t.o.dim;
     t.m.heads = (size_t)t.o.heads;

@@ -62,8 +62,8 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size)
             return "a line without step, size and ranks";
         if (m->count && e->step <= e[-1].step) return "steps that do not ascend";
         p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* the name of the file follows from the step: it is for people */
-        if (!p++) return "a line that does not end";
-        m->count++;
+        if (!p) return "a line that does not end";
+        p++, m->count++;
     }
     return NULL;
 }

@@ -105,7 +105,8 @@ class safe_open:
             return [t[0] for t in self._file.tensors()]
 
     def metadata(self):
-        text = self._file.metadata()
+        with _place(self._path):
+            text = self._file.metadata()
         return None if text is None else json.loads(text)
 
     def get_tensor(self, name):
@@ -197,7 +198,7 @@ def write(filename, tensors, metadata, level, threads, base, flags=0):
 
 def _fill(writer, tensors):
     for *_, memory in tensors:
-        writer.write(memory)
+        writer.write(memory() if callable(memory) else memory)
     return writer.finish()
 
 

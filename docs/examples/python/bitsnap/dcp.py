@@ -1,0 +1,306 @@
+"""Checkpoints of torch.distributed.checkpoint: a storage of .bsnap files, one of each rank.
+
+    dcp.save(state, storage_writer=BitsnapWriter("step-20", base="step-10"))         # async_save takes it, too
+    dcp.load(state, storage_reader=BitsnapReader("step-20"))                         # on any number of ranks
+
+A checkpoint is a directory: rank-0.bsnap, rank-1.bsnap, ... with the tensors, and checkpoint.bsnap, which says where each chunk is, and is
+written last: without it there is no checkpoint. Nothing in these files is pickled but objects that JSON does not have; these are read as
+torch.load(weights_only=True) reads them.
+"""
+import contextlib
+import dataclasses
+import fnmatch
+import io
+import json
+import os
+import pickle
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import _level, compress, decompress_into, files, info
+from ._arrays import NAMES, dtype_name, flat
+from .torch import _give, _take, new
+
+CHECKPOINT = "checkpoint.bsnap"
+_KEY = "bitsnap.dcp"  # in its metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """Where a chunk or an object is: a tensor of a file, or here."""
+    file: str | None = None
+    name: str | None = None
+    shape: list | None = None         # of a chunk that is quantized: the tensor is the bytes of its frame
+    certificate: dict | None = None   # what was measured then
+    value: object = None              # an object as JSON, as bitsnap.torch.save has it
+
+
+def _done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def _saved(value):
+    data = io.BytesIO()
+    torch.save(value, data)
+    return data
+
+
+def entries(results):
+    """Results of a rank, as JSON has them; result() makes one of each again."""
+    return [[r.index.fqn, r.index.offset, r.index.index, {k: v for k, v in vars(r.storage_data).items() if v is not None}] for r in results]
+
+
+def result(entry):
+    fqn, offset, index, stored = entry
+    return WriteResult(dcp.MetadataIndex(fqn, offset, index), 0, Stored(**stored))
+
+
+class _Chunk:
+    """A tensor that is asked for when it is written, and not before."""
+
+    def __init__(self, item, planner):
+        self.nbytes = item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize
+        self._item, self._planner = item, planner
+
+    def __call__(self):
+        return flat(self._planner.resolve_data(self._item).detach().to("cpu").contiguous())
+
+
+class BitsnapWriter(StorageWriter):
+    """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
+    it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
+    bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
+    """
+
+    def __init__(self, path=None, *, base=None, anchor=10, bounds=None, level="default", threads=1):
+        _level(level)
+        self.path, self._base, self._anchor, self._bounds = path, base, anchor, bounds or {}
+        self._level, self._threads, self._chain = level, threads, []
+
+    checkpoint_id = property(lambda self: self.path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return isinstance(checkpoint_id, (str, os.PathLike)) and "://" not in os.fspath(checkpoint_id)
+
+    def reset(self, checkpoint_id=None):
+        self.path = checkpoint_id or self.path
+
+    def set_up_storage_writer(self, is_coordinator, *args, **named):
+        if not named.get("use_collectives", True):
+            raise ValueError("checkpoints without collectives are not supported")
+
+    def prepare_local_plan(self, plan):
+        os.makedirs(self.path, exist_ok=True)
+        if os.path.exists(os.path.join(self.path, CHECKPOINT)):
+            raise FileExistsError(f"{self.path} has a checkpoint already, which stays; remove it first")
+        return plan
+
+    def prepare_global_plan(self, plans):
+        self._chain = []
+        if self._base is not None and os.path.exists(os.path.join(self._base, CHECKPOINT)):
+            chain = [*_read(self._base)["bases"], "."]
+            if len(chain) < self._anchor:
+                self._chain = [os.path.join(self._base, directory) for directory in chain]
+        return [dataclasses.replace(plan, storage_data=(f"rank-{i}.bsnap", self._chain)) for i, plan in enumerate(plans)]
+
+    def write_data(self, plan, planner):
+        file, chain = plan.storage_data
+        tensors, results = [], []
+        for item in plan.items:
+            if item.type == WriteItemType.BYTE_IO:
+                data = planner.resolve_data(item)
+                stored, size = self._object(item, file, data, tensors), data.getbuffer().nbytes
+            else:
+                stored, size = self._tensor(item, file, planner, tensors)
+            results.append(WriteResult(item.index, size, stored))
+        if tensors:
+            chain = [os.path.join(directory, file) for directory in chain]
+            base = files.open_file(chain[-1], chain[:-1]) if chain and os.path.exists(chain[-1]) else None
+            files.write(os.path.join(self.path, file), files.order(tensors), None, self._level, self._threads, base)
+        return _done(results)
+
+    def _tensor(self, item, file, planner, tensors):
+        fqn, chunk, dtype = item.index.fqn, item.tensor_data.chunk, item.tensor_data.properties.dtype
+        name = fqn if chunk.sizes == item.tensor_data.size else f"{fqn}@{','.join(map(str, chunk.offsets))}"
+        bound = next((bound for pattern, bound in self._bounds.items() if fnmatch.fnmatchcase(fqn, pattern)), None)
+        memory, shape = _Chunk(item, planner), list(chunk.sizes)
+        if bound is None or not dtype.is_floating_point or not memory.nbytes:
+            tensors.append((name, _dtype(fqn, dtype), shape, memory))
+            return Stored(file, name), memory.nbytes
+        frame = compress(memory(), _dtype(fqn, dtype), level=self._level, threads=self._threads, max_relative_error=bound,
+                         columns=shape[-1] if len(shape) > 1 else 0)
+        tensors.append((name, "U8", [len(frame)], frame))
+        return Stored(file, name, shape, info(frame)["certificate"]), len(frame)
+
+    def _object(self, item, file, data, tensors):
+        """As JSON where that gives the same bytes back, else as the bytes, if no code is in them."""
+        name, parts = item.index.fqn, {}
+        try:
+            data.seek(0)
+            value = torch.load(data, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise TypeError(f"{name} cannot be read without running code, and code is not stored") from error
+        try:
+            value = json.loads(json.dumps(_take(value, "", parts)))
+            if not parts and _saved(_give(value, None)).getbuffer() == data.getbuffer():
+                return Stored(value=value)
+        except TypeError:
+            pass
+        tensors.append((name, "U8", [data.getbuffer().nbytes], data.getbuffer()))
+        return Stored(file, name)
+
+    def finish(self, metadata, results):
+        metadata.storage_data = {r.index: r.storage_data for rank in results for r in rank}
+        metadata.storage_meta = self.storage_meta()
+        state = {fqn: None if isinstance(x, dcp.BytesStorageMetadata) else
+                 [str(x.properties.dtype).removeprefix("torch."), x.size, x.properties.requires_grad, [[c.offsets, c.sizes] for c in x.chunks]]
+                 for fqn, x in metadata.state_dict_metadata.items()}
+        storage = [entry for rank in results for entry in entries(rank)]
+        whole = {"version": 1, "bases": [os.path.relpath(directory, self.path) for directory in self._chain],
+                 "planner": _take(metadata.planner_data, "", {}), "state": state, "storage": storage}
+        files.write(os.path.join(self.path, CHECKPOINT), [], {_KEY: json.dumps(whole, separators=(",", ":"))}, "default", 1, None)
+        files._sync(os.path.dirname(os.path.abspath(self.path)))
+
+    def storage_meta(self):
+        return dcp.StorageMeta(checkpoint_id=self.path)
+
+
+def _dtype(name, dtype):
+    try:
+        return NAMES[str(dtype).removeprefix("torch.")]
+    except KeyError:
+        raise TypeError(f"{name} has elements of {dtype}, which are not supported") from None
+
+
+def _read(path):
+    name = os.path.join(path, CHECKPOINT)
+    with files.safe_open(name) as file, _damaged(path):
+        text = (file.metadata() or {}).get(_KEY)
+        if text is not None:
+            whole = json.loads(text)
+            if whole["version"] == 1:
+                return whole
+    raise ValueError(f"{name} is no checkpoint of torch.distributed.checkpoint that is known here")
+
+
+@contextlib.contextmanager
+def _damaged(path):
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{os.path.join(path, CHECKPOINT)}: what the checkpoint is made of is damaged") from error
+
+
+def certificates(path):
+    """What was measured when chunks were quantized: {name: [certificate, ...]}."""
+    found = {}
+    for fqn, _, _, stored in _read(path)["storage"]:
+        if "certificate" in stored:
+            found.setdefault(fqn, []).append(stored["certificate"])
+    return found
+
+
+class BitsnapReader(StorageReader):
+    """Reads what BitsnapWriter wrote, each rank the blocks that it wants (of chunks that are quantized: these chunks)."""
+
+    def __init__(self, path=None, *, threads=1):
+        self.path, self._threads, self._chain, self._storage = path, threads, [], {}
+
+    checkpoint_id = property(lambda self: self.path)
+    validate_checkpoint_id = BitsnapWriter.validate_checkpoint_id
+
+    def reset(self, checkpoint_id=None):
+        self.path = checkpoint_id or self.path
+
+    def read_metadata(self):
+        whole = _read(self.path)
+        with _damaged(self.path):
+            self._chain = [os.path.join(self.path, directory) for directory in whole["bases"]]
+            state = {fqn: dcp.BytesStorageMetadata() if x is None else self._tensor(*x) for fqn, x in whole["state"].items()}
+            storage = {x.index: x.storage_data for x in map(result, whole["storage"])}
+            planner = _give(whole["planner"], None)
+        return dcp.Metadata(state, planner, storage, dcp.StorageMeta(checkpoint_id=self.path))
+
+    @staticmethod
+    def _tensor(dtype, size, requires_grad, chunks):
+        if dtype not in NAMES:
+            raise KeyError(dtype)
+        properties = dcp.TensorProperties(dtype=getattr(torch, dtype), requires_grad=requires_grad)
+        return dcp.TensorStorageMetadata(properties, torch.Size(size), [dcp.ChunkStorageMetadata(*map(torch.Size, chunk)) for chunk in chunks])
+
+    def set_up_storage_reader(self, metadata, is_coordinator):
+        self._storage = metadata.storage_data
+
+    def prepare_local_plan(self, plan):
+        return plan
+
+    def prepare_global_plan(self, plans):
+        return plans
+
+    def read_data(self, plan, planner):
+        opened = None, None
+        for request in sorted(plan.items, key=lambda r: (self._storage[r.storage_index].file or "", r.storage_index.fqn)):
+            stored = self._storage[request.storage_index]
+            if stored.file != opened[0]:
+                opened = stored.file, self._open(stored.file)
+            path = os.path.join(self.path, stored.file or CHECKPOINT)
+            with files._place(path, request.storage_index.fqn):
+                if request.type == LoadItemType.BYTE_IO:
+                    planner.load_bytes(request, self._object(stored, opened[1]))
+                else:
+                    target = planner.resolve_tensor(request).detach()
+                    self._part(request, stored, opened[1], target)
+                    planner.commit_tensor(request, target)
+        return _done(None)
+
+    def _open(self, file):
+        if os.path.basename(file) != file:
+            raise ValueError(f"{os.path.join(self.path, CHECKPOINT)}: {file!r} is no name of a file in this directory")
+        return files.open_file(os.path.join(self.path, file), [os.path.join(directory, file) for directory in self._chain], self._threads)
+
+    @staticmethod
+    def _object(stored, file):
+        if stored.file is None:
+            data = _saved(_give(stored.value, None))
+        else:
+            data = io.BytesIO(file.read(stored.name))
+            try:  # the planner would run what is in it
+                torch.load(data, weights_only=True)
+            except Exception as error:  # whatever is made of bytes that are no pickle
+                raise ValueError(f"{stored.file}: {stored.name} is no object that can be read without running code") from error
+        data.seek(0)
+        return data
+
+    @staticmethod
+    def _part(request, stored, file, target):
+        """The elements from the first to the last that are wanted lie in one run; those between are skipped when they are copied."""
+        name, dtype, shape, *_ = file.find(stored.name)
+        frame = None
+        if stored.shape is not None:
+            frame, shape = file.read(name), stored.shape
+            dtype = info(frame)["dtype"]
+            if info(frame)["count"] != torch.Size(shape).numel():
+                raise ValueError(f"{name}: a frame of {info(frame)['count']} elements in a chunk of shape {shape}")
+        start, size = request.storage_offsets, request.lengths
+        if len(start) != len(shape) or any(a < 0 or n < 0 or a + n > s for a, n, s in zip(start, size, shape)) or target.shape != size:
+            raise ValueError(f"{name}: {list(size)} elements from {list(start)} on, wanted as {list(target.shape)}, in a chunk of shape {list(shape)}")
+        if 0 in size:
+            return
+        strides = [torch.Size(shape[i + 1:]).numel() for i in range(len(shape))]
+        count = sum((n - 1) * s for n, s in zip(size, strides)) + 1
+        first = sum(a * s for a, s in zip(start, strides))
+        direct = count == size.numel() and target.is_contiguous() and target.device.type == "cpu" and dtype_name(target) == dtype
+        tensor, memory = (target, flat(target)) if direct else new(dtype, (count,))
+        if frame is None:
+            file.read(name, first, count, memory)
+        else:
+            decompress_into(frame, memory, first=first, count=count)
+        if not direct:
+            target.copy_(tensor.as_strided(size, strides))
