@@ -1064,59 +1064,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits
             BSN_STORE256(to + 160, _mm256_or_si256(BSN_LOAD256(to + 160), _mm256_permute2x128_si256(r2, r3, 0x31)));
         }
     }
-    bsn_scalar_bits_put(bytes, bits, varying, groups);
-}
-
-static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    const __m256i one = _mm256_set1_epi8(1);
-    int b;
-    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
-        bsn_avx2_put_planes(bytes, bits, varying, groups);
-        return;
-    }
-    for (; groups; groups--, bytes += 64) {
-        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
-            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
-            bits += 8;
-        }
-        BSN_STORE256(bytes, x);
-        BSN_STORE256(bytes + 32, y);
-    }
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_top_take_bits(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift,
-                                                unsigned varying, size_t groups)
-{
-    const __m128i count = _mm_cvtsi32_si128((int)shift);
-    const __m256i mask = _mm256_set1_epi8((char)(0xFF >> shift));
-    int b;
-    for (; groups; groups--, bytes += 64, symbols += 64) {
-        const __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_STORE256(symbols, _mm256_and_si256(_mm256_srl_epi16(x, count), mask));
-        BSN_STORE256(symbols + 32, _mm256_and_si256(_mm256_srl_epi16(y, count), mask));
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            bsn_store32(bits, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(x, 7 - b)));
-            bsn_store32(bits + 4, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(y, 7 - b)));
-            bits += 8;
-        }
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying,
-                                       size_t groups)
-{
-    switch (varying) {
-    case 3: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 3, groups); break;
-    case 7: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 7, groups); break;
-    default: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, varying, groups); break;
-    }
+    bsn_scalar_bits_put(bytes, bytes, 0, 0, bits, varying, groups);
 }
 
 BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
@@ -1142,14 +1090,33 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *sy
     }
 }
 
-/* the two or three lowest bits */
-static BSN_AVX2 int bsn_avx2_top_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                                     unsigned varying, size_t groups)
+static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                       unsigned varying, size_t groups)
 {
-    if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
-    else if (varying == 7) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
-    else return 0;
-    return 1;
+    const __m256i one = _mm256_set1_epi8(1);
+    int b;
+    if (varying == 3 || varying == 7) {
+        if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
+        else bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
+        return;
+    }
+    if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
+    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
+        bsn_avx2_put_planes(bytes, bits, varying, groups);
+        return;
+    }
+    for (; groups; groups--, bytes += 64) {
+        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
+            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
+            bits += 8;
+        }
+        BSN_STORE256(bytes, x);
+        BSN_STORE256(bytes + 32, y);
+    }
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -1383,7 +1350,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
-static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+BSN_INLINE BSN_AVX2 void bsn_avx2_merge_alone(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
 #define BSN_CALL(k, lists) bsn_avx2_merge_node(node, first, n, out, k, lists)
     BSN_NODE_SWITCH(node)
@@ -1392,13 +1359,12 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 
 /* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
  * node of four slots. */
-static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+static BSN_AVX2 void bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     const uint8_t *plane, *list;
     __m256i leaf, one = _mm256_set1_epi8(1);
     size_t used[2], i;
     unsigned half, j;
-    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
     BSN_OPAQUE("+x", one);
     leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
     plane = node->planes + first / 8;
@@ -1424,7 +1390,12 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     BSN_UNROLL
     for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
     node->list[0] = list;
-    return 1;
+}
+
+static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    if (node->chained) bsn_avx2_chain(node, first, n, out);
+    else bsn_avx2_merge_alone(node, first, n, out);
 }
 
 /* join_field past the caches: lines go whole, both halves of one, then the next. */
@@ -1478,16 +1449,12 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
     plane[top] = symbols;
     for (i = 0; i < n; i += m, elements += 1024) {
         bsn_avx2_finish_ask(t, &asked);
-        if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
-        else bsn_avx2_node_merge(t->node, first + i, m, symbols);
+        bsn_avx2_node_merge(t->node, first + i, m, symbols);
         BSN_UNROLL
         for (k = 0; k < top; k++)
             if (t->state[k]) bsn_avx2_hash_stripes(t->state[k], plane[k], m / 64, i / 64);
         if (kind == BSN_FIELD_INSIDE) {
-            if (!bsn_avx2_top_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64)) {
-                bsn_symbols_up(symbols, symbols, m, shift, t->value);
-                bsn_avx2_bits_put(symbols, bits, t->varying, m / 64);
-            }
+            bsn_avx2_bits_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64);
             bits += bits_size;
         }
         bsn_avx2_finish_ask(t, &asked);
@@ -1506,7 +1473,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
 
 static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES | BSN_FINISHES_SENDS : 0;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS); return 1;
     case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE); return 1;
@@ -1546,13 +1512,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_node(bsn_fork *fork, const uint8_t *codes
                                             unsigned lists)
 {
     BSN_FORK(bsn_avx2_fork64);
-}
-
-static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
@@ -1651,13 +1610,22 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_leaves(bsn_fork *fork, const uint8_t *sym
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_AVX2 unsigned bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
 #define BSN_CALL(k, lists) bsn_avx2_fork_leaves(fork, symbols, first, n, k, lists)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
-    return BSN_LEAVES_TWIGS;
+}
+
+static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (fork->by_leaves) {
+        bsn_avx2_leaves_fork(fork, codes, first, n);
+        return;
+    }
+#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
 }
 
 /* Places in a table of tokens of 8 words below 2^24: a float's exponent and the bit behind it are their token, from 16 on. */
@@ -1794,14 +1762,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 }
 
 BSN_INLINE BSN_AVX2 unsigned bsn_avx2_mask(__m256i x) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(x)); }
-
-/* a row without its first i elements */
-BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
-{
-    bsn_row rest = *p;
-    if (p->columns) rest.columns = p->columns + i;
-    return rest;
-}
 
 /* The cell of a significand's fraction z; *unsure: the highest bit is set where that may be the one beside it. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *unsure)
@@ -2159,7 +2119,8 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
     uint32_t *distance = (uint32_t *)(void *)room;
     const size_t whole = n & ~(size_t)7;
     size_t i, exact = 0;
-    for (i = 0; i < whole; i += 1024) { /* while they are in the first-level cache */
+    if (!e) bsn_avx2_log_codes(p->log, words, elements, n);
+    for (i = 0; e && i < whole; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, whole - i);
         const size_t found = p->log->finds ? m & ~(size_t)31 : 0;
         bsn_row row = bsn_rest_of(p, i);
@@ -2171,7 +2132,7 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
         }
         bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
     }
-    for (i = whole; i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
+    for (i = whole; e && i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
     return exact;
 }
 
@@ -2192,7 +2153,7 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     size_t i, stand = 0;
     unsigned bad = 0, rare;
     bsn_row rest;
-    if (!bsn_row_limit(p)) return bsn_log_numbers(p, elements, words, n, apart); /* nothing is below it */
+    if (!bsn_row_limit(p)) return bsn_scalar_log_numbers(p, elements, words, n, apart); /* nothing is below it */
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
         const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
@@ -2214,13 +2175,13 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
             const size_t k = i + bsn_lowest_bit(rare);
             size_t none = 0;
             rest = bsn_rest_of(&row, k);
-            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
     rest = bsn_rest_of(&row, i);
     _mm256_zeroupper();
-    return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
+    return bsn_scalar_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
 /* What 16 elements are above, but for what all are: see bsn_row_expected. */
@@ -2313,43 +2274,17 @@ static BSN_AVX2 uint64_t bsn_avx2_log_join(const bsn_row *p, uint8_t *elements, 
     return any;
 }
 
-static const bitsnap_kernels bsn_kernels_avx2 = {
-    "avx2",
-    2048,
-    bsn_avx2_hash,
-    BSN_FOR_MASKS(bsn_avx2_count),
-    BSN_FOR_MASKS(bsn_avx2_partition),
-    BSN_FOR_PARTS(bsn_avx2_merge),
-    BSN_FOR_MASKS(bsn_avx2_compare),
-    BSN_FOR_MASKS(bsn_avx2_split),
-    bsn_avx2_join,
-    BSN_FOR_ENCODE(bsn_avx2_bits_take),
-    bsn_avx2_bits_put,
-    BSN_FOR_ENCODE(bsn_avx2_histogram),
-    BSN_FOR_ENCODE(bsn_avx2_map),
-    bsn_avx2_node_merge,
-    BSN_FOR_ENCODE(bsn_avx2_node_fork),
-    bsn_avx2_node_counts,
-    bsn_avx2_finish,
-    bsn_avx2_chain,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx2_top_take),
-    bsn_avx2_top_put,
-    BSN_FOR_ENCODE(bsn_avx2_leaves_fork),
-    bsn_avx2_mask_above,
-    bsn_scalar_places,
-    BSN_FOR_DELTA(bsn_avx2_classes_above),
-    BSN_FOR_DELTA(bsn_avx2_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_census),
-    BSN_FOR_ENCODE(bsn_avx2_words_split),
-    bsn_avx2_words_join,
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx2_log_codes),
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx2_log_words),
-    BSN_FOR_QUANTIZE(bsn_avx2_log_numbers),
-    BSN_FOR_QUANTIZE(bsn_avx2_log_join)
-};
+/* For machines whose bmi2 is slow, for others, and for Intel's. */
+#define bsn_avx2_start bsn_scalar_start
+#define bsn_avx2_places bsn_scalar_places
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_avx2_##name),
+#define BSN_TABLE(has) { "avx2", 2048, BSN_LEAVES | BSN_LOGS | (has), BSN_KERNELS(BSN_SLOT) }
+static const bitsnap_kernels bsn_kernels_avx2[3] = { BSN_TABLE(0), BSN_TABLE(BSN_CHAINS | BSN_LEAVES_TWIGS),
+    BSN_TABLE(BSN_CHAINS | BSN_LEAVES_TWIGS | BSN_FINISHES | BSN_FINISHES_SENDS) };
+#undef BSN_TABLE
+#undef BSN_SLOT
+#undef bsn_avx2_start
+#undef bsn_avx2_places
 
 #ifndef BITSNAP_NO_AVX512
 
@@ -2786,14 +2721,18 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(__m512i bits, __m512i order,
     return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(~nowhere, order, bits));
 }
 
-static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
+                                           const uint8_t *bits, unsigned varying, size_t groups)
 {
+    const __m512i constant = _mm512_set1_epi8((char)value);
+    const __m128i up = _mm_cvtsi32_si128((int)shift); /* symbols have no bits that would go to the next byte */
     const unsigned size = 8u * bsn_ones_in[varying];
     const __m512i order = bsn_avx512_bytes_order(varying, 7);
     const uint64_t nowhere = _mm512_movepi8_mask(order);
-    for (; groups; groups--, bytes += 64, bits += size) {
+    for (; groups; groups--, bytes += 64, symbols += 64, bits += size) {
         const __m512i x = bsn_avx512_bits_put64(bsn_avx512_load_some(bits, size), order, nowhere);
-        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), x));
+        const __m512i y = _mm512_sll_epi16(_mm512_loadu_si512(symbols), up);
+        _mm512_storeu_si512(bytes, _mm512_ternarylogic_epi64(x, y, constant, 0xFE));
     }
 }
 
@@ -3258,7 +3197,6 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
 
 static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return BSN_FINISHES | BSN_FINISHES_BITS | (bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES_SENDS : 0);
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
     case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);
@@ -3301,13 +3239,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *c
                                                 unsigned k, unsigned lists)
 {
     BSN_FORK(bsn_avx512_fork64);
-}
-
-static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* Planes by comparing symbols with leaves, as bsn_leaves_planes. */
@@ -3380,13 +3311,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_leaves(bsn_fork *fork, const uint8_t 
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_AVX512 unsigned bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
 #define BSN_CALL(k, lists) bsn_avx512_fork_leaves(fork, symbols, first, n, k, lists)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
-    return BSN_LEAVES_TWIGS;
+}
+
+static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (fork->by_leaves) {
+        bsn_avx512_leaves_fork(fork, codes, first, n);
+        return;
+    }
+#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
@@ -4091,7 +4031,8 @@ static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, u
     uint32_t *distance = (uint32_t *)(void *)room;
     size_t i, exact = 0;
     uint64_t odd;
-    for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
+    if (!e) bsn_avx512_log_codes(p->log, words, elements, n);
+    for (i = 0; e && i < n; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, n - i);
         const bsn_row row = bsn_rest_of(p, i);
         bsn_prefetch(elements + 4 * (i + 1024), 4096); /* while errors are measured */
@@ -4159,7 +4100,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
             const size_t k = i + bsn_lowest_bit(rare);
             const bsn_row rest = bsn_rest_of(&row, k);
             size_t none = 0;
-            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
@@ -4245,43 +4186,13 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
     return any;
 }
 
-static const bitsnap_kernels bsn_kernels_avx512 = {
-    "avx512",
-    4096,
-    bsn_avx512_hash,
-    BSN_FOR_MASKS(bsn_avx512_count),
-    BSN_FOR_MASKS(bsn_avx512_partition),
-    BSN_FOR_PARTS(bsn_avx512_merge),
-    BSN_FOR_MASKS(bsn_avx512_compare),
-    BSN_FOR_MASKS(bsn_avx512_split),
-    bsn_avx512_join,
-    BSN_FOR_ENCODE(bsn_avx512_bits_take),
-    bsn_avx512_bits_put,
-    BSN_FOR_ENCODE(bsn_avx512_histogram),
-    BSN_FOR_ENCODE(bsn_avx512_map),
-    bsn_avx512_node_merge,
-    BSN_FOR_ENCODE(bsn_avx512_node_fork),
-    bsn_avx512_node_counts,
-    bsn_avx512_finish,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx512_start),
-    NULL,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx512_leaves_fork),
-    bsn_avx512_mask_above,
-    bsn_avx512_places,
-    BSN_FOR_DELTA(bsn_avx512_classes_above),
-    BSN_FOR_DELTA(bsn_avx512_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_census),
-    BSN_FOR_ENCODE(bsn_avx512_words_split),
-    bsn_avx512_words_join,
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx512_log_codes),
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx512_log_words),
-    BSN_FOR_QUANTIZE(bsn_avx512_log_numbers),
-    BSN_FOR_QUANTIZE(bsn_avx512_log_join)
-};
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_avx512_##name),
+#define BSN_TABLE(has)                                                                                \
+    { "avx512", 4096, BSN_LEAVES | BSN_STARTS | BSN_FINISHES | BSN_FINISHES_BITS | BSN_LOGS | (has), BSN_KERNELS(BSN_SLOT) }
+static const bitsnap_kernels bsn_kernels_avx512[3] = { BSN_TABLE(0), BSN_TABLE(BSN_LEAVES_TWIGS),
+    BSN_TABLE(BSN_LEAVES_TWIGS | BSN_FINISHES_SENDS) };
+#undef BSN_TABLE
+#undef BSN_SLOT
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
 #pragma GCC diagnostic pop
@@ -4301,10 +4212,11 @@ enum { BSN_STACK_SERVES = 1 };
 static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 {
     const unsigned has = bsn_x86_has();
+    const unsigned kind = has & BSN_IS_INTEL ? 2 : has & BSN_HAS_BMI2 ? 1 : 0;
     if (!BSN_STACK_SERVES) return NULL;
-    if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2;
+    if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2[kind];
 #ifndef BITSNAP_NO_AVX512
-    if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512;
+    if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512[kind];
 #endif
     return NULL;
 }
@@ -4716,13 +4628,16 @@ static void bsn_neon_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned var
     }
 }
 
-static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                              unsigned varying, size_t groups)
 {
+    const int8x16_t up = vdupq_n_s8((int8_t)shift);
+    const uint8x16_t constant = vdupq_n_u8((uint8_t)value);
     unsigned b, j;
-    for (; groups; groups--, bytes += 64) {
+    for (; groups; groups--, bytes += 64, symbols += 64) {
         uint8x16_t x[4];
         BSN_UNROLL
-        for (j = 0; j < 4; j++) x[j] = vld1q_u8(bytes + 16 * j);
+        for (j = 0; j < 4; j++) x[j] = vorrq_u8(vshlq_u8(vld1q_u8(symbols + 16 * j), up), constant);
         for (b = 0; b < 8; b++) {
             const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
             if (!(varying >> b & 1)) continue;
@@ -5006,43 +4921,30 @@ static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
 #undef BSN_CALL
 }
 
-static const bitsnap_kernels bsn_kernels_neon = {
-    "neon",
-    2048,
-    bsn_neon_hash,
-    BSN_FOR_MASKS(bsn_neon_count),
-    BSN_FOR_MASKS(bsn_neon_partition),
-    BSN_FOR_PARTS(bsn_neon_merge),
-    BSN_FOR_MASKS(bsn_scalar_compare), /* compilers make vectors of it */
-    BSN_FOR_MASKS(bsn_neon_split),
-    bsn_neon_join,
-    BSN_FOR_ENCODE(bsn_neon_bits_take),
-    bsn_neon_bits_put,
-    BSN_FOR_ENCODE(bsn_neon_histogram),
-    BSN_FOR_ENCODE(bsn_neon_map),
-    bsn_neon_node_merge,
-    BSN_FOR_ENCODE(bsn_neon_node_fork),
-    bsn_neon_node_counts,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    bsn_neon_mask_above,
-    bsn_scalar_places,
-    BSN_FOR_DELTA(bsn_neon_classes_above),
-    BSN_FOR_DELTA(bsn_neon_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_neon_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_neon_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
-};
+/* the portable ones */
+#define bsn_neon_compare bsn_scalar_compare
+#define bsn_neon_census bsn_scalar_census
+#define bsn_neon_start bsn_scalar_start
+#define bsn_neon_finish bsn_scalar_finish
+#define bsn_neon_words_split bsn_scalar_words_split
+#define bsn_neon_words_join bsn_scalar_words_join
+#define bsn_neon_places bsn_scalar_places
+#define bsn_neon_log_words bsn_scalar_log_words
+#define bsn_neon_log_numbers bsn_scalar_log_numbers
+#define bsn_neon_log_join bsn_scalar_log_join
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_neon_##name),
+static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, 0, BSN_KERNELS(BSN_SLOT) };
+#undef BSN_SLOT
+#undef bsn_neon_compare
+#undef bsn_neon_census
+#undef bsn_neon_start
+#undef bsn_neon_finish
+#undef bsn_neon_words_split
+#undef bsn_neon_words_join
+#undef bsn_neon_places
+#undef bsn_neon_log_words
+#undef bsn_neon_log_numbers
+#undef bsn_neon_log_join
 
 /* ---- tables of kernels ---- */
 
