@@ -2,9 +2,8 @@
 
     finetune.py DIR [--steps 80] [--out RESULT.md]
 
-DIR/minilm.safetensors and DIR/minilm-tokenizer.json are what models.py puts there. The encoder of sentences (six layers) learns to tell the
-sentences of this project's documents apart: two passes with different dropout over one sentence are to be alike (SimCSE, arXiv 2104.08821).
-AdamW on F32 masters; weights are these rounded to BF16. From the half on the run is repeated with moments that 20 times become what a
+DIR/minilm.safetensors and DIR/minilm-tokenizer.json are what models.py puts there. The encoder of sentences (six layers) goes back to
+guessing masked words (BERT, arXiv 1810.04805), in this project's documents. AdamW on F32 masters; weights are these rounded to BF16. From the half on the run is repeated with moments that 20 times become what a
 lossy frame gives back. Needs torch, safetensors, tokenizers, numcodecs, bitsnap (docs/examples/python).
 """
 import argparse
@@ -17,13 +16,14 @@ import bitsnap
 from numcodecs.zstd import Zstd
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch.nn.functional import cross_entropy, dropout, gelu, layer_norm, linear, normalize, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, dropout, gelu, layer_norm, linear, scaled_dot_product_attention
 
 BATCH, LENGTH, HEADS, LAYERS, RESTORES = 16, 32, 12, 6, 20
+MASK = 103  # the token [MASK] of BERT's vocabulary
 
 
 def encode(w, tokens, there, rate):
-    """Sentences as vectors of length 1. w: the model's tensors; there: 1 where a token is."""
+    """What the last layer makes of each token. w: the model's tensors; there: where a token is."""
     def dense(x, name):
         return linear(x, w[name + ".weight"], w[name + ".bias"])
 
@@ -38,10 +38,10 @@ def encode(w, tokens, there, rate):
     for k in range(LAYERS):
         name = f"encoder.layer.{k}."
         q, key, v = (heads(dense(x, f"{name}attention.self.{part}")) for part in ("query", "key", "value"))
-        y = scaled_dot_product_attention(q, key, v, attn_mask=there[:, None, None, :].bool(), dropout_p=rate).transpose(1, 2).flatten(2)
+        y = scaled_dot_product_attention(q, key, v, attn_mask=there[:, None, None, :], dropout_p=rate).transpose(1, 2).flatten(2)
         x = normed(x + dropout(dense(y, name + "attention.output.dense"), rate), name + "attention.output.LayerNorm")
         x = normed(x + dropout(dense(gelu(dense(x, name + "intermediate.dense")), name + "output.dense"), rate), name + "output.LayerNorm")
-    return normalize((x * there[..., None]).sum(1) / there.sum(1, keepdim=True))
+    return x
 
 
 def sentences(tokenizer):
@@ -51,22 +51,23 @@ def sentences(tokenizer):
     tokenizer.enable_truncation(LENGTH)
     tokenizer.enable_padding(length=LENGTH)
     coded = tokenizer.encode_batch(those)
-    return torch.tensor([c.ids for c in coded]), torch.tensor([c.attention_mask for c in coded], dtype=torch.float32)
+    return torch.tensor([c.ids for c in coded]), torch.tensor([c.attention_mask for c in coded]).bool()
 
 
 class Run:
     def __init__(self, weights, text):
         self.w = {name: t.clone().requires_grad_() for name, t in weights.items()}
-        self.adam = torch.optim.AdamW(self.w.values(), lr=5e-5)
+        self.adam = torch.optim.AdamW(self.w.values(), lr=1e-4)
         self.text, self.step = text, 0
 
     def loss(self, where, rate):
         tokens, there = (t[where] for t in self.text)
-        a, b = encode(self.w, tokens, there, rate), encode(self.w, tokens, there, rate)
-        return cross_entropy(a @ b.T / 0.05, torch.arange(len(where)))
+        hidden = there & (torch.rand(tokens.shape) < 0.15)
+        x = encode(self.w, torch.where(hidden, MASK, tokens), there, rate)[hidden]
+        return cross_entropy(x @ self.w["embeddings.word_embeddings.weight"].T, tokens[hidden])
 
     def train(self, steps):
-        """Each step's sentences and dropout follow from its number."""
+        """Each step's sentences, masks and dropout follow from its number."""
         for self.step in range(self.step + 1, self.step + steps + 1):
             torch.manual_seed(self.step)
             self.adam.zero_grad()
@@ -74,11 +75,11 @@ class Run:
             self.adam.step()
 
     def unseen(self):
-        """The loss on the last tenth of the text, the dropout always the same."""
+        """The loss on the last tenth of the text, the words that are masked always the same."""
         torch.manual_seed(0)
         first = len(self.text[0]) * 9 // 10
         with torch.no_grad():
-            return numpy.mean([self.loss(torch.arange(k, k + BATCH), 0.1).item() for k in range(first, len(self.text[0]) - BATCH, BATCH)])
+            return numpy.mean([self.loss(torch.arange(k, k + BATCH), 0.0).item() for k in range(first, len(self.text[0]) - BATCH, BATCH)])
 
     def weights(self):
         return {name: t.detach().bfloat16() for name, t in self.w.items()}
