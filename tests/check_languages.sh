@@ -12,4 +12,5 @@ check() { # name, package of Debian's, compiler, command
 block cpp >"$t/a.cpp" && block rust >"$t/a.rs" && mkdir "$t/go" && block go >"$t/go/a.go" || exit 1
 for standard in 11 20; do check "C++$standard" g++ g++ "g++ -std=c++$standard -Wall -Wextra -Wpedantic -Werror -I. $t/a.cpp $codec -o $t/a"; done
 check Rust rustc rustc "rustc --edition 2021 -D warnings -A dead_code -C link-arg=$codec $t/a.rs -o $t/a"
-check Go golang-go go "cd $t/go && GOFLAGS=-mod=mod GOCACHE=$t/cache CGO_CFLAGS=-I$PWD CGO_LDFLAGS=$codec go build -o $t/a a.go"
+ar rcs "$t/libcodec.a" "$codec" # an object would be linked twice
+check Go golang-go go "cd $t/go && GOFLAGS=-mod=mod GOCACHE=$t/cache CGO_CFLAGS=-I$PWD CGO_LDFLAGS='-L$t -lcodec' go build -o $t/a a.go"
