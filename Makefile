@@ -90,10 +90,13 @@ $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)
 crash-demo: $(B)/train_mpi $(B)/engine
 	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(HEADERS)
 
-#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state
+#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state; RANKS=4 [GROUP=4]: memory of
+#:                  each rank with copies of others, or parity (needs libopenmpi-dev, openmpi-bin)
+MIB ?= 256
 bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
-	@$(CC) $(CFLAGS) $^ -o $(B)/engine_measure -lpthread
-	@$(B)/engine_measure $(DATA) $(BENCH)
+	@$(if $(RANKS),OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) -DMEASURE_MPI -I. docs/examples/engine/engine_measure.c docs/examples/engine/engine_mpi.c \
+	    $(B)/libbitsnap_engine.a,$(CC) $(CFLAGS) $^) -o $(B)/engine_measure -lpthread
+	@$(if $(RANKS),mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
@@ -121,6 +124,10 @@ check: $(B)/bitsnap $(TESTS)
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+
+#: make python-test [SCHEDULES=10000]   the packages in Python alone; so many random orders of messages of docs/examples/sync: a nightly job
+python-test: $(B)/bitsnap
+	@SCHEDULES=$(or $(SCHEDULES),10000) tests/run.sh tests/check_python.sh
 
 #: make offload-test  the device code of docs/examples/offload without a GPU, and the hook in bitsnap.h
 offload-test: $(B)/tests/test_offload
@@ -260,5 +267,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store bench-wiredtiger huge \
+.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store bench-wiredtiger huge \
         study study-build convergence quantizers mutants clean

@@ -39,3 +39,10 @@ readme=docs/examples/python/README.md
     tail -n 20 "$log"
     echo 'not ok - python: with torch.distributed'
 }
+if ${CC:-cc} -std=c99 -O1 -DBITSNAP_NO_SIMD -shared -fPIC -I. docs/examples/engine/bitsnap_engine.c docs/examples/engine/engine_disk.c \
+    docs/examples/engine/codec.c -o "$bare/engine.so" -lpthread >"$log" 2>&1 &&
+    "$venv/bin/python" -W ignore tests/python_engine.py "$bare/engine.so" 2>"$log"; then :; else
+    tail -n 20 "$log"
+    echo 'not ok - python: the engine for torch.distributed'
+fi
+"$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'

@@ -2,6 +2,7 @@
 # tests/test_race.c for longer than `make test` has it: SECONDS (40) with every table of kernels and a second thread that
 # changes bytes, then half as long each with loads that clang traces, so that bytes change between one load and the next,
 # alone and under the address and undefined behaviour sanitizers. An hour: RACE=1800 tests/check_race.sh
+# Then the engine's threads, ranks among them, under the thread sanitizer; that hour has all cases but the one whose race is on purpose.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 seconds=${RACE:-40} RACE_SEED=${RACE_SEED:-$(date +%s)}
@@ -31,3 +32,13 @@ if command -v clang >/dev/null && clang -O1 -fsanitize-coverage=func,trace-loads
 else
     echo 'skip - race: traced loads: clang'
 fi
+name='race: the engine under the thread sanitizer'
+if ! ${CC:-cc} -fsanitize=thread -x c - -o "$t/a" 2>/dev/null <<END || ! "$t/a"; then echo "skip - $name: needs gcc (its libtsan)"; exit; fi
+int main(void) { return 0; }
+END
+NOT='round_trip deltas follows_the_stage budget_is_enough moments_within_bounds does_not_fit killed damaged changing contents_of_anything
+    read_meanwhile large_tensors partners damaged_at_others left_out late_ranks from_devices refusals'
+[ "$seconds" -le 40 ] || NOT=changing
+export NOT
+${CC:-cc} -std=c99 -O1 -g1 -w -DELEMENTS=60000 -DBITSNAP_NO_SIMD -fsanitize=thread -I. tests/test_engine.c -o "$t/engine" -lpthread -lm || exit 1
+if "$t/engine" >"$t/out" 2>&1; then echo "ok - $name"; else echo "not ok - $name"; grep -v '^ok' "$t/out" | head -n 30; fi

@@ -1,8 +1,19 @@
 """What the tests of the package bitsnap share."""
+import atexit
+import os
 import random
 import re
+import shutil
 import sys
+import tempfile
 import traceback
+
+
+def elsewhere():
+    """Into a directory that goes when the tests end."""
+    directory = tempfile.mkdtemp(prefix="bitsnap-python-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    os.chdir(directory)
 
 
 def refused(kind, text, function, *args, **named):

@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import sys
-import tempfile
 import warnings
 
 import bitsnap
@@ -15,7 +14,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from bitsnap.dcp import CHECKPOINT, BitsnapReader, BitsnapWriter, Stored, certificates
 from bitsnap.stream import BitsnapTransform
-from python_checks import refused, run, run_blocks
+from python_checks import elsewhere, refused, run, run_blocks
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint._extension import ExtensionRegistry
 
@@ -267,6 +266,6 @@ if __name__ == "__main__":  # processes are spawned
     train = importlib.util.module_from_spec(spec)
     sys.modules["fsdp"] = train
     spec.loader.exec_module(train)
-    os.chdir(tempfile.mkdtemp(prefix="bitsnap-dcp-"))
+    elsewhere()
     every = [training, in_another_process, states, objects, deltas, lossy, parts, damage, stock_files, megatron, the_readme]
     sys.exit(run("dcp", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

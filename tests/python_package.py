@@ -4,12 +4,11 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 
 import bitsnap
 from bitsnap import _core
-from python_checks import refused, run, run_blocks
+from python_checks import elsewhere, refused, run, run_blocks
 
 
 def frames_of_bytes():
@@ -153,7 +152,7 @@ if sys.argv[1] == "bare":
     sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]))
 
 tool, readme = map(os.path.abspath, sys.argv[1:3])
-os.chdir(tempfile.mkdtemp(prefix="bitsnap-python-"))
+elsewhere()
 
 import ml_dtypes  # noqa: E402
 import numpy  # noqa: E402
