@@ -5300,6 +5300,7 @@ BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, 
         for (k = 0; k < parts; k++) {
             if (k == whole) BSN_T(store)(bits + i, BSN_T(and)(BSN_T(lowest)(width, x), some));
             else if (planes) BSN_T(store)(planes + k * slices.stride + i, BSN_T(lowest)(width, x));
+            if (k + 1 == parts) break;
             BSN_UNROLL
             for (j = 0; j < width; j++) x[j] = BSN_T_SHR(width, x[j], 8);
         }
