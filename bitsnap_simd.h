@@ -4768,6 +4768,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #endif /* BITSNAP_SIMD_NEON */
 
 #undef BSN_UNROLL
+#undef BSN_ROLLED
 #undef BSN_OPAQUE
 #undef BSN_T
 #undef BSN_PASTE
@@ -5278,7 +5279,7 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 
 /* The same words, as 2 or 4 registers, cut again and again. */
 BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
-                                         size_t groups, unsigned width)
+                                         size_t n, unsigned width)
 {
     const bsn_slices slices = *t; /* no store changes it */
     const unsigned whole = slices.shift / 8, mask = (1u << slices.shift % 8) - 1;
@@ -5288,7 +5289,7 @@ BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, 
     BSN_T(v) any = BSN_T(all)(8, 0);
     size_t i;
     unsigned j, k;
-    for (i = 0; i < 64 * groups; i += BSN_T_BYTES) {
+    for (i = 0; i < n; i += BSN_T_BYTES) {
         BSN_T(v) x[4], y[4];
         BSN_UNROLL
         for (j = 0; j < width; j++) {
@@ -5309,15 +5310,15 @@ BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, 
 }
 
 BSN_T_KERNEL uint64_t BSN_T(words_split)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
-                                         size_t groups)
+                                         size_t n)
 {
-    return t->width == 2 ? BSN_T(split_words)(t, symbols, bits, planes, words, groups, 2)
-                         : BSN_T(split_words)(t, symbols, bits, planes, words, groups, 4);
+    return t->width == 2 ? BSN_T(split_words)(t, symbols, bits, planes, words, n, 2)
+                         : BSN_T(split_words)(t, symbols, bits, planes, words, n, 4);
 }
 
 /* Words of 4 bytes, which are `whole` planes, then bits and symbols. */
 BSN_T_INLINE void BSN_T(join_words)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                    const uint8_t *planes, size_t groups, unsigned whole)
+                                    const uint8_t *planes, size_t n, unsigned whole)
 {
     const unsigned mask = t->shift % 8;
     const size_t stride = t->stride;
@@ -5325,7 +5326,7 @@ BSN_T_INLINE void BSN_T(join_words)(const bsn_slices *t, uint8_t *words, const u
     const BSN_T(n) up = BSN_T(number)(mask), down = BSN_T(number)(8 - mask);
     size_t i;
     unsigned k;
-    for (i = 0; i < 64 * groups; i += BSN_T_BYTES) {
+    for (i = 0; i < n; i += BSN_T_BYTES) {
         const BSN_T(v) x = BSN_T(load)(symbols + i);
         BSN_T(v) b[5], v[4];
         BSN_UNROLL
@@ -5342,19 +5343,19 @@ BSN_T_INLINE void BSN_T(join_words)(const bsn_slices *t, uint8_t *words, const u
 }
 
 BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                    const uint8_t *planes, size_t groups)
+                                    const uint8_t *planes, size_t n)
 {
     const unsigned whole = t->shift / 8, mask = t->shift % 8;
     const BSN_T(n) up = BSN_T(number)(t->shift), above = BSN_T(number)(8 * whole);
     size_t i;
     switch (t->width == 4 ? whole : 4) {
-    case 0: BSN_T(join_words)(t, words, symbols, bits, planes, groups, 0); return;
-    case 1: BSN_T(join_words)(t, words, symbols, bits, planes, groups, 1); return;
-    case 2: BSN_T(join_words)(t, words, symbols, bits, planes, groups, 2); return;
-    case 3: BSN_T(join_words)(t, words, symbols, bits, planes, groups, 3); return;
+    case 0: BSN_T(join_words)(t, words, symbols, bits, planes, n, 0); return;
+    case 1: BSN_T(join_words)(t, words, symbols, bits, planes, n, 1); return;
+    case 2: BSN_T(join_words)(t, words, symbols, bits, planes, n, 2); return;
+    case 3: BSN_T(join_words)(t, words, symbols, bits, planes, n, 3); return;
     default: break;
     }
-    for (i = 0; i < 64 * groups; i += BSN_T_BYTES / 2) {
+    for (i = 0; i < n; i += BSN_T_BYTES / 2) {
         BSN_T(v) x = BSN_T(shl)(2, BSN_T(widen)(2, symbols + i), up);
         if (mask) x = BSN_T(or)(x, BSN_T(shl)(2, BSN_T(widen)(2, bits + i), above));
         if (whole) x = BSN_T(or)(x, BSN_T(widen)(2, planes + i));
