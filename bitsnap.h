@@ -911,6 +911,7 @@ extern "C" {
 
 /* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any more is dropped by
  * the compiler, which should not warn of it. */
+#define BSN_FOR_ALL(kernel) kernel
 #ifdef BITSNAP_NO_ENCODE
 #define BSN_FOR_ENCODE(kernel) NULL
 #else
@@ -1402,16 +1403,13 @@ typedef struct bsn_node {
     uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
 } bsn_node;
 
-/* What leaves_fork does with a node of several lists, of which all but the last one are nodes of two leaves: it takes no such node,
- * or gives them symbols, as it gives the last one, or writes them as twigs. */
-enum { BSN_LEAVES_NONE, BSN_LEAVES_LISTS, BSN_LEAVES_TWIGS };
-
 /* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
 typedef struct bsn_fork {
     uint8_t *list[4];
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
+    uint8_t by_leaves; /* 1: of symbols, which go to the lists as they are; what is no leaf below goes to the last one; else: of codes */
     uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
     size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
     uint8_t leaf[12]; /* of symbols: those of the leaf slots, then two for each list but the last one */
@@ -1424,10 +1422,6 @@ typedef struct bsn_field {
     unsigned wide;              /* 1: F64, whose exponent is taken less `base` */
     unsigned base;
 } bsn_field;
-
-/* What `finish` answers when asked: there is one that is faster than its parts; elements are better stored past the caches even if
- * they come from memory of ours; it makes the plane below the top one of bit planes where elements have 4 bytes. */
-enum { BSN_FINISHES = 1, BSN_FINISHES_SENDS = 2, BSN_FINISHES_BITS = 4 };
 
 /* The last step of decoding: symbols merged, joined with the bytes below, and these hashed. */
 typedef struct bsn_finish {
@@ -1499,85 +1493,102 @@ typedef struct bsn_row {
     unsigned signs;         /* 1: the lowest bit of a word is the sign */
 } bsn_row;
 
-/* A table of inner loops. `groups` are full groups of 64 elements; what is left over is done by code that
- * all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write 64 bytes behind
- * outputs called `out` and behind lists; callers see to it that these are theirs. */
+/* What a table has for its machine that is faster than doing it otherwise: a table without does not get such calls. */
+enum {
+    BSN_CHAINS = 1,           /* node_merge takes `chained` nodes */
+    BSN_LEAVES = 2,           /* node_fork takes nodes `by_leaves` that have one list at most, */
+    BSN_LEAVES_LISTS = 4,     /* and those of more, to which it gives symbols, */
+    BSN_LEAVES_TWIGS = 8,     /* or which it writes as twigs */
+    BSN_STARTS = 16,          /* start */
+    BSN_FINISHES = 32,        /* finish; */
+    BSN_FINISHES_SENDS = 64,  /* it had better store elements past the caches even if they come from memory of ours; */
+    BSN_FINISHES_BITS = 128,  /* it makes the plane below the top one of bit planes where elements have 4 bytes */
+    BSN_LOGS = 256            /* log_.. */
+};
+
+/* The kernels of a table: SLOT(the switches that leave it out, result, name, arguments). `groups` are full groups of 64 elements;
+ * what is left over is done by code that all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write
+ * 64 bytes behind outputs called `out` and behind lists, unless they are exact and touch nothing but what is named; callers see
+ * to it that these are theirs. */
+#define BSN_KERNELS(SLOT)                                                                             \
+    /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */    \
+    SLOT(ALL, void, hash, (uint64_t state[8], const uint8_t *p, size_t count, size_t first))          \
+    /* exact: how many bits are set */                                                                \
+    SLOT(MASKS, size_t, count, (const uint8_t *mask, size_t n))                                       \
+    /* exact: elements where the mask is 0 go to `zeros`, the others to `ones`; null: to nowhere */    \
+    SLOT(MASKS, void, partition, (unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, \
+         uint8_t *zeros, uint8_t *ones))                                                              \
+    /* exact: the reverse; null: zeros */                                                             \
+    SLOT(PARTS, void, merge, (unsigned width, uint8_t *list, size_t n, const uint8_t *mask,           \
+         const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count))           \
+    /* exact: bit i of the mask is set where elements i of a and b differ */                          \
+    SLOT(MASKS, void, compare, (unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)) \
+    /* elements to byte planes in pair order */                                                       \
+    SLOT(MASKS, void, split, (const bsn_field *field, uint8_t *const planes[8], const uint8_t *elements, size_t groups)) \
+    /* and back */                                                                                    \
+    SLOT(ALL, void, join, (const bsn_field *field, uint8_t *elements, const uint8_t *const planes[8], size_t groups)) \
+    /* bytes to bit planes of the bits set in `varying` */                                            \
+    SLOT(ENCODE, void, bits_take, (uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)) \
+    /* and back: symbols << shift | value, which have 0 there, and these bits; `bytes` may be `symbols`, and are where shift is 0 */ \
+    SLOT(ALL, void, bits_put, (uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, \
+         const uint8_t *bits, unsigned varying, size_t groups))                                       \
+    /* counts of the bytes of a list, added to h */                                                   \
+    SLOT(ENCODE, void, histogram, (uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)) \
+    /* list[i] becomes code[list[i]]; the bytes whose code is `escape` (256: none) are appended to escapes */ \
+    SLOT(ENCODE, uint8_t *, map, (uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)) \
+    /* elements first .. first + n - 1 of a node, with the two behind it where it is `chained`; first is a multiple of 64 */ \
+    SLOT(ALL, void, node_merge, (bsn_node *node, size_t first, size_t n, uint8_t *out))               \
+    /* the reverse, of codes or, where the node is `by_leaves`, symbols: bsn_by_leaves says which may be */ \
+    SLOT(ENCODE, void, node_fork, (bsn_fork *fork, const uint8_t *codes, size_t first, size_t n))     \
+    /* how long the lists of a node are */                                                            \
+    SLOT(ALL, void, node_counts, (const bsn_node *node, size_t counts[4]))                            \
+    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where there is none for this field, \
+     * and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1 */                   \
+    SLOT(ENCODE, int, start, (const bsn_start *t, const uint8_t *elements, size_t n))                 \
+    /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns \
+     * 0 where there is none for this node and field, and nothing is done */                          \
+    SLOT(ALL, int, finish, (const bsn_finish *t, uint8_t *elements, size_t first, size_t n))          \
+    /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */              \
+    SLOT(ALL, void, mask_above, (uint8_t *mask, const uint8_t *list, size_t groups, unsigned t))      \
+    /* `first` plus the number of each bit that is set, ascending; writes 64 bytes behind them; returns how many */ \
+    SLOT(ALL, size_t, places, (uint32_t *place, const uint8_t *mask, size_t first, size_t groups))    \
+    /* how many elements are of a class above class k, added to above[k] */                           \
+    SLOT(DELTA, void, classes_above, (const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)) \
+    /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class; \
+     * `out` may be `elements` */                                                                     \
+    SLOT(DELTA, void, classes_add, (bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)) \
+    /* each word to the list of the class of its element, as a byte where the class is narrow: 255 where it is larger */ \
+    SLOT(DELTA_ENCODE, void, classes_deal, (bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)) \
+    /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */                     \
+    SLOT(DELTA_ENCODE, uint64_t, subtract, (unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)) \
+    /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */ \
+    SLOT(DELTA_ENCODE, void, census, (bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, \
+         size_t groups))                                                                              \
+    /* exact, of words of 2 and 4 bytes: what bsn_words_split does */                                 \
+    SLOT(ENCODE, uint64_t, words_split, (const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, \
+         const uint8_t *words, size_t groups))                                                        \
+    /* and bsn_words_join */                                                                          \
+    SLOT(ALL, void, words_join, (const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, \
+         const uint8_t *planes, size_t groups))                                                       \
+    /* exact, of F32 by at least 2 cells, n at most BSN_CHUNK, as those below: bsn_log_codes with bsn_log_words and \
+     * bsn_log_errors, for which `room` has some for n words; where e is null, codes alone */         \
+    SLOT(QUANTIZE_ENCODE, size_t, log_words, (const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, \
+         uint8_t *room))                                                                              \
+    /* bsn_log_numbers */                                                                             \
+    SLOT(QUANTIZE, int, log_numbers, (const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)) \
+    /* words_join and log_numbers at once where bsn_log_joins says so: the elements that are zeros and normal numbers; of all \
+     * others the bits of the mask are set. Returns 0 where none is */                                \
+    SLOT(QUANTIZE, uint64_t, log_join, (const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, \
+         const uint8_t *low, size_t n, unsigned shift))
+
+/* A table of inner loops, all of which there are: what a machine has no better one for is the portable one. */
 struct bitsnap_kernels {
     const char *name;
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
-    /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */
-    void (*hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first);
-    /* exact: touch nothing but the elements named */
-    size_t (*count)(const uint8_t *mask, size_t n);
-    void (*partition)(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                      uint8_t *zeros, uint8_t *ones);
-    void (*merge)(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                  const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count);
-    /* exact: bit i of the mask is set where elements i of a and b differ */
-    void (*compare)(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups);
-    /* elements <-> byte planes in pair order */
-    void (*split)(const bsn_field *field, uint8_t *const planes[8], const uint8_t *elements, size_t groups);
-    void (*join)(const bsn_field *field, uint8_t *elements, const uint8_t *const planes[8], size_t groups);
-    /* bytes <-> bit planes of the bits set in `varying`; put ORs into the bytes */
-    void (*bits_take)(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups);
-    void (*bits_put)(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups);
-    /* counts of the bytes of a list, added to h */
-    void (*histogram)(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch);
-    /* list[i] becomes code[list[i]]; the bytes whose code is `escape` (256: none) are appended to escapes */
-    uint8_t *(*map)(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes);
-    /* elements first .. first + n - 1 of a node; first is a multiple of 64 */
-    void (*node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out);
-    void (*node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n);
-    void (*node_counts)(const bsn_node *node, size_t counts[4]);
-    /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns 0
-     * where the table does not have it for this node and field, and nothing is done. n = 0 asks: returns BSN_FINISHES_.., or 0
-     * where the parts are as fast on this machine; null: there is none. */
-    int (*finish)(const bsn_finish *t, uint8_t *elements, size_t first, size_t n);
-    /* node_merge of a node with the two behind it, each of which is the list of the one before; may read 64 bytes behind planes.
-     * n = 0 asks: returns 0 where the machine does not have it; null: it never has. */
-    int (*chain)(bsn_node *node, size_t first, size_t n, uint8_t *out);
-    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where the table does not have it for
-     * this field, and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1. Null: it never has. */
-    int (*start)(const bsn_start *t, const uint8_t *elements, size_t n);
-    /* where symbol and other bits share a byte: the symbols are what is above `shift` of these bytes, bits_take is for the others;
-     * null where the two are as fast */
-    void (*top_take)(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying, size_t groups);
-    /* and back: symbols << shift | value, then bits_put. Returns 0 where the table does not have it for these bits, and nothing
-     * is done; null: it never has. */
-    int (*top_put)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits, unsigned varying,
-                   size_t groups);
-    /* node_fork of symbols, which go to the lists as they are: those that are no leaf and no twig's leaf go to the last list.
-     * bsn_by_leaves says which nodes. n = 0 asks: returns one of BSN_LEAVES_..; null: it takes none. */
-    unsigned (*leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n);
-    /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */
-    void (*mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t);
-    /* `first` plus the number of each bit that is set, ascending; writes 64 bytes behind them; returns how many */
-    size_t (*places)(uint32_t *place, const uint8_t *mask, size_t first, size_t groups);
-    /* how many elements are of a class above class k, added to above[k] */
-    void (*classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups);
-    /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class;
-     * `out` may be `elements` */
-    void (*classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups);
-    /* each word to the list of the class of its element, as a byte where the class is narrow: 255 where it is larger */
-    void (*classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups);
-    /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */
-    uint64_t (*subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups);
-    /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */
-    void (*census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups);
-    /* exact, of words of 2 and 4 bytes: what bsn_words_split and bsn_words_join do; null where there are none */
-    uint64_t (*words_split)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
-                            size_t groups);
-    void (*words_join)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, const uint8_t *planes,
-                       size_t groups);
-    /* exact, of F32, at least 2 cells, n at most BSN_CHUNK; twins are bsn_log_codes, it with bsn_log_words and bsn_log_errors, and
-     * bsn_log_numbers; all null where there are none. `room` has some for n words. */
-    void (*log_codes)(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n);
-    size_t (*log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, uint8_t *room);
-    int (*log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart);
-    /* exact, words_join and log_numbers at once where bsn_log_joins says so: the elements that are zeros and normal numbers; of all
-     * others the bits of the mask are set. Returns 0 where none is; null where there is none. */
-    uint64_t (*log_join)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, const uint8_t *low, size_t n,
-                         unsigned shift);
+    unsigned has;   /* BSN_CHAINS .. BSN_LOGS */
+#define BSN_SLOT(when, result, name, arguments) result (*name) arguments;
+    BSN_KERNELS(BSN_SLOT)
+#undef BSN_SLOT
 };
 
 /* The fastest table that this machine has; defined at the end, where all are known. */
@@ -2656,31 +2667,25 @@ static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned v
     }
 }
 
-static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    switch (varying) {
-    case 3: bsn_put_planes(bytes, bits, 3, groups); break;
-    case 7: bsn_put_planes(bytes, bits, 7, groups); break;
-    case 0x7F: bsn_put_planes(bytes, bits, 0x7F, groups); break;
-    default: bsn_put_planes(bytes, bits, varying, groups); break;
-    }
-}
-
-static void bsn_scalar_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying,
-                                size_t groups)
-{
-    size_t i;
-    bsn_scalar_bits_take(bits, bytes, varying, groups);
-    for (i = 0; i < 64 * groups; i += BSN_WIDE)
-        bsn_wide_store(symbols + i, (bsn_wide_load(bytes + i) >> shift) & (BSN_ONES * (0xFFu >> shift)));
-}
-
-/* symbols << shift | value; may write up to a wide word past the end */
+/* symbols << shift | value; writes whole words */
 static void bsn_symbols_up(uint8_t *bytes, const uint8_t *symbols, size_t n, unsigned shift, unsigned value)
 {
     const bsn_wide constant = bsn_wide_all(BSN_ONES * value);
     size_t i;
     for (i = 0; i < n; i += BSN_WIDE) bsn_wide_store(bytes + i, bsn_wide_load(symbols + i) << shift | constant);
+}
+
+static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                unsigned varying, size_t groups)
+{
+    if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
+    switch (varying) {
+    case 0: break;
+    case 3: bsn_put_planes(bytes, bits, 3, groups); break;
+    case 7: bsn_put_planes(bytes, bits, 7, groups); break;
+    case 0x7F: bsn_put_planes(bytes, bits, 0x7F, groups); break;
+    default: bsn_put_planes(bytes, bits, varying, groups); break;
+    }
 }
 
 /* n bytes; the partial group goes through a padded copy */
@@ -2699,19 +2704,21 @@ static void bsn_bits_take(const bitsnap_kernels *kernels, uint8_t *bits, const u
     }
 }
 
-static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t n)
+static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
+                         const uint8_t *bits, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
     unsigned k;
-    if (n / 64) kernels->bits_put(bytes, bits, varying, n / 64);
+    if (n / 64) kernels->bits_put(bytes, symbols, shift, value, bits, varying, n / 64);
     if (rest) {
         uint8_t some[64], planes[64];
         memset(some, 0, sizeof some);
         memset(planes, 0, sizeof planes);
+        memcpy(some, symbols + n - rest, rest);
         bits += bsn_bits_size(varying, n - rest);
         for (k = 0; k < bsn_ones_in[varying]; k++) memcpy(planes + 8 * k, bits + k * size, size);
-        bsn_scalar_bits_put(some, planes, varying, 1);
-        for (k = 0; k < rest; k++) bytes[n - rest + k] = (uint8_t)(bytes[n - rest + k] | some[k]);
+        bsn_scalar_bits_put(some, some, shift, value, planes, varying, 1);
+        memcpy(bytes + n - rest, some, rest);
     }
 }
 
@@ -3312,23 +3319,27 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     }
 }
 
-static unsigned bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+static void bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    if (!n) return BSN_LEAVES_LISTS;
     switch (8 * fork->bits + fork->lists) {
 #define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_leaves(fork, symbols, first, n, k, lists); break;
         BSN_LEAF_NODES(BSN_NODE)
 #undef BSN_NODE
     default: break;
     }
-    return BSN_LEAVES_LISTS;
 }
+#define BSN_SCALAR_HAS (BSN_LEAVES | BSN_LEAVES_LISTS)
 #else
-#define bsn_scalar_leaves_fork NULL
+#define bsn_scalar_leaves_fork(fork, symbols, first, n) ((void)0)
+#define BSN_SCALAR_HAS 0
 #endif
 
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
+    if (fork->by_leaves) {
+        bsn_scalar_leaves_fork(fork, codes, first, n);
+        return;
+    }
     switch (8 * fork->bits + fork->lists) {
 #define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_node(fork, codes, first, n, k, lists); break;
         BSN_NODES(BSN_NODE)
@@ -3533,7 +3544,6 @@ typedef struct bsn_reader {
     const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
     size_t most;                /* bytes of a plane that all elements pass */
     unsigned nodes;             /* that are noted */
-    int chains;                 /* does the table merge rows at once? */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
@@ -3578,8 +3588,7 @@ static const uint8_t *bsn_take(bsn_reader *r, size_t size, size_t reach)
 
 BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
-    if (node->chained) r->kernels->chain(node, first, n, out);
-    else if (node->bits) r->kernels->node_merge(node, first, n, out);
+    if (node->bits) r->kernels->node_merge(node, first, n, out);
     else memset(out, node->leaf[0], n);
 }
 
@@ -3587,7 +3596,7 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
  * by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    if (node->bits != 1 || node->lists != 1 || !r->chains) return;
+    if (node->bits != 1 || node->lists != 1 || !(r->kernels->has & BSN_CHAINS)) return;
     node->row = 1;
     if (slot || parent + 1 != (unsigned)(node - r->lists->node) || !node[-1].row) return;
     node->row = (uint8_t)(node[-1].row % 3 + 1);
@@ -3830,7 +3839,6 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     r->raw = NULL;
     r->rule = 0;
     r->nodes = 0;
-    r->chains = r->kernels->chain ? r->kernels->chain(NULL, 0, 0, NULL) : 0;
     r->most = bsn_mask_bytes(n) + 8; /* words are loaded that begin before its end */
     if (n == 0) {
         r->raw = r->at;
@@ -4385,9 +4393,9 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
 {
     const uint16_t next = t->next;
     unsigned j, fits = 1;
-    if (!w->kernels->leaves_fork || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
+    if (!(w->kernels->has & BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
     if (step->bits > 1 && !step->lists) return 0;
-    if (step->lists > 1 && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_NONE) return 0;
+    if (step->lists > 1 && !(w->kernels->has & (BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS))) return 0;
     memcpy(leaf, t->symbol + step->place, step->leaves);
     leaf += step->leaves;
     for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
@@ -4415,7 +4423,7 @@ static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 }
 
 /* All of a node's elements: symbols by leaves or, where there is a table of codes, by these. */
-static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols, int leaves)
+static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols)
 {
     const bitsnap_kernels *kernels = w->kernels;
     const unsigned escape = t->length[256] ? t->escape_code : 256u;
@@ -4429,10 +4437,9 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
         const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024; /* lines */
         m = bsn_min(portion, n - i);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (symbols && !leaves) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
+        if (symbols && !fork->by_leaves) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
         if (half) bsn_ahead_ask(w->ahead, half);
-        if (leaves) (void)kernels->leaves_fork(fork, list + i, i, m);
-        else kernels->node_fork(fork, list + i, i, m);
+        kernels->node_fork(fork, list + i, i, m);
     }
 }
 
@@ -4461,8 +4468,9 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
+    fork.by_leaves = (uint8_t)leaves;
     fork.twigs = 0;
-    if (leaves && w->kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS) /* the walk goes through these */
+    if (leaves && (w->kernels->has & BSN_LEAVES_TWIGS)) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
@@ -4471,7 +4479,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         bsn_tree_codes(t, w->lists->inner, item->path);
         memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
     }
-    bsn_fork_all(w, t, item, &fork, symbols, leaves);
+    bsn_fork_all(w, t, item, &fork, symbols);
     if (escapes) {
         like.scratch = t->escapes + 64;
         t->escapes = escapes;
@@ -5484,10 +5492,16 @@ static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *
 }
 #undef BSN_WORDS_SPLIT
 
+static uint64_t bsn_scalar_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+                                       size_t groups)
+{
+    return bsn_words_split(t, symbols, bits, planes, words, 64 * groups);
+}
+
 static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *symbols, uint8_t *bits,
                                    uint8_t *planes, const uint8_t *words, size_t n)
 {
-    const size_t whole = kernels->words_split && (t->width == 2 || t->width == 4) ? n & ~(size_t)63 : 0;
+    const size_t whole = t->width == 2 || t->width == 4 ? n & ~(size_t)63 : 0;
     const uint64_t all = whole ? kernels->words_split(t, symbols, bits, planes, words, whole / 64) : 0;
     return all | bsn_words_split(t, symbols + whole, bits ? bits + whole : NULL, planes ? planes + whole : NULL,
                                  words + whole * t->width, n - whole);
@@ -5873,10 +5887,16 @@ static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *s
 #undef BSN_WORDS_ADD
 #undef BSN_WORDS_JOIN
 
+static void bsn_scalar_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                  const uint8_t *planes, size_t groups)
+{
+    bsn_words_join(t, words, symbols, bits, planes, 64 * groups);
+}
+
 static void bsn_words_join_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *words, const uint8_t *symbols,
                               const uint8_t *bits, const uint8_t *planes, size_t n)
 {
-    const size_t whole = kernels->words_join && (t->width == 2 || t->width == 4) ? n & ~(size_t)63 : 0;
+    const size_t whole = t->width == 2 || t->width == 4 ? n & ~(size_t)63 : 0;
     if (whole) kernels->words_join(t, words, symbols, bits, planes, whole / 64);
     bsn_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
 }
@@ -5974,7 +5994,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             if (mask) {
                 memset(x->low, 0, m);
-                bsn_bits_put(r->kernels, x->low, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
+                bsn_bits_put(r->kernels, x->low, x->low, 0, 0, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
             }
             symbols = bsn_list_next(r, x->symbols, i, m);
             if (level == 0) {
@@ -6466,10 +6486,11 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
 /* May kernels work on such elements? */
 BSN_INLINE int bsn_log_is_usual(const bsn_log *x) { return x->type.width == 4 && x->cells > 1; }
 
-/* The same by a kernel, where there is one; n is at most BSN_CHUNK. */
+/* The same by a kernel; n is at most BSN_CHUNK. */
 static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
-    if (kernels->log_codes && bsn_log_is_usual(x)) kernels->log_codes(x, codes, elements, n);
+    const bsn_row row = { x, NULL, 0, 0, 1 };
+    if (bsn_log_is_usual(x)) (void)kernels->log_words(&row, NULL, codes, elements, n, NULL);
     else bsn_log_codes(x, codes, elements, n);
 }
 
@@ -7182,13 +7203,38 @@ BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *cod
     return exact;
 }
 
-/* Words of at most BSN_CHUNK elements of one row, and their errors; kernels need no codes. `room` has some for as
- * many elements. */
+/* The row from its element i on. */
+BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
+{
+    bsn_row rest = *p;
+    if (rest.columns) rest.columns += i;
+    return rest;
+}
+
+static size_t bsn_scalar_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                   uint8_t *room)
+{
+    uint32_t codes[64];
+    size_t i, exact = 0;
+    if (!e) bsn_log_codes(p->log, words, elements, n);
+    for (i = 0; e && i < n; i += 64) {
+        const size_t m = bsn_min(64, n - i);
+        const bsn_row row = bsn_rest_of(p, i);
+        bsn_log_codes(p->log, codes, elements + 4 * i, m);
+        exact += bsn_log_words(&row, words + i, codes, m);
+        bsn_log_errors(e, p->log, elements + 4 * i, codes, m, room);
+    }
+    return exact;
+}
+
+/* Words of at most BSN_CHUNK elements of one row, and their errors; where kernels need codes or are slower than these, `codes` has
+ * them. `room` has some for as many elements. */
 static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *codes,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
     size_t exact;
-    if (kernels->log_words && bsn_log_is_usual(p->log)) return kernels->log_words(p, e, words, elements, n, room);
+    if (!codes || ((kernels->has & BSN_LOGS) && bsn_log_is_usual(p->log)))
+        return kernels->log_words(p, e, words, elements, n, room);
     exact = bsn_log_words(p, words, codes, n);
     bsn_log_errors(e, p->log, elements, codes, n, room);
     return exact;
@@ -7239,7 +7285,7 @@ BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const u
     return good;
 }
 
-static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+static int bsn_scalar_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
     int good = 0;
     BSN_FLOATS(p->log->type.width, good = bsn_log_numbers_loop, (p, elements, words, n, apart));
@@ -7249,8 +7295,8 @@ static int bsn_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *w
 static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, uint8_t *elements, const uint8_t *words,
         size_t n, size_t *apart)
 {
-    if (kernels->log_numbers && bsn_log_is_usual(p->log)) return kernels->log_numbers(p, elements, words, n, apart);
-    return bsn_log_numbers(p, elements, words, n, apart);
+    if (bsn_log_is_usual(p->log)) return kernels->log_numbers(p, elements, words, n, apart);
+    return bsn_scalar_log_numbers(p, elements, words, n, apart);
 }
 
 /* May kernels find the numbers of words of 15 bits in 16? With n cells, x = u + expected + base - BSN_CODE_FIRST - 22n is in
@@ -7265,7 +7311,7 @@ static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int s
 {
     const int32_t cells = (int32_t)p->log->cells, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->cells) : 0);
     const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * cells;
-    return kernels->log_join && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS && least > 255 * cells - 65536 &&
+    return (kernels->has & BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS && least > 255 * cells - 65536 &&
            least + most < 65536 + cells;
 }
 
@@ -7282,9 +7328,9 @@ static void bsn_log_table(const bsn_row *p, uint32_t *table, uint32_t count)
         const size_t m = bsn_min(64, count - i);
         size_t apart = 0;
         for (j = 0; j < m; j++) words[j] = i + j;
-        if (bsn_log_numbers(p, (uint8_t *)(table + i), (const uint8_t *)words, m, &apart) && !apart) continue;
+        if (bsn_scalar_log_numbers(p, (uint8_t *)(table + i), (const uint8_t *)words, m, &apart) && !apart) continue;
         for (j = 0, apart = 0; j < m; j++, apart = 0)
-            if (!bsn_log_numbers(p, (uint8_t *)(table + i + j), (const uint8_t *)(words + j), 1, &apart) || apart)
+            if (!bsn_scalar_log_numbers(p, (uint8_t *)(table + i + j), (const uint8_t *)(words + j), 1, &apart) || apart)
                 table[i + j] = BSN_NO_NUMBER;
     }
 }
@@ -7661,7 +7707,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240;
-    int at_once = c->kernels->start != NULL && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
+    int at_once = (c->kernels->has & BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
     bsn_start start;
     uint8_t *plane[8];
@@ -7675,7 +7721,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
     for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
     for (i = 0; i < n; i += m) {
         const int whole_lines = c->stream || (at_once && n > BSN_CHUNK);
-        int lines, taken = 0, done;
+        int lines, done;
         m = bsn_min(whole_lines && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
         lines = whole_lines && i + m < n; /* the last bytes are needed for the end of the hash */
         for (k = 0; k < 8; k++)
@@ -7741,13 +7787,11 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
                 if (lines) bsn_lines_next(tail[k], to + i, plane[k], m, i == 0, c->stream);
             } else if (y->varying[k]) {
                 uint8_t *bits = to + bsn_bits_size(y->varying[k], i);
-                taken = k == top && c->kernels->top_take && m % 64 == 0;
-                if (taken) c->kernels->top_take(symbols + i, bits, plane[k], y->shift, y->varying[k], m / 64);
-                else bsn_bits_take(c->kernels, bits, plane[k], y->varying[k], m);
+                bsn_bits_take(c->kernels, bits, plane[k], y->varying[k], m);
                 if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
             }
         }
-        if (y->planes > top && !taken) /* a whole word at a time: there is room behind both */
+        if (y->planes > top) /* a whole word at a time: there is room behind both */
             for (j = 0; j < m; j += BSN_WIDE)
                 bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
     }
@@ -8170,7 +8214,7 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     const bsn_log *x = c->log;
     const unsigned width = c->width;
     const int sampled = n >= 16384;                /* a sample is enough to weigh scales, */
-    const int few = sampled && c->kernels->log_words && bsn_log_is_usual(x) && !bsn_may_scale(c, n); /* it is all we need */
+    const int few = sampled && bsn_log_is_usual(x) && !bsn_may_scale(c, n); /* it is all we need */
     const uint32_t of = sampled ? 16384 : 4096;    /* and to find the lowest word, which may be a little lower then */
     uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes;
     uint8_t head[5];
@@ -8207,7 +8251,8 @@ static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *re
     for (i = 0; i < n; i += m) {
         size_t stand;
         m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
-        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, codes + i, elements + i * width, m, w->elements);
+        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, few ? NULL : codes + i, elements + i * width, m,
+                                 w->elements);
         bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stand, width);
         exact += stand;
     }
@@ -9041,7 +9086,7 @@ static void bsn_decode_plane(const bsn_decoding *d, const bsn_layout *y, unsigne
 {
     uint8_t *plane = d->work->plane[k];
     memset(plane, y->value[k], m);
-    bsn_bits_put(d->context->kernels, plane, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
+    bsn_bits_put(d->context->kernels, plane, plane, 0, 0, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
 }
 
 static unsigned bsn_decode_split(bsn_decoding *d)
@@ -9050,7 +9095,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const int finishes = c->kernels->finish ? c->kernels->finish(NULL, NULL, 0, 0) : 0;
+    const unsigned finishes = c->kernels->has & BSN_FINISHES;
     /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
     const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
             more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
@@ -9064,12 +9109,12 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_leaves *leaves = d->sink->leaves;
     bsn_layout y;
     bsn_reader r;
-    size_t i, j, m;
+    size_t i, m;
     unsigned k, within, rule = bsn_layout_read(&y, d);
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && !(finishes & BSN_FINISHES_SENDS))) d->sink->stream = 0;
+    if (!finishes || (leaves && !(c->kernels->has & BSN_FINISHES_SENDS))) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9089,7 +9134,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.ahead = &ahead;
     finish.varying = finish.value = 0;
-    within = bsn_plane_of_bits(&y, top, c->width, (finishes & BSN_FINISHES_BITS) != 0);
+    within = bsn_plane_of_bits(&y, top, c->width, (c->kernels->has & BSN_FINISHES_BITS) != 0);
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
@@ -9151,14 +9196,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
             /* the top plane is symbol and rest; symbols are below 2^e: nothing crosses into the next byte */
             uint8_t *both = w->plane[top];
             const uint8_t *bits = d->body + y.at[top] + bsn_bits_size(y.varying[top], i);
-            j = 0;
-            if (c->kernels->top_put && m >= 64 &&
-                c->kernels->top_put(both, symbols, y.shift, y.value[top], bits, y.varying[top], m / 64)) {
-                j = m & ~(size_t)63;
-                bits += bsn_bits_size(y.varying[top], j);
-            }
-            bsn_symbols_up(both + j, symbols + j, m - j, y.shift, y.value[top]);
-            if (y.varying[top]) bsn_bits_put(c->kernels, both + j, bits, y.varying[top], m - j);
+            bsn_bits_put(c->kernels, both, symbols, y.shift, y.value[top], bits, y.varying[top], m);
         } else {
             plane[top] = symbols;
         }
@@ -9492,7 +9530,7 @@ static int bsn_log_rest(const bsn_row *p, bsn_exact *exact, uint8_t *elements, c
             bsn_row row = *p;
             size_t apart = 0;
             if (p->columns) row.columns = p->columns + k;
-            if (!bsn_log_numbers(&row, elements + 4 * k, (const uint8_t *)&word, 1, &apart) || apart > exact->left) return 0;
+            if (!bsn_scalar_log_numbers(&row, elements + 4 * k, (const uint8_t *)&word, 1, &apart) || apart > exact->left) return 0;
             if (!apart) continue;
             bsn_copy_little_endian(elements + 4 * k, exact->next, 1, 4);
             exact->next += 4;
@@ -9515,7 +9553,7 @@ static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, 
         const uint8_t *symbols = bsn_list_next(x->reader, x->symbols, i, m);
         uint8_t *out = bsn_sink_place(w, d->sink, 4, i, m), *to = out ? out : w->elements;
         memset(x->low, 0, m);
-        if (mask) bsn_bits_put(kernels, x->low, x->bits + bsn_bits_size(mask, i), mask, m);
+        if (mask) bsn_bits_put(kernels, x->low, x->low, 0, 0, x->bits + bsn_bits_size(mask, i), mask, m);
         for (j = 0; j < m; j += some) {
             some = bsn_row_set(place, s, i + j, m - j);
             if (kernels->log_join(place, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
@@ -9554,7 +9592,7 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     if (x.apart) return bsn_decode_apart(d, &x, &place, &s, &exact);
     words = x.words;
     table = x.place;
-    if (!s.rows && !c->kernels->log_numbers && bsn_log_is_usual(c->log)) {
+    if (!s.rows && !(c->kernels->has & BSN_LOGS) && bsn_log_is_usual(c->log)) {
         for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
         looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
         if (looked_up) {
@@ -13376,36 +13414,21 @@ BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
-static const bitsnap_kernels bsn_kernels_scalar = {
-    "scalar",
-    512,
-    bsn_scalar_hash,
-    BSN_FOR_MASKS(bsn_scalar_count),
-    BSN_FOR_MASKS(bsn_scalar_partition),
-    BSN_FOR_PARTS(bsn_scalar_merge),
-    BSN_FOR_MASKS(bsn_scalar_compare),
-    BSN_FOR_MASKS(bsn_scalar_split),
-    bsn_scalar_join,
-    BSN_FOR_ENCODE(bsn_scalar_bits_take),
-    bsn_scalar_bits_put,
-    BSN_FOR_ENCODE(bsn_scalar_histogram),
-    BSN_FOR_ENCODE(bsn_scalar_map),
-    bsn_scalar_node_merge,
-    BSN_FOR_ENCODE(bsn_scalar_node_fork),
-    bsn_scalar_node_counts,
-    NULL, NULL, NULL, /* what is several of these at once */
-    BSN_FOR_ENCODE(bsn_scalar_top_take),
-    NULL,
-    BSN_FOR_ENCODE(bsn_scalar_leaves_fork),
-    bsn_scalar_mask_above,
-    bsn_scalar_places,
-    BSN_FOR_DELTA(bsn_scalar_classes_above),
-    BSN_FOR_DELTA(bsn_scalar_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
-    NULL, NULL, NULL, NULL, NULL, NULL /* their twins are called instead */
-};
+/* What nobody asks of a table that has it not: nothing is done. */
+static int bsn_scalar_start(const bsn_start *t, const uint8_t *elements, size_t n) { return (void)t, (void)elements, n == 0; }
+static int bsn_scalar_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
+{
+    return (void)t, (void)elements, (void)first, n == 0;
+}
+static uint64_t bsn_scalar_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, const uint8_t *low,
+                                    size_t n, unsigned shift)
+{
+    return (void)p, (void)elements, (void)symbols, (void)low, (void)shift, memset(mask, 0xFF, bsn_mask_bytes(n)), n;
+}
+
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_scalar_##name),
+static const bitsnap_kernels bsn_kernels_scalar = { "scalar", 512, BSN_SCALAR_HAS, BSN_KERNELS(BSN_SLOT) };
+#undef BSN_SLOT
 
 #ifdef BITSNAP_SIMD
 static const bitsnap_kernels *bsn_simd_kernels(unsigned index); /* in bitsnap_simd.h */

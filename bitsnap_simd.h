@@ -7,6 +7,7 @@
  *
  *     BITSNAP_NO_AVX512   leaves the AVX-512 table out
  *     BITSNAP_NO_SIMD     makes this file equal to bitsnap.h
+ *     BITSNAP_SIMD_FILE   the name of this file, if you have renamed it: it includes itself, by "bitsnap_simd.h" without this
  *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It takes the stack as aligned to as
  *                         many bytes as registers have, which it is not there (its bug 54412): programs crash. Define it
  *                         where your gcc has been mended, as that of MSYS2 and Debian has; clang needs no mending
@@ -93,6 +94,10 @@
 #endif
 
 #include "bitsnap.h"
+
+#if defined(BITSNAP_SIMD) && BITSNAP_VERSION_MAJOR * 10000 + BITSNAP_VERSION_MINOR * 100 + BITSNAP_VERSION_PATCH != 10000
+#error "this bitsnap_simd.h is of version 1.0.0, bitsnap.h, or the file that included this one by name, of another: see BITSNAP_SIMD_FILE"
+#endif
 
 #if defined(BITSNAP_SIMD) && !defined(BITSNAP_SIMD_IMPLEMENTED)
 #define BITSNAP_SIMD_IMPLEMENTED
@@ -272,6 +277,53 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
     s->left -= size;
 }
 
+/* ---- targets ----
+ *
+ * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which includes itself for each
+ * target. They use the target's vocabulary: the functions that BSN_T names, bsn_avx2_add for BSN_T(add). `width` is a constant
+ * everywhere, 1, 2, 4 or 8, the bytes of an element. A target comes with
+ *
+ *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2_; what functions need in front; bytes of a register
+ *     BSN_T_MASKS, BSN_T_ACROSS               1: masks have registers of their own; join_across is there
+ *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
+ *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
+ *     load store all and andnot or xor add sub signs zero          signs: all ones where a lane is below 0; zero: is all of it?
+ *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
+ *     select put                              bits of x or y; the same where those of y are 0
+ *     where                                   lanes of 8 of y, 0 where those of x are
+ *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
+ *     all_of andnot_m reach ones              masks: all; x >= y; how many
+ *     bits set_of popcount                    masks of 64 places as bits, and as a set; how many bits are set
+ *     keys narrow widen                       BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
+ *                                             are larger; a register of elements from bytes
+ *     expand_list expand_words                the next of a list at the places of a set, in what is 0 there
+ *     compress_list compress_words            those of a set to a list
+ *     table table_of look_up                  3 bytes for each index below x->cells
+ *     zip_low zip_high pack unpack lanes lane_bits mul_low mul_high equal and_m or_m keep nonzero     see log_groups
+ *
+ * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
+ * what they do in their own way, then a table. */
+
+#ifndef BITSNAP_SIMD_FILE
+#define BITSNAP_SIMD_FILE "bitsnap_simd.h"
+#endif
+#define BSN_PASTE_(a, b) a##b
+#define BSN_PASTE(a, b) BSN_PASTE_(a, b)
+#define BSN_T(name) BSN_PASTE(BSN_T_NAME, name)
+#define BSN_T_INLINE BSN_INLINE BSN_T_TARGET
+#define BSN_T_KERNEL static BSN_T_TARGET
+
+/* Which byte of a list goes to the place of each bit: its rank, or 0x70, which is outside of 16 even as the place of bytes of wider
+ * elements, see bsn_neon_bytes_of. */
+#define BSN_PLACE(m, i, rank) (uint64_t)(BSN_BIT(m, i) ? rank : 0x70u) << (8 * i)
+#define BSN_PLACES(m)                                                                                 \
+    BSN_PLACE(m, 0, 0u) | BSN_PLACE(m, 1, BSN_RANK1(m)) | BSN_PLACE(m, 2, BSN_RANK2(m)) |             \
+        BSN_PLACE(m, 3, BSN_RANK3(m)) | BSN_PLACE(m, 4, BSN_RANK4(m)) | BSN_PLACE(m, 5, BSN_RANK5(m)) | \
+        BSN_PLACE(m, 6, BSN_RANK6(m)) | BSN_PLACE(m, 7, BSN_RANK7(m)),
+static const uint64_t bsn_puts[256 + 1] = { BSN_256(BSN_PLACES) 0 }; /* as above */
+#undef BSN_PLACE
+#undef BSN_PLACES
+
 #ifdef BITSNAP_SIMD_X86
 
 /* ================================================================================= X86-64 */
@@ -384,14 +436,273 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
 #define BSN_LOG_6 0.0200166497f
 #define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
-/* ---- avx2: pdep and pext only where the machine has fast ones ---- */
-
 #define BSN_LOAD256(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define BSN_STORE256(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), x)
 #define BSN_LOAD128(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #define BSN_STORE128(p, x) _mm_storeu_si128((__m128i *)(void *)(p), x)
 #define BSN_LOAD64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #define BSN_STORE64(p, x) _mm_storel_epi64((__m128i *)(void *)(p), x)
+
+/* ---- avx2: vocabulary. Masks are bytes FF and 0, sets bytes 1 and 0. ---- */
+
+typedef __m256i bsn_avx2_v, bsn_avx2_m;
+typedef struct bsn_avx2_s { uint64_t bits; __m256i v[2]; } bsn_avx2_s;
+typedef struct bsn_avx2_k { __m256i none, one; } bsn_avx2_k;
+
+BSN_INLINE BSN_AVX2 bsn_avx2_k bsn_avx2_begin(void)
+{
+    bsn_avx2_k k;
+    __m256i one = _mm256_set1_epi8(1);
+    BSN_OPAQUE("+x", one);
+    k.one = one;
+    k.none = _mm256_setzero_si256();
+    return k;
+}
+/* (Not blendv: gcc 12 with -funsigned-char finds no byte of a comparison below 0, and drops it.) */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, x), _mm256_andnot_si256(mask, y));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_put(__m256i mask, __m256i x, __m256i y) { return _mm256_or_si256(_mm256_and_si256(mask, x), y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_where(__m256i x, __m256i y)
+{
+    return _mm256_andnot_si256(_mm256_cmpeq_epi64(x, _mm256_setzero_si256()), y);
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_signs(unsigned width, __m256i x)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1 ? _mm256_cmpgt_epi8(zero, x) : width == 2 ? _mm256_cmpgt_epi16(zero, x)
+         : width == 4 ? _mm256_cmpgt_epi32(zero, x) : _mm256_cmpgt_epi64(zero, x);
+}
+BSN_INLINE BSN_AVX2 int bsn_avx2_zero(__m256i x) { return _mm256_testz_si256(x, x); }
+BSN_INLINE BSN_AVX2 void bsn_avx2_exchange(unsigned unit, __m256i *a, __m256i *b)
+{
+    const __m256i x = *a, y = *b, low = _mm256_set1_epi16(0x00FF);
+    if (unit == 4) {
+        *a = _mm256_blend_epi32(x, _mm256_slli_epi64(y, 32), 0xAA);
+        *b = _mm256_blend_epi32(_mm256_srli_epi64(x, 32), y, 0xAA);
+    } else if (unit == 2) {
+        *a = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
+        *b = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
+    } else {
+        *a = _mm256_or_si256(_mm256_and_si256(low, x), _mm256_slli_epi16(y, 8));
+        *b = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
+    }
+}
+/* The upper two planes of elements whose symbol is the top byte and whose sign is bit 7 of the next, exchanged and brought to
+ * their places: of each word one byte times 128, negative and subtracted, as the factors are signed; and the other byte, whose
+ * sign is spread to bit 15. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
+{
+    const __m256i rest = _mm256_set1_epi16((short)0x807F), x = *top, y = *below;
+    const __m256i even = _mm256_maddubs_epi16(x, _mm256_set1_epi16(0x0080));
+    const __m256i odd = _mm256_maddubs_epi16(x, _mm256_set1_epi16((short)0x8000));
+    *below = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), rest), even);
+    *top = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(y, 8), rest), odd);
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_all_of(void) { return _mm256_set1_epi8(-1); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_andnot_m(__m256i x, __m256i y) { return _mm256_andnot_si256(x, y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i x, __m256i y) { return _mm256_cmpeq_epi8(_mm256_max_epu8(x, y), x); }
+BSN_INLINE BSN_AVX2 unsigned bsn_avx2_popcount(uint64_t x) { return bsn_x86_ones(x); }
+BSN_INLINE BSN_AVX2 unsigned bsn_avx2_ones(__m256i m) { return bsn_x86_ones((uint32_t)_mm256_movemask_epi8(m)); }
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_bits(const __m256i m[2])
+{
+    return (uint32_t)_mm256_movemask_epi8(m[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(m[1]) << 32;
+}
+BSN_INLINE BSN_AVX2 bsn_avx2_s bsn_avx2_set_of(const bsn_avx2_k *c, const __m256i m[2])
+{
+    bsn_avx2_s s;
+    s.bits = bsn_avx2_bits(m);
+    s.v[0] = _mm256_and_si256(m[0], c->one);
+    s.v[1] = _mm256_and_si256(m[1], c->one);
+    return s;
+}
+
+/* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
+ * 4 and each 8 get the sum of those before. `one` is 1 in every byte, and opaque: gcc would make shifts of the product,
+ * which compete with the shuffles. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_rank(__m256i set, __m256i one)
+{
+    const __m256i before4 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11,
+                                             -1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11);
+    const __m256i before8 = _mm256_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7,
+                                             -1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7);
+    __m256i x = _mm256_mullo_epi32(set, one);
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before4));
+    return _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before8));
+}
+
+/* Bits 32 * half .. 32 * half + 31 of w: 1 where the bit is set, else 0. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_spread(uint64_t w, unsigned half, __m256i one)
+{
+    const __m256i byte = half ? _mm256_setr_epi64x(4 * BSN_ONES, 5 * BSN_ONES, 6 * BSN_ONES, 7 * BSN_ONES)
+                              : _mm256_setr_epi64x(0, BSN_ONES, 2 * BSN_ONES, 3 * BSN_ONES);
+    const __m256i bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
+    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)w), byte);
+    return _mm256_min_epu8(_mm256_and_si256(x, bit), one);
+}
+
+/* 16 bytes of a list for each lane; the upper lane's begin behind what the lower one takes. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_window(const uint8_t *list, unsigned taken)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(list)), BSN_LOAD128(list + taken), 1);
+}
+
+/* The elements of a window at the places that are set. Elsewhere the rank is made 0, the index -1, and the byte 0. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expand(__m256i window, __m256i set, __m256i one)
+{
+    const __m256i rank = _mm256_sign_epi8(bsn_avx2_rank(set, one), set);
+    return _mm256_shuffle_epi8(window, _mm256_add_epi8(rank, _mm256_set1_epi8(-1)));
+}
+BSN_INLINE BSN_AVX2 void bsn_avx2_expand_list(const bsn_avx2_k *c, __m256i x[2], bsn_avx2_s s, const uint8_t **list)
+{
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 2; i++) {
+        const uint32_t m = (uint32_t)(s.bits >> 32 * i);
+        x[i] = _mm256_or_si256(x[i], bsn_avx2_expand(bsn_avx2_window(*list, bsn_x86_ones(m & 0xFFFF)), s.v[i], c->one));
+        *list += bsn_x86_ones(m);
+    }
+}
+
+/* Words of 2 bytes by a shuffle in each lane; of 4 by a permutation, which takes any for what is outside. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expand_words(unsigned width, __m256i base, uint64_t m, const uint8_t **list)
+{
+    const uint8_t *p = *list;
+    __m256i x, at;
+    *list += width * bsn_x86_ones(m);
+    if (width == 2) {
+        at = _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(bsn_puts + (m & 255))), BSN_LOAD128(bsn_puts + (m >> 8)), 1);
+        at = _mm256_add_epi8(_mm256_slli_epi16(_mm256_unpacklo_epi8(at, at), 1), _mm256_set1_epi16(0x0100));
+        return _mm256_or_si256(base, _mm256_shuffle_epi8(bsn_avx2_window(p, 2 * bsn_x86_ones(m & 255)), at));
+    }
+    at = _mm256_cvtepu8_epi32(BSN_LOAD64(bsn_puts + m));
+    x = _mm256_permutevar8x32_epi32(BSN_LOAD256(p), at);
+    return _mm256_or_si256(base, _mm256_andnot_si256(_mm256_cmpgt_epi32(at, _mm256_set1_epi32(7)), x));
+}
+
+/* half of a group, 8 bytes at the low end of each */
+BSN_INLINE BSN_AVX2 void bsn_avx2_eighths(__m128i z[8], __m256i x, unsigned half)
+{
+    __m128i *const at = z + 4 * half;
+    at[0] = _mm256_castsi256_si128(x);
+    at[2] = _mm256_extracti128_si256(x, 1);
+    at[1] = _mm_unpackhi_epi64(at[0], at[0]);
+    at[3] = _mm_unpackhi_epi64(at[2], at[2]);
+}
+
+BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8], uint64_t m)
+{
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 8; i += 2, m >>= 16) {
+        BSN_OPAQUE("+Q", m); /* two bytes of a register have names; compilers would begin with all of m again */
+        BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
+        p += bsn_x86_ones(m & 0xFF);
+        BSN_STORE64(p, _mm_shuffle_epi8(z[i + 1], BSN_LOAD128(bsn_picks + (m >> 8 & 0xFF))));
+        p += bsn_x86_ones(m >> 8 & 0xFF);
+    }
+    return p;
+}
+
+/* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
+BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
+{
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm_unpacklo_epi8(x, x);
+    default: return _mm_shuffle_epi8(x, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+    }
+}
+
+BSN_INLINE BSN_AVX2 __m128i bsn_avx2_bytes_of(unsigned width, __m128i places)
+{
+    const __m128i x = bsn_avx2_repeat(width, places);
+    switch (width) {
+    case 1: return x;
+    case 2: return _mm_add_epi8(_mm_slli_epi16(x, 1), _mm_set1_epi16(0x0100));
+    default: return _mm_add_epi8(_mm_slli_epi16(x, 2), _mm_set1_epi32(0x03020100));
+    }
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_compress_list(const __m256i x[2], uint64_t m, uint8_t **list)
+{
+    __m128i z[8];
+    bsn_avx2_eighths(z, x[0], 0);
+    bsn_avx2_eighths(z, x[1], 1);
+    *list = bsn_avx2_put_picked(*list, z, m);
+}
+
+BSN_INLINE BSN_AVX2 void bsn_avx2_compress_words(unsigned width, __m256i x, uint64_t m, uint8_t **list)
+{
+    const unsigned c = bsn_x86_ones(m), low = bsn_x86_ones(m & 255);
+    if (width == 2) {
+        BSN_STORE128(*list, _mm_shuffle_epi8(_mm256_castsi256_si128(x), bsn_avx2_bytes_of(2, BSN_LOAD64(bsn_picks + (m & 255)))));
+        BSN_STORE128(*list + 2 * low, _mm_shuffle_epi8(_mm256_extracti128_si256(x, 1),
+                                                       bsn_avx2_bytes_of(2, BSN_LOAD64(bsn_picks + (m >> 8)))));
+    } else {
+        BSN_STORE256(*list, _mm256_permutevar8x32_epi32(x, _mm256_cvtepu8_epi32(BSN_LOAD64(bsn_picks + m))));
+    }
+    *list += width * c;
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_widen(unsigned width, const uint8_t *p)
+{
+    switch (width) {
+    case 1: return BSN_LOAD256(p);
+    case 2: return _mm256_cvtepu8_epi16(BSN_LOAD128(p));
+    default: return _mm256_cvtepu8_epi32(BSN_LOAD64(p));
+    }
+}
+
+/* The bytes of 32 elements below 256. Packs work on lanes of 16 bytes alone: what they leave apart is brought in order. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_packed(unsigned width, const __m256i x[4])
+{
+    if (width == 1) return x[0];
+    if (width == 2) return _mm256_permute4x64_epi64(_mm256_packus_epi16(x[0], x[1]), 0xD8);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(_mm256_packus_epi32(x[0], x[1]), _mm256_packus_epi32(x[2], x[3])),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_keys(unsigned width, const uint8_t *elements)
+{
+    __m256i x[4];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = BSN_LOAD256(elements + 32 * i);
+        if (width == 1) x[i] = _mm256_add_epi8(x[i], x[i]);
+        if (width == 2) x[i] = _mm256_srli_epi16(_mm256_add_epi16(x[i], x[i]), 8);
+        if (width == 4) x[i] = _mm256_srli_epi32(_mm256_add_epi32(x[i], x[i]), 24);
+    }
+    return bsn_avx2_packed(width, x);
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_narrow(unsigned width, const uint8_t *words)
+{
+    __m256i x[4];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = BSN_LOAD256(words + 32 * i);
+        if (width == 2) x[i] = _mm256_min_epu16(x[i], _mm256_set1_epi16(255));
+        if (width == 4) x[i] = _mm256_min_epu32(x[i], _mm256_set1_epi32(255));
+    }
+    return bsn_avx2_packed(width, x);
+}
+
+#define BSN_T_NAME bsn_avx2_
+#define BSN_T_UNROLL
+#define BSN_T_TARGET BSN_AVX2
+#define BSN_T_BYTES 32
+#define BSN_T_MASKS 0
+#define BSN_T_ACROSS 1
+#define BSN_T_MM _mm256_
+#define BSN_T_SI si256
+#define BSN_T_SET64 _mm256_set1_epi64x
+#include BITSNAP_SIMD_FILE
+
+/* ---- avx2: what it does in its own way; pdep and pext only where the machine has fast ones ---- */
 
 static BSN_AVX2 size_t bsn_avx2_count(const uint8_t *mask, size_t n)
 {
@@ -449,12 +760,6 @@ static BSN_AVX2 void bsn_avx2_node_counts(const bsn_node *node, size_t counts[4]
 #define BSN_CALL(k, lists) bsn_avx2_count_node(node, counts, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
-}
-
-/* mask ? x : y, bit by bit. (Not blendv: gcc 12 with -funsigned-char finds no byte of a comparison below 0, and drops it.) */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_select(__m256i mask, __m256i x, __m256i y)
-{
-    return _mm256_or_si256(_mm256_and_si256(mask, x), _mm256_andnot_si256(mask, y));
 }
 
 /* XXH3 with 4 of the 8 accumulators in each register: lanes do not depend on each other, but for the data, which goes
@@ -517,43 +822,6 @@ static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t c
     bsn_avx2_hash_stripes(state, p, count, first);
 }
 
-/* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
- * 4 and each 8 get the sum of those before. `one` is 1 in every byte, and opaque: gcc would make shifts of the product,
- * which compete with the shuffles. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_rank(__m256i set, __m256i one)
-{
-    const __m256i before4 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11,
-                                             -1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11);
-    const __m256i before8 = _mm256_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7,
-                                             -1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7);
-    __m256i x = _mm256_mullo_epi32(set, one);
-    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before4));
-    return _mm256_add_epi8(x, _mm256_shuffle_epi8(x, before8));
-}
-
-/* Bits 32 * half .. 32 * half + 31 of w: 1 where the bit is set, else 0. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_spread(uint64_t w, unsigned half, __m256i one)
-{
-    const __m256i byte = half ? _mm256_setr_epi64x(4 * BSN_ONES, 5 * BSN_ONES, 6 * BSN_ONES, 7 * BSN_ONES)
-                              : _mm256_setr_epi64x(0, BSN_ONES, 2 * BSN_ONES, 3 * BSN_ONES);
-    const __m256i bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
-    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)w), byte);
-    return _mm256_min_epu8(_mm256_and_si256(x, bit), one);
-}
-
-/* 16 bytes of a list for each lane; the upper lane's begin behind what the lower one takes. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_window(const uint8_t *list, unsigned taken)
-{
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(list)), BSN_LOAD128(list + taken), 1);
-}
-
-/* The elements of a window at the places that are set. Elsewhere the rank is made 0, the index -1, and the byte 0. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expand(__m256i window, __m256i set, __m256i one)
-{
-    const __m256i rank = _mm256_sign_epi8(bsn_avx2_rank(set, one), set);
-    return _mm256_shuffle_epi8(window, _mm256_add_epi8(rank, _mm256_set1_epi8(-1)));
-}
-
 /* Two windows that fill all places: a zero's index is its place less the ones before it. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i set, __m256i one)
 {
@@ -562,26 +830,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i se
     const __m256i rank = bsn_avx2_rank(set, one);
     return bsn_avx2_select(_mm256_cmpeq_epi8(set, one), _mm256_shuffle_epi8(ones, _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
                            _mm256_shuffle_epi8(zeros, _mm256_sub_epi8(place, rank)));
-}
-
-/* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
-BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
-{
-    switch (width) {
-    case 1: return x;
-    case 2: return _mm_unpacklo_epi8(x, x);
-    default: return _mm_shuffle_epi8(x, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-    }
-}
-
-BSN_INLINE BSN_AVX2 __m128i bsn_avx2_bytes_of(unsigned width, __m128i places)
-{
-    const __m128i x = bsn_avx2_repeat(width, places);
-    switch (width) {
-    case 1: return x;
-    case 2: return _mm_add_epi8(_mm_slli_epi16(x, 1), _mm_set1_epi16(0x0100));
-    default: return _mm_add_epi8(_mm_slli_epi16(x, 2), _mm_set1_epi32(0x03020100));
-    }
 }
 
 /* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
@@ -752,180 +1000,6 @@ static BSN_AVX2 void bsn_avx2_compare(unsigned width, uint8_t *mask, const uint8
     }
 }
 
-/* Two rows exchange their words, and their bytes, see below. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_words(__m256i *a, __m256i *b)
-{
-    const __m256i x = *a, y = *b;
-    *a = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
-    *b = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_exchange(__m256i *a, __m256i *b)
-{
-    const __m256i low = _mm256_set1_epi16(0x00FF), x = *a, y = *b;
-    *a = _mm256_or_si256(_mm256_and_si256(low, x), _mm256_slli_epi16(y, 8));
-    *b = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
-}
-
-/* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds the elements
- * of part q, row k of the other is plane k. Rows whose numbers differ in one bit exchange the dwords (words, bytes)
- * whose places differ in that bit; so the same steps lead there and back. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_transpose(__m256i v[8], unsigned width)
-{
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m256i x = v[i], y = v[i ^ 4];
-        if (width < 8 || (i & 4)) continue;
-        v[i] = _mm256_blend_epi32(x, _mm256_slli_epi64(y, 32), 0xAA);
-        v[i ^ 4] = _mm256_blend_epi32(_mm256_srli_epi64(x, 32), y, 0xAA);
-    }
-    BSN_UNROLL
-    for (i = 0; i < width; i++)
-        if (width >= 4 && !(i & 2)) bsn_avx2_exchange_words(&v[i], &v[i ^ 2]);
-    BSN_UNROLL
-    for (i = 0; i < width; i++)
-        if (width >= 2 && !(i & 1)) bsn_avx2_exchange(&v[i], &v[i ^ 1]);
-}
-
-/* The upper two planes of elements whose symbol is the top byte and whose sign is bit 7 of the next, exchanged and brought to
- * their places: of each word one byte times 128, negative and subtracted, as the factors are signed; and the other byte, whose
- * sign is spread to bit 15. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
-{
-    const __m256i rest = _mm256_set1_epi16((short)0x807F), x = *top, y = *below;
-    const __m256i even = _mm256_maddubs_epi16(x, _mm256_set1_epi16(0x0080));
-    const __m256i odd = _mm256_maddubs_epi16(x, _mm256_set1_epi16((short)0x8000));
-    *below = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), rest), even);
-    *top = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(y, 8), rest), odd);
-}
-
-/* Half a group at a time. In a plane, shifts of words move bits between bytes as they do in bytes, and what crosses
- * their border is masked off. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                              size_t groups, unsigned width, unsigned kind)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const __m128i shift = _mm_cvtsi32_si128((int)e);
-    const __m256i low = _mm256_set1_epi8((char)(0x7F >> e)), sign = _mm256_set1_epi8((char)(0x80 >> e));
-    const __m256i sign8 = _mm256_set1_epi8((char)0x80), one = _mm256_set1_epi8(1);
-    const __m256i base = _mm256_set1_epi64x((long long)f->base), zero = _mm256_setzero_si256();
-    const __m256i mantissa = _mm256_set1_epi64x((long long)UINT64_C(0x007FFFFFFFFFFFF8));
-    const __m256i sign55 = _mm256_set1_epi64x((long long)(UINT64_C(1) << 55));
-    uint8_t *plane[8];
-    size_t i;
-    unsigned half, j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        BSN_UNROLL
-        for (half = 0; half < 64; half += 32) {
-            __m256i v[8];
-            BSN_UNROLL
-            for (j = 0; j < width; j++) v[j] = BSN_LOAD256(elements + half + 64 * j);
-            BSN_UNROLL
-            for (j = 0; j < width; j++) {
-                if (kind != BSN_FIELD_WIDE) break;
-                const __m256i exponent = _mm256_srli_epi64(_mm256_add_epi64(v[j], v[j]), 53);
-                const __m256i none = _mm256_cmpeq_epi64(exponent, zero);
-                const __m256i symbol = _mm256_andnot_si256(none, _mm256_sub_epi64(exponent, base));
-                const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi64(v[j], 3), mantissa),
-                                                     _mm256_and_si256(_mm256_srli_epi64(v[j], 8), sign55));
-                v[j] = _mm256_or_si256(_mm256_slli_epi64(symbol, 56), rest);
-            }
-            bsn_avx2_transpose(v, width);
-            if (kind == BSN_FIELD_INSIDE) {
-                const __m256i x = v[top], y = _mm256_srl_epi16(x, shift);
-                v[top] = bsn_avx2_select(low, x, bsn_avx2_select(sign, y, _mm256_add_epi8(x, x)));
-            } else if (kind == BSN_FIELD_ACROSS) {
-                const __m256i x = v[top], y = v[below];
-                v[top] = _mm256_or_si256(_mm256_add_epi8(x, x), _mm256_and_si256(_mm256_srli_epi16(y, 7), one));
-                v[below] = bsn_avx2_select(sign8, x, y);
-            }
-            BSN_UNROLL
-            for (j = 0; j < width; j++) BSN_STORE256(plane[j] + i + half, v[j]);
-        }
-    }
-}
-
-/* The same steps backwards. Past the caches lines go whole: both halves of one, then the next. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                             size_t groups, unsigned width, unsigned kind, int stream)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const __m128i shift = _mm_cvtsi32_si128((int)e);
-    const __m256i low = _mm256_set1_epi8((char)(0x7F >> e)), low7 = _mm256_set1_epi8(0x7F);
-    const __m256i base = _mm256_set1_epi64x((long long)f->base), zero = _mm256_setzero_si256();
-    const __m256i mantissa = _mm256_set1_epi64x((long long)UINT64_C(0x000FFFFFFFFFFFFF));
-    const __m256i sign = _mm256_set1_epi64x((long long)(UINT64_C(1) << 63));
-    const uint8_t *plane[8];
-    size_t i;
-    unsigned half, j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        __m256i both[2][8];
-        BSN_UNROLL
-        for (half = 0; half < 64; half += 32) {
-            __m256i *const v = both[half / 32];
-            BSN_UNROLL
-            for (j = 0; j < width; j++) v[j] = BSN_LOAD256(plane[j] + i + half);
-            if (kind == BSN_FIELD_INSIDE) {
-                const __m256i x = v[top], y = _mm256_sll_epi16(x, shift);
-                v[top] = bsn_avx2_select(low, x, bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y));
-            }
-            if (kind == BSN_FIELD_ACROSS && width < 8) {
-                bsn_avx2_join_across(&v[below], &v[top]);
-                BSN_UNROLL
-                for (j = 0; j < below; j += 2) bsn_avx2_exchange(&v[j], &v[j + 1]);
-                BSN_UNROLL
-                for (j = 0; j < below; j++) bsn_avx2_exchange_words(&v[j], &v[j + 2]);
-            } else {
-                if (kind == BSN_FIELD_ACROSS) {
-                    const __m256i x = v[top], y = v[below];
-                    v[top] = bsn_avx2_select(low7, _mm256_srli_epi16(x, 1), y);
-                    v[below] = bsn_avx2_select(low7, y, _mm256_slli_epi16(x, 7));
-                }
-                bsn_avx2_transpose(v, width);
-            }
-            BSN_UNROLL
-            for (j = 0; j < width; j++) {
-                if (kind != BSN_FIELD_WIDE) break;
-                const __m256i symbol = _mm256_srli_epi64(v[j], 56);
-                const __m256i none = _mm256_cmpeq_epi64(symbol, zero);
-                const __m256i exponent = _mm256_andnot_si256(none, _mm256_add_epi64(symbol, base));
-                const __m256i rest = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi64(v[j], 3), mantissa),
-                                                     _mm256_and_si256(_mm256_slli_epi64(v[j], 8), sign));
-                v[j] = _mm256_or_si256(_mm256_slli_epi64(exponent, 52), rest);
-            }
-            BSN_UNROLL
-            for (j = 0; j < width; j++)
-                if (!stream) BSN_STORE256(elements + half + 64 * j, v[j]);
-        }
-        if (!stream) continue;
-        BSN_UNROLL
-        for (j = 0; j < width; j++) {
-            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j), both[0][j]);
-            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j + 32), both[1][j]);
-            BSN_APART; /* gcc would store the first half of each line, then the second ones */
-        }
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_avx2_split_field(f, planes, elements, groups, width, kind)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
-static BSN_AVX2 void bsn_avx2_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_avx2_join_field(f, elements, planes, groups, width, kind, 0)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
 /* The bit goes to bit 7, which movemask collects; or from bit 0 to its place. */
 static BSN_AVX2 void bsn_avx2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
@@ -990,59 +1064,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits
             BSN_STORE256(to + 160, _mm256_or_si256(BSN_LOAD256(to + 160), _mm256_permute2x128_si256(r2, r3, 0x31)));
         }
     }
-    bsn_scalar_bits_put(bytes, bits, varying, groups);
-}
-
-static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    const __m256i one = _mm256_set1_epi8(1);
-    int b;
-    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
-        bsn_avx2_put_planes(bytes, bits, varying, groups);
-        return;
-    }
-    for (; groups; groups--, bytes += 64) {
-        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
-            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
-            bits += 8;
-        }
-        BSN_STORE256(bytes, x);
-        BSN_STORE256(bytes + 32, y);
-    }
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_top_take_bits(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift,
-                                                unsigned varying, size_t groups)
-{
-    const __m128i count = _mm_cvtsi32_si128((int)shift);
-    const __m256i mask = _mm256_set1_epi8((char)(0xFF >> shift));
-    int b;
-    for (; groups; groups--, bytes += 64, symbols += 64) {
-        const __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_STORE256(symbols, _mm256_and_si256(_mm256_srl_epi16(x, count), mask));
-        BSN_STORE256(symbols + 32, _mm256_and_si256(_mm256_srl_epi16(y, count), mask));
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            bsn_store32(bits, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(x, 7 - b)));
-            bsn_store32(bits + 4, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(y, 7 - b)));
-            bits += 8;
-        }
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_top_take(uint8_t *symbols, uint8_t *bits, const uint8_t *bytes, unsigned shift, unsigned varying,
-                                       size_t groups)
-{
-    switch (varying) {
-    case 3: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 3, groups); break;
-    case 7: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, 7, groups); break;
-    default: bsn_avx2_top_take_bits(symbols, bits, bytes, shift, varying, groups); break;
-    }
+    bsn_scalar_bits_put(bytes, bytes, 0, 0, bits, varying, groups);
 }
 
 BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
@@ -1068,14 +1090,33 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *sy
     }
 }
 
-/* the two or three lowest bits */
-static BSN_AVX2 int bsn_avx2_top_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                                     unsigned varying, size_t groups)
+static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                       unsigned varying, size_t groups)
 {
-    if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
-    else if (varying == 7) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
-    else return 0;
-    return 1;
+    const __m256i one = _mm256_set1_epi8(1);
+    int b;
+    if (varying == 3 || varying == 7) {
+        if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
+        else bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
+        return;
+    }
+    if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
+    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
+        bsn_avx2_put_planes(bytes, bits, varying, groups);
+        return;
+    }
+    for (; groups; groups--, bytes += 64) {
+        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
+            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
+            bits += 8;
+        }
+        BSN_STORE256(bytes, x);
+        BSN_STORE256(bytes + 32, y);
+    }
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -1309,7 +1350,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_
     for (j = 0; j < lists; j++) node->list[j] = list[j];
 }
 
-static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+BSN_INLINE BSN_AVX2 void bsn_avx2_merge_alone(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
 #define BSN_CALL(k, lists) bsn_avx2_merge_node(node, first, n, out, k, lists)
     BSN_NODE_SWITCH(node)
@@ -1318,13 +1359,12 @@ static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n,
 
 /* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
  * node of four slots. */
-static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
+static BSN_AVX2 void bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
 {
     const uint8_t *plane, *list;
     __m256i leaf, one = _mm256_set1_epi8(1);
     size_t used[2], i;
     unsigned half, j;
-    if (!n) return (bsn_x86_has() & BSN_HAS_BMI2) != 0;
     BSN_OPAQUE("+x", one);
     leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
     plane = node->planes + first / 8;
@@ -1350,7 +1390,35 @@ static BSN_AVX2 int bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8
     BSN_UNROLL
     for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
     node->list[0] = list;
-    return 1;
+}
+
+static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    if (node->chained) bsn_avx2_chain(node, first, n, out);
+    else bsn_avx2_merge_alone(node, first, n, out);
+}
+
+/* join_field past the caches: lines go whole, both halves of one, then the next. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_join_past(const bsn_field *f, uint8_t *elements, const uint8_t *const plane[8], size_t groups,
+                                            unsigned width, unsigned kind)
+{
+    size_t i;
+    unsigned half, j;
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        __m256i v[2][8];
+        BSN_UNROLL
+        for (half = 0; half < 2; half++) {
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[half][j] = BSN_LOAD256(plane[j] + i + 32 * half);
+            bsn_avx2_join_rows(f, v[half], width, kind);
+        }
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j), v[0][j]);
+            _mm256_stream_si256((__m256i *)(void *)(elements + 64 * j + 32), v[1][j]);
+            BSN_APART; /* gcc would store the first half of each line, then the second ones */
+        }
+    }
 }
 
 /* Asks for a line of each strip of what lies ahead, behind those that have been. */
@@ -1381,26 +1449,22 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
     plane[top] = symbols;
     for (i = 0; i < n; i += m, elements += 1024) {
         bsn_avx2_finish_ask(t, &asked);
-        if (t->node->chained) bsn_avx2_chain(t->node, first + i, m, symbols);
-        else bsn_avx2_node_merge(t->node, first + i, m, symbols);
+        bsn_avx2_node_merge(t->node, first + i, m, symbols);
         BSN_UNROLL
         for (k = 0; k < top; k++)
             if (t->state[k]) bsn_avx2_hash_stripes(t->state[k], plane[k], m / 64, i / 64);
         if (kind == BSN_FIELD_INSIDE) {
-            if (!bsn_avx2_top_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64)) {
-                bsn_symbols_up(symbols, symbols, m, shift, t->value);
-                bsn_avx2_bits_put(symbols, bits, t->varying, m / 64);
-            }
+            bsn_avx2_bits_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64);
             bits += bits_size;
         }
         bsn_avx2_finish_ask(t, &asked);
         if (apart) {
-            bsn_avx2_join_field(t->field, joined, plane, m / 64, width, kind, 0);
+            bsn_avx2_join_field(t->field, joined, plane, m / 64, width, kind);
             bsn_lines_next(t->tail, elements, joined, 1024, 0, 1);
         } else if (t->tail) {
-            bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind, 1);
+            bsn_avx2_join_past(t->field, elements, plane, m / 64, width, kind);
         } else {
-            bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind, 0);
+            bsn_avx2_join_field(t->field, elements, plane, m / 64, width, kind);
         }
         BSN_UNROLL
         for (k = 0; k < top; k++) plane[k] += m;
@@ -1409,23 +1473,12 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
 
 static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES | BSN_FINISHES_SENDS : 0;
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS); return 1;
     case 16 * 2 + BSN_FIELD_INSIDE: bsn_avx2_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE); return 1;
     case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS); return 1;
     default: return 0;
     }
-}
-
-/* half of a group, 8 bytes at the low end of each */
-BSN_INLINE BSN_AVX2 void bsn_avx2_eighths(__m128i z[8], __m256i x, unsigned half)
-{
-    __m128i *const at = z + 4 * half;
-    at[0] = _mm256_castsi256_si128(x);
-    at[2] = _mm256_extracti128_si256(x, 1);
-    at[1] = _mm_unpackhi_epi64(at[0], at[0]);
-    at[3] = _mm_unpackhi_epi64(at[2], at[2]);
 }
 
 /* the first k planes of 64 codes, and what is left of these */
@@ -1444,20 +1497,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4
     bsn_avx2_eighths(z, y, 1);
 }
 
-BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8], uint64_t m)
-{
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < 8; i += 2, m >>= 16) {
-        BSN_OPAQUE("+Q", m); /* two bytes of a register have names; compilers would begin with all of m again */
-        BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
-        p += bsn_x86_ones(m & 0xFF);
-        BSN_STORE64(p, _mm_shuffle_epi8(z[i + 1], BSN_LOAD128(bsn_picks + (m >> 8 & 0xFF))));
-        p += bsn_x86_ones(m >> 8 & 0xFF);
-    }
-    return p;
-}
-
 /* Planes by movemask and doubling, lists by picking, 8 at a time. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
                                          unsigned k, unsigned lists)
@@ -1473,13 +1512,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_node(bsn_fork *fork, const uint8_t *codes
                                             unsigned lists)
 {
     BSN_FORK(bsn_avx2_fork64);
-}
-
-static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
@@ -1578,386 +1610,22 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_fork_leaves(bsn_fork *fork, const uint8_t *sym
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_AVX2 unsigned bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+BSN_FUNCTION BSN_AVX2 void bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
 #define BSN_CALL(k, lists) bsn_avx2_fork_leaves(fork, symbols, first, n, k, lists)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
-    return BSN_LEAVES_TWIGS;
 }
 
-static BSN_AVX2 void bsn_avx2_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
-    const __m256i least = _mm256_set1_epi8((char)(t + 1));
-    for (groups *= 2; groups; groups--, mask += 4, list += 32) {
-        const __m256i x = BSN_LOAD256(list);
-        bsn_store32(mask, (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, least), x)));
-    }
-}
-
-/* ---- classes of elements of 2 bytes; of 4 bytes, further down; others are left to the scalar code ---- */
-
-/* bytes FF where the magnitude of 32 elements is above one less than the border: signed comparisons do, as it is below 2^15 */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i low, __m256i high, __m256i less)
-{
-    const __m256i x = _mm256_packs_epi16(_mm256_cmpgt_epi16(low, less), _mm256_cmpgt_epi16(high, less));
-    return _mm256_permute4x64_epi64(x, 0xD8);
-}
-
-/* FF in of[k] where an element is of class k, of 32 */
-BSN_INLINE BSN_AVX2 void bsn_avx2_classes(__m256i of[8], const uint8_t *elements, const __m256i less[7], unsigned count)
-{
-    const __m256i low15 = _mm256_set1_epi16(0x7FFF);
-    const __m256i low = _mm256_and_si256(BSN_LOAD256(elements), low15), high = _mm256_and_si256(BSN_LOAD256(elements + 32), low15);
-    __m256i all = _mm256_set1_epi8(-1);
-    unsigned k;
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) {
-        const __m256i above = bsn_avx2_reach(low, high, less[k]);
-        of[k] = _mm256_andnot_si256(above, all);
-        all = above;
-    }
-    of[count - 1] = all;
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_borders(__m256i less[7], const bsn_classes *t, unsigned count)
-{
-    unsigned k;
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) less[k] = _mm256_set1_epi16((short)((int)t->border[k] - 1));
-}
-
-static BSN_AVX2 void bsn_avx2_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
-{
-    const __m256i low15 = _mm256_set1_epi16(0x7FFF), low31 = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
-    size_t i, end;
-    unsigned k;
-    if (t->width != 2 && t->width != 4) {
-        bsn_scalar_classes_above(t, above, elements, groups);
+    if (fork->by_leaves) {
+        bsn_avx2_leaves_fork(fork, codes, first, n);
         return;
     }
-    for (i = 0; i < groups; i = end) { /* 4 * 1024 to a count of 16 bits */
-        end = bsn_min(groups, i + 1024);
-        for (k = 0; k + 1 < t->count; k++) {
-            const int border = (int)t->border[k] - 1;
-            const __m256i less = t->width == 2 ? _mm256_set1_epi16((short)border) : _mm256_set1_epi32(border);
-            const uint8_t *p = elements + 64 * t->width * i, *stop = elements + 64 * t->width * end;
-            __m256i sum = _mm256_setzero_si256();
-            __m128i x;
-            if (t->width == 2) {
-                for (; p < stop; p += 32)
-                    sum = _mm256_sub_epi16(sum, _mm256_cmpgt_epi16(_mm256_and_si256(BSN_LOAD256(p), low15), less));
-                sum = _mm256_madd_epi16(sum, ones);
-            } else {
-                for (; p < stop; p += 32)
-                    sum = _mm256_sub_epi32(sum, _mm256_cmpgt_epi32(_mm256_and_si256(BSN_LOAD256(p), low31), less));
-            }
-            x = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-            x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
-            above[k] += (uint32_t)_mm_cvtsi128_si32(x) + (uint32_t)_mm_extract_epi32(x, 1);
-        }
-    }
-}
-
-/* 16 words of each lane's window: their low bytes or their high ones */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_halves(const uint8_t *list, unsigned taken, int upper)
-{
-    const __m256i low8 = _mm256_set1_epi16(0xFF);
-    __m256i x = BSN_LOAD256(list), y = BSN_LOAD256(list + 2 * taken);
-    x = upper ? _mm256_srli_epi16(x, 8) : _mm256_and_si256(x, low8);
-    y = upper ? _mm256_srli_epi16(y, 8) : _mm256_and_si256(y, low8);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8);
-}
-
-/* Bytes of words are expanded as lists of a node are, those of wider words in two halves. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned count)
-{
-    const unsigned narrow = t->narrow;
-    const uint8_t *next[8];
-    __m256i one = _mm256_set1_epi8(1), zero = _mm256_setzero_si256(), less[7];
-    unsigned k, i;
-    BSN_OPAQUE("+x", one);
-    bsn_avx2_borders(less, t, count);
-    BSN_UNROLL
-    for (k = 0; k < count; k++) next[k] = t->next[k];
-    for (groups *= 2; groups; groups--, out += 64, elements += 64) {
-        __m256i of[8], low = zero, high = zero;
-        bsn_avx2_classes(of, elements, less, count);
-        BSN_UNROLL
-        for (k = 0; k < count; k++) {
-            const __m256i set = _mm256_and_si256(of[k], one);
-            const uint32_t m = (uint32_t)_mm256_movemask_epi8(of[k]);
-            const unsigned taken = bsn_x86_ones(m & 0xFFFF);
-            if (narrow >> k & 1) {
-                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_window(next[k], taken), set, one));
-                next[k] += bsn_x86_ones(m);
-            } else {
-                low = _mm256_or_si256(low, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 0), set, one));
-                high = _mm256_or_si256(high, bsn_avx2_expand(bsn_avx2_halves(next[k], taken, 1), set, one));
-                next[k] += 2 * bsn_x86_ones(m);
-            }
-        }
-        low = _mm256_permute4x64_epi64(low, 0xD8); /* so that unpacking gives neighbours */
-        high = _mm256_permute4x64_epi64(high, 0xD8);
-        BSN_UNROLL
-        for (i = 0; i < 2; i++) {
-            const __m256i z = i ? _mm256_unpackhi_epi8(low, high) : _mm256_unpacklo_epi8(low, high);
-            const __m256i odd = _mm256_sub_epi16(zero, _mm256_and_si256(z, _mm256_set1_epi16(1)));
-            const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), odd);
-            BSN_STORE256(out + 32 * i, _mm256_add_epi16(BSN_LOAD256(elements + 32 * i), d));
-        }
-    }
-    BSN_UNROLL
-    for (k = 0; k < count; k++) t->next[k] = next[k];
-}
-
-/* One class of bytes: nothing is moved. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_add_bytes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
-{
-    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi16(1);
-    size_t i;
-    for (i = 0; i < 64 * groups; i += 16) {
-        const __m256i z = _mm256_cvtepu8_epi16(BSN_LOAD128(t->next[0] + i));
-        const __m256i d = _mm256_xor_si256(_mm256_srli_epi16(z, 1), _mm256_sub_epi16(zero, _mm256_and_si256(z, one)));
-        BSN_STORE256(out + 2 * i, _mm256_add_epi16(BSN_LOAD256(elements + 2 * i), d));
-    }
-    t->next[0] += i;
-}
-
-/* (functions of their own, so that their stack is not there where the scalar code is called) */
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_some_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
-{
-    switch (t->count) {
-    case 1: bsn_avx2_add_bytes(t, out, elements, groups); break;
-    case 2: bsn_avx2_add_classes(t, out, elements, groups, 2); break;
-    case 3: bsn_avx2_add_classes(t, out, elements, groups, 3); break;
-    case 4: bsn_avx2_add_classes(t, out, elements, groups, 4); break;
-    case 5: bsn_avx2_add_classes(t, out, elements, groups, 5); break;
-    case 6: bsn_avx2_add_classes(t, out, elements, groups, 6); break;
-    case 7: bsn_avx2_add_classes(t, out, elements, groups, 7); break;
-    default: bsn_avx2_add_classes(t, out, elements, groups, 8); break;
-    }
-}
-
-/* Elements of 4 bytes, 8 at a time: which of them are of class k. *below: those of the classes before it, and then of it, too. */
-BSN_INLINE BSN_AVX2 unsigned bsn_avx2_class_of_4(const bsn_classes *t, unsigned k, unsigned count, __m256i magnitude,
-                                                 unsigned *below)
-{
-    unsigned upto = 0xFF, of;
-    if (k + 1 < count) {
-        const __m256i above = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)t->border[k] - 1));
-        upto ^= (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(above));
-    }
-    of = upto & ~*below;
-    *below = upto;
-    return of;
-}
-
-/* The word of the m-th element of a class is that of rank m: what a class has not is rubbish, which the mask clears. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_add_4(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned count)
-{
-    const __m256i low31 = _mm256_set1_epi32(0x7FFFFFFF), one = _mm256_set1_epi32(1), zero = _mm256_setzero_si256();
-    const unsigned narrow = t->narrow;
-    const uint8_t *next[8];
-    unsigned k;
-    for (k = 0; k < count; k++) next[k] = t->next[k];
-    for (groups *= 8; groups; groups--, out += 32, elements += 32) {
-        const __m256i x = BSN_LOAD256(elements), magnitude = _mm256_and_si256(x, low31);
-        __m256i z = zero, odd;
-        unsigned below = 0;
-        for (k = 0; k < count; k++) {
-            const unsigned m = bsn_avx2_class_of_4(t, k, count, magnitude, &below);
-            const uint64_t set = bsn_spread[m], rank = (set & BSN_ONES) * BSN_ONES;
-            const __m256i of = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)set));
-            const __m256i from = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)rank)), one);
-            const __m256i words = narrow >> k & 1 ? _mm256_cvtepu8_epi32(BSN_LOAD64(next[k])) : BSN_LOAD256(next[k]);
-            z = _mm256_or_si256(z, _mm256_and_si256(of, _mm256_permutevar8x32_epi32(words, from)));
-            next[k] += (narrow >> k & 1 ? 1 : 4) * bsn_x86_ones(m);
-        }
-        odd = _mm256_sub_epi32(zero, _mm256_and_si256(z, one));
-        BSN_STORE256(out, _mm256_add_epi32(x, _mm256_xor_si256(_mm256_srli_epi32(z, 1), odd)));
-    }
-    for (k = 0; k < count; k++) t->next[k] = next[k];
-}
-
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_add_classes_4(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
-{
-    if (t->count == 2) bsn_avx2_add_4(t, out, elements, groups, 2);
-    else bsn_avx2_add_4(t, out, elements, groups, t->count);
-}
-
-static void bsn_avx2_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
-{
-    if (t->width == 4) bsn_avx2_add_classes_4(t, out, elements, groups);
-    else if (t->width == 2 && (t->count > 1 || (t->narrow & 1))) bsn_avx2_add_some_classes(t, out, elements, groups);
-    else bsn_scalar_classes_add(t, out, elements, groups);
-}
-
-/* Words are picked 8 at a time, as bytes or as they are. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_deal_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
-                                               unsigned count)
-{
-    const __m128i low8 = _mm_set1_epi16(0xFF);
-    const unsigned narrow = t->narrow;
-    __m256i less[7];
-    uint8_t *list[8];
-    unsigned i, k;
-    bsn_avx2_borders(less, t, count);
-    BSN_UNROLL
-    for (k = 0; k < count; k++) list[k] = t->list[k];
-    for (groups *= 2; groups; groups--, words += 64, elements += 64) {
-        const __m256i any = _mm256_or_si256(BSN_LOAD256(words), BSN_LOAD256(words + 32));
-        __m256i of[8];
-        uint32_t m[8];
-        bsn_avx2_classes(of, elements, less, count);
-        BSN_UNROLL
-        for (k = 0; k < count; k++) m[k] = (uint32_t)_mm256_movemask_epi8(of[k]);
-        if (_mm256_testz_si256(any, any)) { /* nothing has changed */
-            BSN_UNROLL
-            for (k = 0; k < count; k++) {
-                BSN_STORE256(list[k], any);
-                if (!(narrow >> k & 1)) BSN_STORE256(list[k] + 32, any);
-                list[k] += (narrow >> k & 1 ? 1 : 2) * bsn_x86_ones(m[k]);
-            }
-            continue;
-        }
-        BSN_UNROLL
-        for (i = 0; i < 4; i++) {
-            const __m128i x = BSN_LOAD128(words + 16 * i), y = _mm_packus_epi16(_mm_min_epu16(x, low8), x);
-            BSN_UNROLL
-            for (k = 0; k < count; k++) {
-                const unsigned set = m[k] >> 8 * i & 0xFF;
-                const __m128i pick = BSN_LOAD128(bsn_picks + set);
-                if (narrow >> k & 1) {
-                    BSN_STORE64(list[k], _mm_shuffle_epi8(y, pick));
-                    list[k] += bsn_x86_ones(set);
-                } else {
-                    BSN_STORE128(list[k], _mm_shuffle_epi8(x, bsn_avx2_bytes_of(2, pick)));
-                    list[k] += 2 * bsn_x86_ones(set);
-                }
-            }
-        }
-    }
-    BSN_UNROLL
-    for (k = 0; k < count; k++) t->list[k] = list[k];
-}
-
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_some_classes(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
-{
-    switch (t->count) {
-    case 2: bsn_avx2_deal_classes(t, words, elements, groups, 2); break;
-    case 3: bsn_avx2_deal_classes(t, words, elements, groups, 3); break;
-    case 4: bsn_avx2_deal_classes(t, words, elements, groups, 4); break;
-    case 5: bsn_avx2_deal_classes(t, words, elements, groups, 5); break;
-    case 6: bsn_avx2_deal_classes(t, words, elements, groups, 6); break;
-    case 7: bsn_avx2_deal_classes(t, words, elements, groups, 7); break;
-    default: bsn_avx2_deal_classes(t, words, elements, groups, 8); break;
-    }
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_deal_4(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
-                                         unsigned count)
-{
-    const __m256i low31 = _mm256_set1_epi32(0x7FFFFFFF), low8 = _mm256_set1_epi32(255);
-    const unsigned narrow = t->narrow;
-    uint8_t *list[8];
-    unsigned k;
-    for (k = 0; k < count; k++) list[k] = t->list[k];
-    for (groups *= 8; groups; groups--, words += 32, elements += 32) {
-        const __m256i x = BSN_LOAD256(words), least = _mm256_min_epu32(x, low8);
-        const __m128i y = _mm_packus_epi32(_mm256_castsi256_si128(least), _mm256_extracti128_si256(least, 1));
-        const __m128i bytes = _mm_packus_epi16(y, y);
-        const __m256i magnitude = _mm256_and_si256(BSN_LOAD256(elements), low31);
-        unsigned below = 0;
-        for (k = 0; k < count; k++) {
-            const unsigned m = bsn_avx2_class_of_4(t, k, count, magnitude, &below);
-            const __m128i pick = BSN_LOAD64(bsn_picks + m);
-            if (narrow >> k & 1) {
-                BSN_STORE64(list[k], _mm_shuffle_epi8(bytes, pick));
-                list[k] += bsn_x86_ones(m);
-            } else {
-                BSN_STORE256(list[k], _mm256_permutevar8x32_epi32(x, _mm256_cvtepu8_epi32(pick)));
-                list[k] += 4 * bsn_x86_ones(m);
-            }
-        }
-    }
-    for (k = 0; k < count; k++) t->list[k] = list[k];
-}
-
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_deal_classes_4(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
-{
-    if (t->count == 2) bsn_avx2_deal_4(t, words, elements, groups, 2);
-    else bsn_avx2_deal_4(t, words, elements, groups, t->count);
-}
-
-/* One class of bytes. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_deal_bytes(bsn_classes *t, const uint8_t *words, size_t groups)
-{
-    const __m256i low8 = _mm256_set1_epi16(0xFF);
-    uint8_t *list = t->list[0];
-    for (groups *= 2; groups; groups--, words += 64, list += 32) {
-        const __m256i x = _mm256_min_epu16(BSN_LOAD256(words), low8), y = _mm256_min_epu16(BSN_LOAD256(words + 32), low8);
-        BSN_STORE256(list, _mm256_permute4x64_epi64(_mm256_packus_epi16(x, y), 0xD8));
-    }
-    t->list[0] = list;
-}
-
-static BSN_AVX2 void bsn_avx2_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
-{
-    if (t->width == 4) bsn_avx2_deal_classes_4(t, words, elements, groups);
-    else if (t->width == 2 && t->count > 1) bsn_avx2_deal_some_classes(t, words, elements, groups);
-    else if (t->width == 2 && (t->narrow & 1)) bsn_avx2_deal_bytes(t, words, groups);
-    else bsn_scalar_classes_deal(t, words, elements, groups);
-}
-
-/* The sign of a difference is whether it is below 0. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_zigzag(unsigned width, __m256i a, __m256i b)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    __m256i d;
-    switch (width) {
-    case 1: d = _mm256_sub_epi8(a, b); return _mm256_xor_si256(_mm256_add_epi8(d, d), _mm256_cmpgt_epi8(zero, d));
-    case 2: d = _mm256_sub_epi16(a, b); return _mm256_xor_si256(_mm256_add_epi16(d, d), _mm256_cmpgt_epi16(zero, d));
-    case 4: d = _mm256_sub_epi32(a, b); return _mm256_xor_si256(_mm256_add_epi32(d, d), _mm256_cmpgt_epi32(zero, d));
-    default: d = _mm256_sub_epi64(a, b); return _mm256_xor_si256(_mm256_add_epi64(d, d), _mm256_cmpgt_epi64(zero, d));
-    }
-}
-
-/* the OR of all elements of 32 bytes */
-BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_any(unsigned width, __m256i x)
-{
-    __m128i y = _mm_or_si128(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    uint64_t any;
-    y = _mm_or_si128(y, _mm_unpackhi_epi64(y, y));
-    any = (uint64_t)_mm_cvtsi128_si64(y);
-    if (width < 8) any |= any >> 32;
-    if (width < 4) any |= any >> 16;
-    if (width < 2) any |= any >> 8;
-    return any & ~UINT64_C(0) >> (64 - 8 * width);
-}
-
-BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b,
-                                                     size_t groups)
-{
-    __m256i any = _mm256_setzero_si256();
-    size_t i;
-    for (i = 0; i < 64 * groups * width; i += 32) {
-        const __m256i x = bsn_avx2_zigzag(width, BSN_LOAD256(a + i), BSN_LOAD256(b + i));
-        BSN_STORE256(words + i, x);
-        any = _mm256_or_si256(any, x);
-    }
-    return bsn_avx2_any(width, any);
-}
-
-static BSN_AVX2 uint64_t bsn_avx2_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
-{
-    switch (width) {
-    case 1: return bsn_avx2_subtract_width(1, words, a, b, groups);
-    case 2: return bsn_avx2_subtract_width(2, words, a, b, groups);
-    case 4: return bsn_avx2_subtract_width(4, words, a, b, groups);
-    default: return bsn_avx2_subtract_width(8, words, a, b, groups);
-    }
+#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
 }
 
 /* Places in a table of tokens of 8 words below 2^24: a float's exponent and the bit behind it are their token, from 16 on. */
@@ -2094,14 +1762,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 }
 
 BSN_INLINE BSN_AVX2 unsigned bsn_avx2_mask(__m256i x) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(x)); }
-
-/* a row without its first i elements */
-BSN_INLINE bsn_row bsn_rest_of(const bsn_row *p, size_t i)
-{
-    bsn_row rest = *p;
-    if (p->columns) rest.columns = p->columns + i;
-    return rest;
-}
 
 /* The cell of a significand's fraction z; *unsure: the highest bit is set where that may be the one beside it. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *unsure)
@@ -2459,7 +2119,8 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
     uint32_t *distance = (uint32_t *)(void *)room;
     const size_t whole = n & ~(size_t)7;
     size_t i, exact = 0;
-    for (i = 0; i < whole; i += 1024) { /* while they are in the first-level cache */
+    if (!e) bsn_avx2_log_codes(p->log, words, elements, n);
+    for (i = 0; e && i < whole; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, whole - i);
         const size_t found = p->log->finds ? m & ~(size_t)31 : 0;
         bsn_row row = bsn_rest_of(p, i);
@@ -2471,7 +2132,7 @@ static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint3
         }
         bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
     }
-    for (i = whole; i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
+    for (i = whole; e && i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
     return exact;
 }
 
@@ -2492,7 +2153,7 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
     size_t i, stand = 0;
     unsigned bad = 0, rare;
     bsn_row rest;
-    if (!bsn_row_limit(p)) return bsn_log_numbers(p, elements, words, n, apart); /* nothing is below it */
+    if (!bsn_row_limit(p)) return bsn_scalar_log_numbers(p, elements, words, n, apart); /* nothing is below it */
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
         const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
@@ -2514,13 +2175,13 @@ static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, co
             const size_t k = i + bsn_lowest_bit(rare);
             size_t none = 0;
             rest = bsn_rest_of(&row, k);
-            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
     rest = bsn_rest_of(&row, i);
     _mm256_zeroupper();
-    return bsn_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
+    return bsn_scalar_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
 }
 
 /* What 16 elements are above, but for what all are: see bsn_row_expected. */
@@ -2613,45 +2274,17 @@ static BSN_AVX2 uint64_t bsn_avx2_log_join(const bsn_row *p, uint8_t *elements, 
     return any;
 }
 
-static const bitsnap_kernels bsn_kernels_avx2 = {
-    "avx2",
-    2048,
-    bsn_avx2_hash,
-    BSN_FOR_MASKS(bsn_avx2_count),
-    BSN_FOR_MASKS(bsn_avx2_partition),
-    BSN_FOR_PARTS(bsn_avx2_merge),
-    BSN_FOR_MASKS(bsn_avx2_compare),
-    BSN_FOR_MASKS(bsn_avx2_split),
-    bsn_avx2_join,
-    BSN_FOR_ENCODE(bsn_avx2_bits_take),
-    bsn_avx2_bits_put,
-    BSN_FOR_ENCODE(bsn_avx2_histogram),
-    BSN_FOR_ENCODE(bsn_avx2_map),
-    bsn_avx2_node_merge,
-    BSN_FOR_ENCODE(bsn_avx2_node_fork),
-    bsn_avx2_node_counts,
-    bsn_avx2_finish,
-    bsn_avx2_chain,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx2_top_take),
-    bsn_avx2_top_put,
-    BSN_FOR_ENCODE(bsn_avx2_leaves_fork),
-    bsn_avx2_mask_above,
-    bsn_scalar_places,
-    BSN_FOR_DELTA(bsn_avx2_classes_above),
-    BSN_FOR_DELTA(bsn_avx2_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_avx2_census),
-    BSN_FOR_ENCODE(bsn_avx2_words_split),
-    bsn_avx2_words_join,
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx2_log_codes),
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx2_log_words),
-    BSN_FOR_QUANTIZE(bsn_avx2_log_numbers),
-    BSN_FOR_QUANTIZE(bsn_avx2_log_join)
-};
-
-/* ---- avx512 ---- */
+/* For machines whose bmi2 is slow, for others, and for Intel's. */
+#define bsn_avx2_start bsn_scalar_start
+#define bsn_avx2_places bsn_scalar_places
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_avx2_##name),
+#define BSN_TABLE(has) { "avx2", 2048, BSN_LEAVES | BSN_LOGS | (has), BSN_KERNELS(BSN_SLOT) }
+static const bitsnap_kernels bsn_kernels_avx2[3] = { BSN_TABLE(0), BSN_TABLE(BSN_CHAINS | BSN_LEAVES_TWIGS),
+    BSN_TABLE(BSN_CHAINS | BSN_LEAVES_TWIGS | BSN_FINISHES | BSN_FINISHES_SENDS) };
+#undef BSN_TABLE
+#undef BSN_SLOT
+#undef bsn_avx2_start
+#undef bsn_avx2_places
 
 #ifndef BITSNAP_NO_AVX512
 
@@ -2662,22 +2295,60 @@ static const bitsnap_kernels bsn_kernels_avx2 = {
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
+/* ---- avx512: vocabulary. Masks and sets are bits. ---- */
+
+typedef __m512i bsn_avx512_v;
+typedef __mmask64 bsn_avx512_m;
+typedef struct bsn_avx512_s { uint64_t bits; } bsn_avx512_s;
+typedef struct bsn_avx512_k { __m512i none; } bsn_avx512_k;
+
+BSN_INLINE BSN_AVX512 bsn_avx512_k bsn_avx512_begin(void)
+{
+    bsn_avx512_k k;
+    __m512i none = _mm512_setzero_si512();
+    BSN_OPAQUE("+v", none); /* expanding into what is known to be zero waits, on Zen 4, for what the register held before */
+    k.none = none;
+    return k;
+}
 /* mask ? x : y, bit by bit; the result takes the register of y, which is seldom needed again */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_select(__m512i mask, __m512i x, __m512i y)
 {
     return _mm512_ternarylogic_epi64(y, x, mask, 0xD8);
 }
-
-/* up to 64 bytes, touching no others: what is masked off does not fault */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_load_some(const uint8_t *p, size_t n)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_put(__m512i mask, __m512i x, __m512i y) { return bsn_avx512_select(mask, x, y); }
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_where(__m512i x, __m512i y)
 {
-    return BSN_LIKELY(n >= 64) ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, p);
+    return _mm512_maskz_mov_epi64(_mm512_test_epi64_mask(x, x), y);
 }
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_signs(unsigned width, __m512i x)
 {
-    if (BSN_LIKELY(n >= 64)) _mm512_storeu_si512(p, x);
-    else _mm512_mask_storeu_epi8(p, (UINT64_C(1) << n) - 1, x);
+    return width == 1 ? _mm512_movm_epi8(_mm512_movepi8_mask(x)) : width == 2 ? _mm512_srai_epi16(x, 15)
+         : width == 4 ? _mm512_srai_epi32(x, 31) : _mm512_srai_epi64(x, 63);
+}
+BSN_INLINE BSN_AVX512 int bsn_avx512_zero(__m512i x) { return !_mm512_test_epi64_mask(x, x); }
+BSN_INLINE BSN_AVX512 void bsn_avx512_exchange(unsigned unit, __m512i *a, __m512i *b)
+{
+    const __m512i x = *a, y = *b;
+    const __m512i low = unit == 1 ? _mm512_set1_epi16(0xFF) : unit == 2 ? _mm512_set1_epi32(0xFFFF) : _mm512_set1_epi64(0xFFFFFFFF);
+    *a = bsn_avx512_select(low, x, unit == 1   ? _mm512_slli_epi16(y, 8)
+                                   : unit == 2 ? _mm512_slli_epi32(y, 16)
+                                               : _mm512_slli_epi64(y, 32));
+    *b = bsn_avx512_select(low, unit == 1   ? _mm512_srli_epi16(x, 8)
+                                : unit == 2 ? _mm512_srli_epi32(x, 16)
+                                            : _mm512_srli_epi64(x, 32), y);
+}
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_all_of(void) { return ~UINT64_C(0); }
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_andnot_m(__mmask64 x, __mmask64 y) { return _kandn_mask64(x, y); }
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_reach(__m512i x, __m512i y) { return _mm512_cmpge_epu8_mask(x, y); }
+BSN_INLINE BSN_AVX512 unsigned bsn_avx512_popcount(uint64_t x) { return bsn_x86_ones(x); }
+BSN_INLINE BSN_AVX512 unsigned bsn_avx512_ones(__mmask64 m) { return bsn_x86_ones(m); }
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_bits(const __mmask64 m[1]) { return m[0]; }
+BSN_INLINE BSN_AVX512 bsn_avx512_s bsn_avx512_set_of(const bsn_avx512_k *c, const __mmask64 m[1])
+{
+    bsn_avx512_s s;
+    (void)c;
+    s.bits = m[0];
+    return s;
 }
 
 /* Elements of `width` bytes, one bit of m each: the next of x to the places that are set, the others from base. */
@@ -2691,7 +2362,17 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expand(unsigned width, __m512i base, ui
     default: return _mm512_mask_expand_epi64(base, (__mmask8)m, x);
     }
 }
-
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expand_words(unsigned width, __m512i base, uint64_t m, const uint8_t **list)
+{
+    const __m512i x = _mm512_loadu_si512(*list);
+    *list += width * bsn_x86_ones(m);
+    return bsn_avx512_expand(width, base, m, x);
+}
+BSN_INLINE BSN_AVX512 void bsn_avx512_expand_list(const bsn_avx512_k *c, __m512i x[1], bsn_avx512_s s, const uint8_t **list)
+{
+    (void)c;
+    x[0] = bsn_avx512_expand_words(1, x[0], s.bits, list);
+}
 /* Those that are set, moved to the front, with rubbish behind them: to have zeros there waits, on Zen 4, for what the
  * register held before. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __m512i x)
@@ -2702,6 +2383,105 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __
     case 4: return _mm512_mask_compress_epi32(x, (__mmask16)m, x);
     default: return _mm512_mask_compress_epi64(x, (__mmask8)m, x);
     }
+}
+BSN_INLINE BSN_AVX512 void bsn_avx512_compress_words(unsigned width, __m512i x, uint64_t m, uint8_t **list)
+{
+    _mm512_storeu_si512(*list, bsn_avx512_compress(width, m, x));
+    *list += width * bsn_x86_ones(m);
+}
+BSN_INLINE BSN_AVX512 void bsn_avx512_compress_list(const __m512i x[1], uint64_t m, uint8_t **list)
+{
+    bsn_avx512_compress_words(1, x[0], m, list);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, const uint8_t *p)
+{
+    switch (width) {
+    case 1: return _mm512_loadu_si512(p);
+    case 2: return _mm512_cvtepu8_epi16(BSN_LOAD256(p));
+    case 4: return _mm512_cvtepu8_epi32(BSN_LOAD128(p));
+    default: return _mm512_cvtepu8_epi64(BSN_LOAD64(p));
+    }
+}
+
+/* The highest bytes of 64 elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
+ * classes. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *elements)
+{
+    static const uint8_t last[2][64] = {
+        { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
+          65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119,
+          121, 123, 125, 127 },
+        { 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119,
+          123, 127, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111,
+          115, 119, 123, 127 }
+    };
+    uint8_t part[8][8];
+    __m512i x[8];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = _mm512_loadu_si512(elements + 64 * i);
+        if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
+        else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
+        else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
+        else _mm_storel_epi64((__m128i *)(void *)part[i],
+                              _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
+    }
+    if (width == 1) return x[0];
+    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
+    if (width == 4)
+        return _mm512_mask_blend_epi64(0xF0, _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[1]), x[1]),
+                                       _mm512_permutex2var_epi8(x[2], _mm512_loadu_si512(last[1]), x[3]));
+    return _mm512_loadu_si512(part);
+}
+
+/* 64 words as bytes, 255 where they are larger */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
+{
+    uint8_t part[8][8];
+    unsigned i;
+    switch (width) {
+    case 1: return _mm512_loadu_si512(p);
+    case 2:
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(_mm512_loadu_si512(p))),
+                                  _mm512_cvtusepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
+    case 4: {
+        __m512i x = _mm512_castsi128_si512(_mm512_cvtusepi32_epi8(_mm512_loadu_si512(p)));
+        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
+        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
+        return _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
+    }
+    default:
+        for (i = 0; i < 8; i++)
+            _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
+        return _mm512_loadu_si512(part);
+    }
+}
+
+#define BSN_T_NAME bsn_avx512_
+#define BSN_T_UNROLL BSN_UNROLL
+#define BSN_T_TARGET BSN_AVX512
+#define BSN_T_BYTES 64
+#define BSN_T_MASKS 1
+#define BSN_T_ACROSS 0
+#define BSN_T_MM _mm512_
+#define BSN_T_SI si512
+#define BSN_T_SET64 _mm512_set1_epi64
+#include BITSNAP_SIMD_FILE
+
+/* ---- avx512: what it does in its own way ---- */
+
+/* up to 64 bytes, touching no others: what is masked off does not fault */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_load_some(const uint8_t *p, size_t n)
+{
+    return BSN_LIKELY(n >= 64) ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, p);
+}
+
+BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n)
+{
+    if (BSN_LIKELY(n >= 64)) _mm512_storeu_si512(p, x);
+    else _mm512_mask_storeu_epi8(p, (UINT64_C(1) << n) - 1, x);
 }
 
 /* A stripe: 5 operations for 64 bytes. The data, which goes to the neighbours' accumulators, is added up apart; each sum is
@@ -2886,151 +2666,6 @@ static BSN_AVX512 void bsn_avx512_compare(unsigned width, uint8_t *mask, const u
     }
 }
 
-/* as bsn_avx2_transpose */
-BSN_INLINE BSN_AVX512 void bsn_avx512_transpose(__m512i v[8], unsigned width)
-{
-    const __m512i low8 = _mm512_set1_epi16(0xFF), low16 = _mm512_set1_epi32(0xFFFF);
-    const __m512i low32 = _mm512_set1_epi64(0xFFFFFFFF);
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m512i x = v[i], y = v[i ^ 4];
-        if (width < 8 || (i & 4)) continue;
-        v[i] = bsn_avx512_select(low32, x, _mm512_slli_epi64(y, 32));
-        v[i ^ 4] = bsn_avx512_select(low32, _mm512_srli_epi64(x, 32), y);
-    }
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m512i x = v[i], y = v[i ^ 2];
-        if (width < 4 || (i & 2)) continue;
-        v[i] = bsn_avx512_select(low16, x, _mm512_slli_epi32(y, 16));
-        v[i ^ 2] = bsn_avx512_select(low16, _mm512_srli_epi32(x, 16), y);
-    }
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const __m512i x = v[i], y = v[i ^ 1];
-        if (width < 2 || (i & 1)) continue;
-        v[i] = bsn_avx512_select(low8, x, _mm512_slli_epi16(y, 8));
-        v[i ^ 1] = bsn_avx512_select(low8, _mm512_srli_epi16(x, 8), y);
-    }
-}
-
-/* as bsn_avx2_split_field, a group at a time */
-/* Elements of a group to its planes, in place. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_split64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const __m128i shift = _mm_cvtsi32_si128((int)e);
-    const __m512i low = _mm512_set1_epi8((char)(0x7F >> e)), sign = _mm512_set1_epi8((char)(0x80 >> e));
-    const __m512i sign8 = _mm512_set1_epi8((char)0x80), one = _mm512_set1_epi8(1);
-    const __m512i base = _mm512_set1_epi64((long long)f->base);
-    const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x007FFFFFFFFFFFF8));
-    const __m512i sign55 = _mm512_set1_epi64((long long)(UINT64_C(1) << 55));
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) {
-        if (kind != BSN_FIELD_WIDE) break;
-        const __m512i exponent = _mm512_srli_epi64(_mm512_add_epi64(v[j], v[j]), 53);
-        const __mmask8 some = _mm512_test_epi64_mask(exponent, exponent);
-        const __m512i symbol = _mm512_maskz_sub_epi64(some, exponent, base);
-        const __m512i rest = bsn_avx512_select(mantissa, _mm512_slli_epi64(v[j], 3),
-                                               _mm512_and_si512(_mm512_srli_epi64(v[j], 8), sign55));
-        v[j] = _mm512_or_si512(_mm512_slli_epi64(symbol, 56), rest);
-    }
-    bsn_avx512_transpose(v, width);
-    if (kind == BSN_FIELD_INSIDE) {
-        const __m512i x = v[top], y = _mm512_srl_epi16(x, shift);
-        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(sign, y, _mm512_add_epi8(x, x)));
-    } else if (kind == BSN_FIELD_ACROSS) {
-        const __m512i x = v[top], y = v[below];
-        v[top] = bsn_avx512_select(one, _mm512_srli_epi16(y, 7), _mm512_add_epi8(x, x));
-        v[below] = bsn_avx512_select(sign8, x, y);
-    }
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                                  size_t groups, unsigned width, unsigned kind)
-{
-    uint8_t *plane[8];
-    size_t i;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        __m512i v[8];
-        BSN_UNROLL
-        for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(elements + 64 * j);
-        bsn_avx512_split64(f, v, width, kind);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) _mm512_storeu_si512(plane[j] + i, v[j]);
-    }
-}
-
-/* Planes of a group to its elements, in place. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_join64(const bsn_field *f, __m512i v[8], unsigned width, unsigned kind)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const __m128i shift = _mm_cvtsi32_si128((int)e);
-    const __m512i low = _mm512_set1_epi8((char)(0x7F >> e)), low7 = _mm512_set1_epi8(0x7F);
-    const __m512i base = _mm512_set1_epi64((long long)f->base);
-    const __m512i mantissa = _mm512_set1_epi64((long long)UINT64_C(0x000FFFFFFFFFFFFF));
-    const __m512i sign = _mm512_set1_epi64((long long)(UINT64_C(1) << 63));
-    unsigned j;
-    if (kind == BSN_FIELD_INSIDE) {
-        const __m512i x = v[top], y = _mm512_sll_epi16(x, shift);
-        v[top] = bsn_avx512_select(low, x, bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y));
-    } else if (kind == BSN_FIELD_ACROSS) {
-        const __m512i x = v[top], y = v[below];
-        v[top] = bsn_avx512_select(low7, _mm512_srli_epi16(x, 1), y);
-        v[below] = bsn_avx512_select(low7, y, _mm512_slli_epi16(x, 7));
-    }
-    bsn_avx512_transpose(v, width);
-    BSN_UNROLL
-    for (j = 0; j < width; j++) {
-        if (kind != BSN_FIELD_WIDE) break;
-        const __m512i symbol = _mm512_srli_epi64(v[j], 56);
-        const __mmask8 some = _mm512_test_epi64_mask(symbol, symbol);
-        const __m512i exponent = _mm512_maskz_add_epi64(some, symbol, base);
-        const __m512i rest = bsn_avx512_select(mantissa, _mm512_srli_epi64(v[j], 3),
-                                               _mm512_and_si512(_mm512_slli_epi64(v[j], 8), sign));
-        v[j] = _mm512_or_si512(_mm512_slli_epi64(exponent, 52), rest);
-    }
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                                 size_t groups, unsigned width, unsigned kind)
-{
-    const uint8_t *plane[8];
-    size_t i;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        __m512i v[8];
-        BSN_UNROLL
-        for (j = 0; j < width; j++) v[j] = _mm512_loadu_si512(plane[j] + i);
-        bsn_avx512_join64(f, v, width, kind);
-        BSN_UNROLL
-        for (j = 0; j < width; j++) _mm512_storeu_si512(elements + 64 * j, v[j]);
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                        size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_avx512_split_field(f, planes, elements, groups, width, kind)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
-static BSN_AVX512 void bsn_avx512_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8],
-                                       size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_avx512_join_field(f, elements, planes, groups, width, kind)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
 /* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2, 4, .., and
  * whose matrix, the top row in the last byte, is x. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
@@ -3086,14 +2721,18 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(__m512i bits, __m512i order,
     return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(~nowhere, order, bits));
 }
 
-static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
+                                           const uint8_t *bits, unsigned varying, size_t groups)
 {
+    const __m512i constant = _mm512_set1_epi8((char)value);
+    const __m128i up = _mm_cvtsi32_si128((int)shift); /* symbols have no bits that would go to the next byte */
     const unsigned size = 8u * bsn_ones_in[varying];
     const __m512i order = bsn_avx512_bytes_order(varying, 7);
     const uint64_t nowhere = _mm512_movepi8_mask(order);
-    for (; groups; groups--, bytes += 64, bits += size) {
+    for (; groups; groups--, bytes += 64, symbols += 64, bits += size) {
         const __m512i x = bsn_avx512_bits_put64(bsn_avx512_load_some(bits, size), order, nowhere);
-        _mm512_storeu_si512(bytes, _mm512_or_si512(_mm512_loadu_si512(bytes), x));
+        const __m512i y = _mm512_sll_epi16(_mm512_loadu_si512(symbols), up);
+        _mm512_storeu_si512(bytes, _mm512_ternarylogic_epi64(x, y, constant, 0xFE));
     }
 }
 
@@ -3241,7 +2880,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
                     bits += size;
                     v[top] = _mm512_and_si512(_mm512_srl_epi16(v[top], down), symbol);
                 } else {
-                    bsn_avx512_split64(t->field, v, width, kind);
+                    bsn_avx512_split_rows(t->field, v, width, kind);
                 }
                 BSN_UNROLL
                 for (j = 0; j < width; j++) {
@@ -3516,7 +3155,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                 bits += size;
                 bsn_avx512_transpose(v, width);
             } else {
-                bsn_avx512_join64(t->field, v, width, kind);
+                bsn_avx512_join_rows(t->field, v, width, kind);
             }
             BSN_UNROLL
             for (j = 0; j < width; j++) {
@@ -3558,7 +3197,6 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_finish_field(const bsn_finish *t, uint8_t *
 
 static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
 {
-    if (!n) return BSN_FINISHES | BSN_FINISHES_BITS | (bsn_x86_has() & BSN_IS_INTEL ? BSN_FINISHES_SENDS : 0);
     switch (16 * t->field->width + bsn_field_kind(t->field)) {
     case 16 * 2 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_ACROSS);
     case 16 * 2 + BSN_FIELD_INSIDE: return bsn_avx512_finish_field(t, elements, first, n, 2, BSN_FIELD_INSIDE);
@@ -3601,13 +3239,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *c
                                                 unsigned k, unsigned lists)
 {
     BSN_FORK(bsn_avx512_fork64);
-}
-
-static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* Planes by comparing symbols with leaves, as bsn_leaves_planes. */
@@ -3680,13 +3311,22 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_fork_leaves(bsn_fork *fork, const uint8_t 
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-static BSN_AVX512 unsigned bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
-    if (!n) return bsn_x86_has() & BSN_HAS_BMI2 ? BSN_LEAVES_TWIGS : BSN_LEAVES_NONE;
 #define BSN_CALL(k, lists) bsn_avx512_fork_leaves(fork, symbols, first, n, k, lists)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
-    return BSN_LEAVES_TWIGS;
+}
+
+static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (fork->by_leaves) {
+        bsn_avx512_leaves_fork(fork, codes, first, n);
+        return;
+    }
+#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
@@ -3731,283 +3371,6 @@ static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t count
 #define BSN_CALL(k, lists) bsn_avx512_count_node(node, counts, k, lists)
     BSN_NODE_SWITCH(node)
 #undef BSN_CALL
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all(unsigned width, uint64_t x)
-{
-    switch (width) {
-    case 1: return _mm512_set1_epi8((char)x);
-    case 2: return _mm512_set1_epi16((short)x);
-    case 4: return _mm512_set1_epi32((int)x);
-    default: return _mm512_set1_epi64((long long)x);
-    }
-}
-
-/* The highest bytes of 64 elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
- * classes. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *elements)
-{
-    static const uint8_t last[2][64] = {
-        { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
-          65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119,
-          121, 123, 125, 127 },
-        { 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119,
-          123, 127, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111,
-          115, 119, 123, 127 }
-    };
-    uint8_t part[8][8];
-    __m512i x[8];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        x[i] = _mm512_loadu_si512(elements + 64 * i);
-        if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
-        else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
-        else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
-        else _mm_storel_epi64((__m128i *)(void *)part[i],
-                              _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
-    }
-    if (width == 1) return x[0];
-    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
-    if (width == 4)
-        return _mm512_mask_blend_epi64(0xF0, _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[1]), x[1]),
-                                       _mm512_permutex2var_epi8(x[2], _mm512_loadu_si512(last[1]), x[3]));
-    return _mm512_loadu_si512(part);
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_border(const bsn_classes *t, unsigned k, unsigned width)
-{
-    return _mm512_set1_epi8((char)(t->border[k] << 1 >> (8 * width - 8)));
-}
-
-/* bit i of m[k] where element i is of class k, by their keys */
-BSN_INLINE BSN_AVX512 void bsn_avx512_of64(__mmask64 m[8], __m512i keys, const __m512i border[7], unsigned count)
-{
-    unsigned k;
-    m[count - 1] = ~UINT64_C(0);
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) m[k + 1] = _mm512_cmpge_epu8_mask(keys, border[k]);
-    if (count > 1) m[0] = _knot_mask64(m[1]);
-    BSN_UNROLL
-    for (k = 1; k + 1 < count; k++) m[k] = _kandn_mask64(m[k + 1], m[k]);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_above_width(const bsn_classes *t, size_t above[7], const uint8_t *elements,
-                                                  size_t groups, unsigned width, unsigned count)
-{
-    __m512i border[7];
-    size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
-    unsigned k;
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
-    for (; groups; groups--, elements += 64 * width) {
-        const __m512i keys = bsn_avx512_keys(width, elements);
-        BSN_UNROLL
-        for (k = 0; k + 1 < count; k++) sum[k] += bsn_x86_ones(_mm512_cmpge_epu8_mask(keys, border[k]));
-    }
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) above[k] += sum[k];
-}
-
-/* BSN_CALL(width, count) with constants */
-#define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count); break;
-#define BSN_CLASSES_COUNTS(width)                                                                     \
-    BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
-    BSN_CLASSES_CASE(width, 5) BSN_CLASSES_CASE(width, 6) BSN_CLASSES_CASE(width, 7) BSN_CLASSES_CASE(width, 8)
-#define BSN_CLASSES_SWITCH(t)                                                                         \
-    switch (16 * (t)->width + (t)->count) {                                                           \
-        BSN_CLASSES_COUNTS(1) BSN_CLASSES_COUNTS(2) BSN_CLASSES_COUNTS(4) BSN_CLASSES_COUNTS(8)       \
-    default: break;                                                                                   \
-    }
-
-static BSN_AVX512 void bsn_avx512_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
-{
-#define BSN_CALL(width, count) bsn_avx512_above_width(t, above, elements, groups, width, count)
-    BSN_CLASSES_SWITCH(t)
-#undef BSN_CALL
-}
-
-/* Some of 64 bytes as elements: those of lanes i * (64 / width) on. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, __m512i x, unsigned i)
-{
-    switch (width) {
-    case 1: return x;
-    case 2: return _mm512_cvtepu8_epi16(i ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
-    case 4:
-        switch (i) {
-        case 0: return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(x));
-        case 1: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 1));
-        case 2: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 2));
-        default: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 3));
-        }
-    default:
-        return _mm512_cvtepu8_epi64(_mm512_castsi512_si128(_mm512_permutexvar_epi64(_mm512_set1_epi64((long long)i), x)));
-    }
-}
-
-/* a + the inverse zigzag of z: adding ~(z >> 1) + 1 is subtracting z >> 1, and one more where z is odd */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unzigzag_add(unsigned width, __m512i a, __m512i z)
-{
-    const __m512i one = bsn_avx512_all(width, 1), zero = _mm512_setzero_si512();
-    switch (width) {
-    case 1: {
-        const __m512i half = _mm512_and_si512(_mm512_srli_epi16(z, 1), _mm512_set1_epi8(0x7F));
-        return _mm512_add_epi8(a, _mm512_xor_si512(half, _mm512_sub_epi8(zero, _mm512_and_si512(z, one))));
-    }
-    case 2:
-        return _mm512_add_epi16(a, _mm512_xor_si512(_mm512_srli_epi16(z, 1), _mm512_sub_epi16(zero, _mm512_and_si512(z, one))));
-    case 4:
-        return _mm512_add_epi32(a, _mm512_xor_si512(_mm512_srli_epi32(z, 1), _mm512_sub_epi32(zero, _mm512_and_si512(z, one))));
-    default:
-        return _mm512_add_epi64(a, _mm512_xor_si512(_mm512_srli_epi64(z, 1), _mm512_sub_epi64(zero, _mm512_and_si512(z, one))));
-    }
-}
-
-/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_add_width(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups,
-                                                unsigned width, unsigned count)
-{
-    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
-    const uint8_t *next[8];
-    __m512i border[7];
-    unsigned i, k;
-    BSN_UNROLL
-    for (k = 0; k < count; k++) next[k] = t->next[k];
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
-    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
-        __m512i z = _mm512_setzero_si512();
-        __mmask64 m[8];
-        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
-        BSN_UNROLL
-        for (k = 0; k < count; k++) {
-            if (!(narrow >> k & 1)) continue;
-            if (count == 1) z = _mm512_loadu_si512(next[0]);
-            else z = bsn_avx512_expand(1, z, m[k], _mm512_loadu_si512(next[k]));
-            next[k] += bsn_x86_ones(m[k]);
-        }
-        BSN_UNROLL
-        for (i = 0; i < width; i++) {
-            __m512i w = bsn_avx512_widen(width, z, i);
-            BSN_UNROLL
-            for (k = 0; k < count; k++) {
-                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
-                if (narrow >> k & 1) continue;
-                w = bsn_avx512_expand(width, w, part, _mm512_loadu_si512(next[k]));
-                next[k] += bsn_x86_ones(part) * width;
-            }
-            _mm512_storeu_si512(out + 64 * i, bsn_avx512_unzigzag_add(width, _mm512_loadu_si512(elements + 64 * i), w));
-        }
-    }
-    BSN_UNROLL
-    for (k = 0; k < count; k++) t->next[k] = next[k];
-}
-
-static BSN_AVX512 void bsn_avx512_classes_add(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
-{
-#define BSN_CALL(width, count) bsn_avx512_add_width(t, out, elements, groups, width, count)
-    BSN_CLASSES_SWITCH(t)
-#undef BSN_CALL
-}
-
-/* 64 words as bytes, 255 where they are larger */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
-{
-    uint8_t part[8][8];
-    unsigned i;
-    switch (width) {
-    case 1: return _mm512_loadu_si512(p);
-    case 2:
-        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(_mm512_loadu_si512(p))),
-                                  _mm512_cvtusepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
-    case 4: {
-        __m512i x = _mm512_castsi128_si512(_mm512_cvtusepi32_epi8(_mm512_loadu_si512(p)));
-        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
-        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
-        return _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
-    }
-    default:
-        for (i = 0; i < 8; i++)
-            _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
-        return _mm512_loadu_si512(part);
-    }
-}
-
-/* The reverse, by compression. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_deal_width(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups,
-                                                 unsigned width, unsigned count)
-{
-    const unsigned narrow = width == 1 ? 0xFF : t->narrow;
-    uint8_t *list[8];
-    __m512i border[7];
-    unsigned i, k;
-    BSN_UNROLL
-    for (k = 0; k < count; k++) list[k] = t->list[k];
-    BSN_UNROLL
-    for (k = 0; k + 1 < count; k++) border[k] = bsn_avx512_border(t, k, width);
-    for (; groups; groups--, words += 64 * width, elements += 64 * width) {
-        const __m512i bytes = bsn_avx512_narrow(width, words);
-        __mmask64 m[8];
-        bsn_avx512_of64(m, bsn_avx512_keys(width, elements), border, count);
-        BSN_UNROLL
-        for (k = 0; k < count; k++) {
-            if (narrow >> k & 1) {
-                _mm512_storeu_si512(list[k], count == 1 ? bytes : _mm512_mask_compress_epi8(bytes, m[k], bytes));
-                list[k] += bsn_x86_ones(m[k]);
-                continue;
-            }
-            for (i = 0; i < width; i++) {
-                const uint64_t part = (m[k] >> (64 / width * i)) & (~UINT64_C(0) >> (64 - 64 / width));
-                _mm512_storeu_si512(list[k], bsn_avx512_compress(width, part, _mm512_loadu_si512(words + 64 * i)));
-                list[k] += bsn_x86_ones(part) * width;
-            }
-        }
-    }
-    BSN_UNROLL
-    for (k = 0; k < count; k++) t->list[k] = list[k];
-}
-
-static BSN_AVX512 void bsn_avx512_classes_deal(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
-{
-#define BSN_CALL(width, count) bsn_avx512_deal_width(t, words, elements, groups, width, count)
-    BSN_CLASSES_SWITCH(t)
-#undef BSN_CALL
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_zigzag(unsigned width, __m512i a, __m512i b)
-{
-    __m512i d;
-    switch (width) {
-    case 1:
-        d = _mm512_sub_epi8(a, b);
-        return _mm512_xor_si512(_mm512_add_epi8(d, d), _mm512_movm_epi8(_mm512_movepi8_mask(d)));
-    case 2: d = _mm512_sub_epi16(a, b); return _mm512_xor_si512(_mm512_add_epi16(d, d), _mm512_srai_epi16(d, 15));
-    case 4: d = _mm512_sub_epi32(a, b); return _mm512_xor_si512(_mm512_add_epi32(d, d), _mm512_srai_epi32(d, 31));
-    default: d = _mm512_sub_epi64(a, b); return _mm512_xor_si512(_mm512_add_epi64(d, d), _mm512_srai_epi64(d, 63));
-    }
-}
-
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_subtract_width(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b,
-                                                         size_t groups)
-{
-    __m512i any = _mm512_setzero_si512();
-    size_t i;
-    for (i = 0; i < 64 * groups * width; i += 64) {
-        const __m512i x = bsn_avx512_zigzag(width, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
-        _mm512_storeu_si512(words + i, x);
-        any = _mm512_or_si512(any, x);
-    }
-    return bsn_avx2_any(width, _mm256_or_si256(_mm512_castsi512_si256(any), _mm512_extracti64x4_epi64(any, 1)));
-}
-
-static BSN_AVX512 uint64_t bsn_avx512_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
-{
-    switch (width) {
-    case 1: return bsn_avx512_subtract_width(1, words, a, b, groups);
-    case 2: return bsn_avx512_subtract_width(2, words, a, b, groups);
-    case 4: return bsn_avx512_subtract_width(4, words, a, b, groups);
-    default: return bsn_avx512_subtract_width(8, words, a, b, groups);
-    }
 }
 
 /* Counts n words of these symbols. Their places, found 16 at a time as in bsn_avx2_token_places, replace the words: what has just
@@ -4120,13 +3483,6 @@ static BSN_AVX512 void bsn_avx512_census(bsn_census *x, uint8_t *symbols, const 
     else bsn_scalar_census(x, symbols, words, elements, groups);
 }
 
-static BSN_AVX512 void bsn_avx512_mask_above(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
-{
-    const __m512i limit = _mm512_set1_epi8((char)t);
-    for (; groups; groups--, mask += 8, list += 64)
-        bsn_store64(mask, _mm512_cmpgt_epu8_mask(_mm512_loadu_si512(list), limit));
-}
-
 /* 16 of a group at a time, as nearly always there are no more. */
 static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
 {
@@ -4147,9 +3503,6 @@ static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask,
     }
     return (size_t)(place - begin);
 }
-#undef BSN_CLASSES_SWITCH
-#undef BSN_CLASSES_COUNTS
-#undef BSN_CLASSES_CASE
 
 /* The lowest bytes of 64 words. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
@@ -4336,7 +3689,7 @@ BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_normal(__m512i exponents)
     return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(exponents, _mm512_set1_epi8(1)), _mm512_set1_epi8((char)254));
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_lanes(__mmask16 lanes[4], __mmask64 bytes)
+BSN_INLINE BSN_AVX512 void bsn_avx512_in_lanes(__mmask16 lanes[4], __mmask64 bytes)
 {
     unsigned j;
     BSN_UNROLL
@@ -4375,14 +3728,14 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_unpack(__m512i v[4], __m512i a, __m512i b,
 }
 
 /* 64 elements, of which some may not be there. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_load(__m512i v[4], const uint8_t *from, __mmask64 live)
+BSN_INLINE BSN_AVX512 void bsn_avx512_load_4(__m512i v[4], const uint8_t *from, __mmask64 live)
 {
     unsigned j;
     BSN_UNROLL
     for (j = 0; j < 4; j++) v[j] = _mm512_maskz_loadu_epi32((__mmask16)(live >> (16 * j)), from + 64 * j);
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_store(void *to, const __m512i v[4], __mmask64 live)
+BSN_INLINE BSN_AVX512 void bsn_avx512_store_4(void *to, const __m512i v[4], __mmask64 live)
 {
     uint8_t *p = (uint8_t *)to;
     unsigned j;
@@ -4437,16 +3790,16 @@ BSN_FUNCTION BSN_AVX512 void bsn_avx512_found_codes(const bsn_log *x, uint32_t *
         __m512i v[4], cells[4], exponents;
         __mmask16 usual[4];
         __mmask64 normal;
-        bsn_avx512_load(v, elements + 4 * i, live);
+        bsn_avx512_load_4(v, elements + 4 * i, live);
         (void)bsn_avx512_find(cells, v, find, &exponents);
         normal = bsn_avx512_normal(exponents);
         BSN_UNROLL
         for (j = 0; j < 4; j++)
             cells[j] = _mm512_shldv_epi32(_mm512_maskz_add_epi32(_mm512_test_epi32_mask(v[j], magnitude),
                     _mm512_madd_epi16(cells[j], times), first), v[j], one);
-        bsn_avx512_store(codes + i, cells, live);
+        bsn_avx512_store_4(codes + i, cells, live);
         if (BSN_LIKELY(normal == ~UINT64_C(0))) continue;
-        bsn_avx512_lanes(usual, normal);
+        bsn_avx512_in_lanes(usual, normal);
         for (j = 0; j < 4; j++)
             for (rare = _mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude); rare; rare &= rare - 1) {
                 const size_t k = i + 16 * j + bsn_lowest_bit(rare);
@@ -4539,14 +3892,14 @@ BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_found_words(const bsn_row *p, bsn_er
         __m512i v[4], cells[4], center[4], cell, exponents;
         __mmask16 usual[4] = { 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF };
         __mmask64 normal;
-        bsn_avx512_load(v, elements + 4 * i, live);
+        bsn_avx512_load_4(v, elements + 4 * i, live);
         cell = bsn_avx512_find(cells, v, find, &exponents);
         bsn_avx512_unpack(center, _mm512_permutex2var_epi8(table[0][0], cell, table[0][1]),
                           _mm512_permutex2var_epi8(table[1][0], cell, table[1][1]),
                           _mm512_permutex2var_epi8(table[2][0], cell, table[2][1]), _mm512_set1_epi8(0x3F));
         normal = bsn_avx512_normal(exponents);
         counted += bsn_x86_ones(normal);
-        if (BSN_UNLIKELY(normal != ~UINT64_C(0))) bsn_avx512_lanes(usual, normal);
+        if (BSN_UNLIKELY(normal != ~UINT64_C(0))) bsn_avx512_in_lanes(usual, normal);
         BSN_UNROLL
         for (j = 0; j < 4; j++) {
             const __m512i h = _mm512_ternarylogic_epi32(half, v[j], mantissa, 0xF8);
@@ -4557,8 +3910,8 @@ BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_found_words(const bsn_row *p, bsn_er
             cells[j] = _mm512_shldv_epi32(_mm512_maskz_mov_epi32(usual[j], above), v[j], up);
             center[j] = _mm512_maskz_abs_epi32(usual[j], _mm512_sub_epi32(h, center[j]));
         }
-        bsn_avx512_store(words + i, cells, live);
-        bsn_avx512_store(distance + i, center, live);
+        bsn_avx512_store_4(words + i, cells, live);
+        bsn_avx512_store_4(distance + i, center, live);
         if (BSN_LIKELY((usual[0] & usual[1] & usual[2] & usual[3]) == 0xFFFF)) continue;
         for (j = 0; j < 4; j++)
             odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude) != 0) << (i / 16 + j);
@@ -4678,7 +4031,8 @@ static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, u
     uint32_t *distance = (uint32_t *)(void *)room;
     size_t i, exact = 0;
     uint64_t odd;
-    for (i = 0; i < n; i += 1024) { /* while they are in the first-level cache */
+    if (!e) bsn_avx512_log_codes(p->log, words, elements, n);
+    for (i = 0; e && i < n; i += 1024) { /* while they are in the first-level cache */
         const size_t m = bsn_min(1024, n - i);
         const bsn_row row = bsn_rest_of(p, i);
         bsn_prefetch(elements + 4 * (i + 1024), 4096); /* while errors are measured */
@@ -4746,7 +4100,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements
             const size_t k = i + bsn_lowest_bit(rare);
             const bsn_row rest = bsn_rest_of(&row, k);
             size_t none = 0;
-            bad |= !bsn_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
+            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
         }
     }
     *apart += stand;
@@ -4824,7 +4178,7 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
         y[3] = _mm512_maskz_mov_epi8(coded, _mm512_and_si512(_mm512_srli_epi16(exponent, 1), low7));
         y[3] = _mm512_ternarylogic_epi32(y[3], _mm512_slli_epi16(d, 7), sign, 0xF8); /* a | (b & c) */
         bsn_avx512_unpack(y, y[0], y[1], y[2], y[3]);
-        bsn_avx512_store(elements + 4 * i, y, live);
+        bsn_avx512_store_4(elements + 4 * i, y, live);
         if (odd) odd = _mm512_movepi8_mask(_mm512_permutexvar_epi32(order, _mm512_movm_epi8(odd))) & live;
         bsn_store_some(mask + i / 8, odd, bsn_mask_bytes(bsn_min(64, n - i)));
         any |= odd;
@@ -4832,43 +4186,13 @@ static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elemen
     return any;
 }
 
-static const bitsnap_kernels bsn_kernels_avx512 = {
-    "avx512",
-    4096,
-    bsn_avx512_hash,
-    BSN_FOR_MASKS(bsn_avx512_count),
-    BSN_FOR_MASKS(bsn_avx512_partition),
-    BSN_FOR_PARTS(bsn_avx512_merge),
-    BSN_FOR_MASKS(bsn_avx512_compare),
-    BSN_FOR_MASKS(bsn_avx512_split),
-    bsn_avx512_join,
-    BSN_FOR_ENCODE(bsn_avx512_bits_take),
-    bsn_avx512_bits_put,
-    BSN_FOR_ENCODE(bsn_avx512_histogram),
-    BSN_FOR_ENCODE(bsn_avx512_map),
-    bsn_avx512_node_merge,
-    BSN_FOR_ENCODE(bsn_avx512_node_fork),
-    bsn_avx512_node_counts,
-    bsn_avx512_finish,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx512_start),
-    NULL,
-    NULL,
-    BSN_FOR_ENCODE(bsn_avx512_leaves_fork),
-    bsn_avx512_mask_above,
-    bsn_avx512_places,
-    BSN_FOR_DELTA(bsn_avx512_classes_above),
-    BSN_FOR_DELTA(bsn_avx512_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_avx512_census),
-    BSN_FOR_ENCODE(bsn_avx512_words_split),
-    bsn_avx512_words_join,
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx512_log_codes),
-    BSN_FOR_QUANTIZE_ENCODE(bsn_avx512_log_words),
-    BSN_FOR_QUANTIZE(bsn_avx512_log_numbers),
-    BSN_FOR_QUANTIZE(bsn_avx512_log_join)
-};
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_avx512_##name),
+#define BSN_TABLE(has)                                                                                \
+    { "avx512", 4096, BSN_LEAVES | BSN_STARTS | BSN_FINISHES | BSN_FINISHES_BITS | BSN_LOGS | (has), BSN_KERNELS(BSN_SLOT) }
+static const bitsnap_kernels bsn_kernels_avx512[3] = { BSN_TABLE(0), BSN_TABLE(BSN_LEAVES_TWIGS),
+    BSN_TABLE(BSN_LEAVES_TWIGS | BSN_FINISHES_SENDS) };
+#undef BSN_TABLE
+#undef BSN_SLOT
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__cplusplus)
 #pragma GCC diagnostic pop
@@ -4888,10 +4212,11 @@ enum { BSN_STACK_SERVES = 1 };
 static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 {
     const unsigned has = bsn_x86_has();
+    const unsigned kind = has & BSN_IS_INTEL ? 2 : has & BSN_HAS_BMI2 ? 1 : 0;
     if (!BSN_STACK_SERVES) return NULL;
-    if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2;
+    if ((has & BSN_HAS_AVX2) && index-- == 0) return &bsn_kernels_avx2[kind];
 #ifndef BITSNAP_NO_AVX512
-    if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512;
+    if ((has & BSN_HAS_AVX512) && index-- == 0) return &bsn_kernels_avx512[kind];
 #endif
     return NULL;
 }
@@ -4914,17 +4239,193 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 
 /* Little-endian only. Every such machine has NEON, so nothing is asked. */
 
+/* ---- neon: vocabulary, by the compilers' own operators where there are such. Masks and sets are bytes FF and 0. ---- */
+
+typedef uint8x16_t bsn_neon_v, bsn_neon_m;
+typedef int bsn_neon_n;
+typedef struct bsn_neon_s { uint64_t bits; } bsn_neon_s;
+typedef struct bsn_neon_k { uint8x16_t none; } bsn_neon_k;
+#define BSN_NEON_LANES(x, op, y)                                                                      \
+    (width == 1 ? (x)op(y) : width == 2 ? (uint8x16_t)((uint16x8_t)(x)op(uint16x8_t)(y))              \
+     : width == 4 ? (uint8x16_t)((uint32x4_t)(x)op(uint32x4_t)(y)) : (uint8x16_t)((uint64x2_t)(x)op(uint64x2_t)(y)))
+#define BSN_NEON_SHIFT(width, x, op, n)                                                               \
+    ((width) == 2 ? (uint8x16_t)((uint16x8_t)(x)op n) : (width) == 4 ? (uint8x16_t)((uint32x4_t)(x)op n) : (uint8x16_t)((uint64x2_t)(x)op n))
+
+BSN_INLINE bsn_neon_k bsn_neon_begin(void) { const bsn_neon_k k = { vdupq_n_u8(0) }; return k; }
+BSN_INLINE uint8x16_t bsn_neon_load(const uint8_t *p) { return vld1q_u8(p); }
+BSN_INLINE void bsn_neon_store(uint8_t *p, uint8x16_t x) { vst1q_u8(p, x); }
+BSN_INLINE uint8x16_t bsn_neon_all(unsigned width, uint64_t x)
+{
+    return width == 1 ? vdupq_n_u8((uint8_t)x) : width == 2 ? (uint8x16_t)vdupq_n_u16((uint16_t)x)
+         : width == 4 ? (uint8x16_t)vdupq_n_u32((uint32_t)x) : (uint8x16_t)vdupq_n_u64(x);
+}
+BSN_INLINE uint8x16_t bsn_neon_and(uint8x16_t x, uint8x16_t y) { return x & y; }
+BSN_INLINE uint8x16_t bsn_neon_or(uint8x16_t x, uint8x16_t y) { return x | y; }
+BSN_INLINE uint8x16_t bsn_neon_xor(uint8x16_t x, uint8x16_t y) { return x ^ y; }
+BSN_INLINE uint8x16_t bsn_neon_select(uint8x16_t m, uint8x16_t x, uint8x16_t y) { return vbslq_u8(m, x, y); }
+BSN_INLINE uint8x16_t bsn_neon_put(uint8x16_t m, uint8x16_t x, uint8x16_t y) { return vbslq_u8(m, x, y); }
+BSN_INLINE uint8x16_t bsn_neon_where(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, (uint8x16_t)vceqzq_u64((uint64x2_t)x)); }
+BSN_INLINE uint8x16_t bsn_neon_add(unsigned width, uint8x16_t x, uint8x16_t y) { return BSN_NEON_LANES(x, +, y); }
+BSN_INLINE uint8x16_t bsn_neon_sub(unsigned width, uint8x16_t x, uint8x16_t y) { return BSN_NEON_LANES(x, -, y); }
+BSN_INLINE int bsn_neon_number(unsigned n) { return (int)n; }
+BSN_INLINE uint8x16_t bsn_neon_shl(unsigned width, uint8x16_t x, int n)
+{
+    return width == 2 ? (uint8x16_t)vshlq_u16((uint16x8_t)x, vdupq_n_s16((int16_t)n)) : (uint8x16_t)vshlq_u32((uint32x4_t)x, vdupq_n_s32(n));
+}
+BSN_INLINE uint8x16_t bsn_neon_shr(unsigned width, uint8x16_t x, int n) { return bsn_neon_shl(width, x, -n); }
+BSN_INLINE uint8x16_t bsn_neon_signs(unsigned width, uint8x16_t x)
+{
+    return width == 1 ? (uint8x16_t)((int8x16_t)x >> 7) : width == 2 ? (uint8x16_t)((int16x8_t)x >> 15)
+         : width == 4 ? (uint8x16_t)((int32x4_t)x >> 31) : (uint8x16_t)((int64x2_t)x >> 63);
+}
+BSN_INLINE int bsn_neon_zero(uint8x16_t x) { return !vmaxvq_u8(x); }
+BSN_INLINE void bsn_neon_exchange(unsigned unit, uint8x16_t *a, uint8x16_t *b)
+{
+    const uint8x16_t x = *a, y = *b;
+    *a = unit == 1 ? vtrn1q_u8(x, y) : unit == 2 ? (uint8x16_t)vtrn1q_u16((uint16x8_t)x, (uint16x8_t)y)
+                                                 : (uint8x16_t)vtrn1q_u32((uint32x4_t)x, (uint32x4_t)y);
+    *b = unit == 1 ? vtrn2q_u8(x, y) : unit == 2 ? (uint8x16_t)vtrn2q_u16((uint16x8_t)x, (uint16x8_t)y)
+                                                 : (uint8x16_t)vtrn2q_u32((uint32x4_t)x, (uint32x4_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_all_of(void) { return vdupq_n_u8(0xFF); }
+BSN_INLINE uint8x16_t bsn_neon_andnot_m(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
+BSN_INLINE uint8x16_t bsn_neon_reach(uint8x16_t x, uint8x16_t y) { return vcgeq_u8(x, y); }
+BSN_INLINE unsigned bsn_neon_popcount(uint64_t x) { return vaddv_u8(vcnt_u8(vcreate_u8(x))); }
+BSN_INLINE unsigned bsn_neon_ones(uint8x16_t m) { return vaddvq_u8(vshrq_n_u8(m, 7)); }
+BSN_INLINE uint64_t bsn_neon_bits(const uint8x16_t m[4])
+{
+    static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const uint8x16_t b = vld1q_u8(bit), x = vpaddq_u8(vpaddq_u8(m[0] & b, m[1] & b), vpaddq_u8(m[2] & b, m[3] & b));
+    return vgetq_lane_u64((uint64x2_t)vpaddq_u8(x, x), 0);
+}
+BSN_INLINE bsn_neon_s bsn_neon_set_of(const bsn_neon_k *c, const uint8x16_t m[4])
+{
+    bsn_neon_s s;
+    (void)c;
+    s.bits = bsn_neon_bits(m);
+    return s;
+}
+
 /* 8 bytes, and 8 of value 0 behind them */
 BSN_INLINE uint8x16_t bsn_neon_low(const uint8_t *p) { return vcombine_u8(vld1_u8(p), vcreate_u8(0)); }
 
 /* Byte j: how many bits are set in bytes 0 .. j of m. */
-BSN_INLINE uint64_t bsn_neon_ones(uint64_t m)
+BSN_INLINE uint64_t bsn_neon_ranks(uint64_t m)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * BSN_ONES;
 }
 
 /* byte j - 1, or 0 before the first */
 BSN_INLINE size_t bsn_neon_before(uint64_t ones, unsigned j) { return j ? ones >> (8 * j - 8) & 0xFF : 0; }
+
+/* rows of these tables as vectors */
+BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return vcreate_u8(table[m]); }
+
+/* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is outside stays
+ * so, as 16 * 8 fits a byte.) */
+BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
+{
+    const uint8x16_t x = vcombine_u8(places, vcreate_u8(0));
+    switch (width) {
+    case 1: return x;
+    case 2: {
+        static const uint8_t byte[16] = { 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1 };
+        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x, x), 1);
+    }
+    default: {
+        static const uint8_t byte[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+        const uint8x16_t x2 = vzip1q_u8(x, x);
+        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x2, x2), 2);
+    }
+    }
+}
+
+/* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a shuffle that leaves other
+ * places as they are. */
+BSN_INLINE void bsn_neon_expand_list(const bsn_neon_k *c, uint8x16_t x[4], bsn_neon_s s, const uint8_t **list)
+{
+    const uint64_t ones = bsn_neon_ranks(s.bits);
+    unsigned q;
+    (void)c;
+    BSN_UNROLL
+    for (q = 0; q < 4; q++) {
+        const uint8_t *a = *list + bsn_neon_before(ones, 2 * q), *b = *list + bsn_neon_before(ones, 2 * q + 1);
+        const uint8x16_t next = q < 3 ? vld1q_u8(b) : bsn_neon_low(b); /* to byte 64 at most */
+        x[q] = vcombine_u8(vqtbx1_u8(vget_low_u8(x[q]), vld1q_u8(a), bsn_neon_row(bsn_puts, s.bits >> 16 * q & 255)),
+                           vqtbx1_u8(vget_high_u8(x[q]), next, bsn_neon_row(bsn_puts, s.bits >> (16 * q + 8) & 255)));
+    }
+    *list += ones >> 56;
+}
+BSN_INLINE uint8x16_t bsn_neon_expand_words(unsigned width, uint8x16_t base, uint64_t m, const uint8_t **list)
+{
+    const uint8x16_t x = vld1q_u8(*list);
+    *list += width * (size_t)bsn_ones_in[m];
+    return vqtbx1q_u8(base, x, bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, m)));
+}
+BSN_INLINE void bsn_neon_compress_list(const uint8x16_t x[4], uint64_t m, uint8_t **list)
+{
+    const uint64_t ones = bsn_neon_ranks(m);
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 8; i++) {
+        const uint8x16_t y = i & 1 ? vextq_u8(x[i / 2], x[i / 2], 8) : x[i / 2];
+        vst1_u8(*list + bsn_neon_before(ones, i), vqtbl1_u8(y, bsn_neon_row(bsn_picks, m >> 8 * i & 0xFF)));
+    }
+    *list += ones >> 56;
+}
+BSN_INLINE void bsn_neon_compress_words(unsigned width, uint8x16_t x, uint64_t m, uint8_t **list)
+{
+    vst1q_u8(*list, vqtbl1q_u8(x, bsn_neon_bytes_of(width, bsn_neon_row(bsn_picks, m))));
+    *list += width * (size_t)bsn_ones_in[m];
+}
+
+BSN_INLINE uint8x16_t bsn_neon_widen(unsigned width, const uint8_t *p)
+{
+    if (width == 1) return vld1q_u8(p);
+    if (width == 2) return (uint8x16_t)vmovl_u8(vld1_u8(p));
+    return (uint8x16_t)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bsn_load32(p)))));
+}
+BSN_INLINE uint8x16_t bsn_neon_keys(unsigned width, const uint8_t *elements)
+{
+    uint8x16_t x[4];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = vld1q_u8(elements + 16 * i);
+        x[i] = bsn_neon_add(width, x[i], x[i]);
+    }
+    if (width == 1) return x[0];
+    if (width == 4) {
+        BSN_UNROLL
+        for (i = 0; i < 2; i++) x[i] = (uint8x16_t)vuzp2q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
+    }
+    return vuzp2q_u8(x[0], x[1]);
+}
+BSN_INLINE uint8x16_t bsn_neon_narrow(unsigned width, const uint8_t *words)
+{
+    uint8x16_t x[4];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) x[i] = vld1q_u8(words + 16 * i);
+    if (width == 1) return x[0];
+    if (width == 4) {
+        BSN_UNROLL
+        for (i = 0; i < 2; i++) x[i] = (uint8x16_t)vqmovn_high_u32(vqmovn_u32((uint32x4_t)x[2 * i]), (uint32x4_t)x[2 * i + 1]);
+    }
+    return vqmovn_high_u16(vqmovn_u16((uint16x8_t)x[0]), (uint16x8_t)x[1]);
+}
+
+#define BSN_T_NAME bsn_neon_
+#define BSN_T_UNROLL
+#define BSN_T_TARGET
+#define BSN_T_BYTES 16
+#define BSN_T_MASKS 0
+#define BSN_T_ACROSS 0
+#define BSN_T_SHL(width, x, n) BSN_NEON_SHIFT(width, x, <<, n)
+#define BSN_T_SHR(width, x, n) BSN_NEON_SHIFT(width, x, >>, n)
+#include BITSNAP_SIMD_FILE
+
+/* ---- neon: what it does in its own way ---- */
 
 /* Bits 16 * quarter .. 16 * quarter + 15 of the 64 at p: FF where the bit is set, else 0. (Opaque: clang would make two
  * instructions of the test.) */
@@ -5011,38 +4512,6 @@ static size_t bsn_neon_count(const uint8_t *mask, size_t n)
     return ones + bsn_scalar_count(mask, n);
 }
 
-/* Which byte of a list goes to the place of each bit: its rank, or 16, which is outside of every list. */
-#define BSN_PLACE(m, i, rank) (uint64_t)(BSN_BIT(m, i) ? rank : 16u) << (8 * i)
-#define BSN_PLACES(m)                                                                                 \
-    BSN_PLACE(m, 0, 0u) | BSN_PLACE(m, 1, BSN_RANK1(m)) | BSN_PLACE(m, 2, BSN_RANK2(m)) |             \
-        BSN_PLACE(m, 3, BSN_RANK3(m)) | BSN_PLACE(m, 4, BSN_RANK4(m)) | BSN_PLACE(m, 5, BSN_RANK5(m)) | \
-        BSN_PLACE(m, 6, BSN_RANK6(m)) | BSN_PLACE(m, 7, BSN_RANK7(m)),
-static const uint64_t bsn_neon_places[256] = { BSN_256(BSN_PLACES) };
-#undef BSN_PLACE
-#undef BSN_PLACES
-
-/* rows of these tables as vectors */
-BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return vcreate_u8(table[m]); }
-
-/* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is outside stays
- * so, as 16 * 8 fits a byte.) */
-BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
-{
-    const uint8x16_t x = vcombine_u8(places, vcreate_u8(0));
-    switch (width) {
-    case 1: return x;
-    case 2: {
-        static const uint8_t byte[16] = { 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1 };
-        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x, x), 1);
-    }
-    default: {
-        static const uint8_t byte[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
-        const uint8x16_t x2 = vzip1q_u8(x, x);
-        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x2, x2), 2);
-    }
-    }
-}
-
 /* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
 BSN_INLINE void bsn_neon_pick(unsigned width, uint8_t *to, uint8x16_t x, unsigned set, size_t step, size_t left)
 {
@@ -5115,9 +4584,9 @@ BSN_INLINE void bsn_neon_merge_width(unsigned width, uint8_t *list, size_t n, co
         bsn_source_ahead(&z);
         bsn_source_ahead(&o);
         x = vqtbl1q_u8(step == 8 ? bsn_neon_low(z.p) : vld1q_u8(z.p),
-                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_neon_places, set ^ all)));
+                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, set ^ all)));
         x = vqtbx1q_u8(x, step == 8 ? bsn_neon_low(o.p) : vld1q_u8(o.p),
-                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_neon_places, set)));
+                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, set)));
         if (step == 8) vst1_u8(list, vget_low_u8(x));
         else vst1q_u8(list, x);
         bsn_source_skip(&z, step - c);
@@ -5141,135 +4610,6 @@ static void bsn_neon_merge(unsigned width, uint8_t *list, size_t n, const uint8_
     }
 }
 
-/* Joining by transpositions, as in bsn_avx2_transpose: rows whose numbers differ in one bit exchange the elements whose
- * places differ in it, for which there are instructions here. */
-BSN_INLINE void bsn_neon_transpose(uint8x16_t v[8], unsigned width)
-{
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const uint32x4_t x = vreinterpretq_u32_u8(v[i]), y = vreinterpretq_u32_u8(v[(i ^ 4) & (width - 1)]);
-        if (width < 8 || (i & 4)) continue;
-        v[i] = vreinterpretq_u8_u32(vtrn1q_u32(x, y));
-        v[i ^ 4] = vreinterpretq_u8_u32(vtrn2q_u32(x, y));
-    }
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const uint16x8_t x = vreinterpretq_u16_u8(v[i]), y = vreinterpretq_u16_u8(v[(i ^ 2) & (width - 1)]);
-        if (width < 4 || (i & 2)) continue;
-        v[i] = vreinterpretq_u8_u16(vtrn1q_u16(x, y));
-        v[i ^ 2] = vreinterpretq_u8_u16(vtrn2q_u16(x, y));
-    }
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        const uint8x16_t x = v[i], y = v[(i ^ 1) & (width - 1)];
-        if (width < 2 || (i & 1)) continue;
-        v[i] = vtrn1q_u8(x, y);
-        v[i ^ 1] = vtrn2q_u8(x, y);
-    }
-}
-
-/* 16 positions of a group at a time. Shifts that insert put symbol and sign together without masks. */
-BSN_INLINE void bsn_neon_split_field(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements,
-                                     size_t groups, unsigned width, unsigned kind)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const int8x16_t shift = vdupq_n_s8((int8_t)-(int)e);
-    const uint8x16_t low = vdupq_n_u8((uint8_t)(0x7F >> e)), sign = vdupq_n_u8((uint8_t)(0x80 >> e));
-    const uint64x2_t base = vdupq_n_u64(f->base);
-    uint8_t *plane[8];
-    size_t i, at;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        BSN_UNROLL
-        for (at = 0; at < 64; at += 16) {
-            uint8x16_t v[8];
-            BSN_UNROLL
-            for (j = 0; j < width; j++) v[j] = vld1q_u8(elements + 64 * j + at);
-            BSN_UNROLL
-            for (j = 0; j < width; j++) {
-                if (kind != BSN_FIELD_WIDE) break;
-                const uint64x2_t x = vreinterpretq_u64_u8(v[j]);
-                const uint64x2_t exponent = vshrq_n_u64(vshlq_n_u64(x, 1), 53);
-                const uint64x2_t symbol = vbicq_u64(vsubq_u64(exponent, base), vceqzq_u64(exponent));
-                const uint64x2_t signs = vshlq_n_u64(vshrq_n_u64(x, 63), 55);
-                const uint64x2_t rest = vorrq_u64(signs, vshrq_n_u64(vshlq_n_u64(x, 12), 9));
-                v[j] = vreinterpretq_u8_u64(vsliq_n_u64(rest, symbol, 56));
-            }
-            bsn_neon_transpose(v, width);
-            if (kind == BSN_FIELD_INSIDE) {
-                const uint8x16_t x = v[top];
-                v[top] = vbslq_u8(low, x, vbslq_u8(sign, vshlq_u8(x, shift), vshlq_n_u8(x, 1)));
-            } else if (kind == BSN_FIELD_ACROSS) {
-                const uint8x16_t x = v[top], y = v[below];
-                v[top] = vsriq_n_u8(vshlq_n_u8(x, 1), y, 7);
-                v[below] = vbslq_u8(vdupq_n_u8(0x80), x, y);
-            }
-            BSN_UNROLL
-            for (j = 0; j < width; j++) vst1q_u8(plane[j] + i + at, v[j]);
-        }
-    }
-}
-
-/* the same steps backwards */
-BSN_INLINE void bsn_neon_join_field(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups,
-                                    unsigned width, unsigned kind)
-{
-    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
-    const int8x16_t shift = vdupq_n_s8((int8_t)e);
-    const uint8x16_t low = vdupq_n_u8((uint8_t)(0x7F >> e)), low7 = vdupq_n_u8(0x7F);
-    const uint64x2_t base = vdupq_n_u64(f->base);
-    const uint8_t *plane[8];
-    size_t i, at;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < width; j++) plane[j] = planes[j];
-    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
-        BSN_UNROLL
-        for (at = 0; at < 64; at += 16) {
-            uint8x16_t v[8];
-            BSN_UNROLL
-            for (j = 0; j < width; j++) v[j] = vld1q_u8(plane[j] + i + at);
-            if (kind == BSN_FIELD_INSIDE) {
-                const uint8x16_t x = v[top];
-                v[top] = vbslq_u8(low, x, vbslq_u8(low7, vshrq_n_u8(x, 1), vshlq_u8(x, shift)));
-            } else if (kind == BSN_FIELD_ACROSS) {
-                const uint8x16_t x = v[top], y = v[below];
-                v[top] = vsriq_n_u8(y, x, 1);
-                v[below] = vsliq_n_u8(y, x, 7);
-            }
-            bsn_neon_transpose(v, width);
-            BSN_UNROLL
-            for (j = 0; j < width; j++) {
-                if (kind != BSN_FIELD_WIDE) break;
-                const uint64x2_t x = vreinterpretq_u64_u8(v[j]), symbol = vshrq_n_u64(x, 56);
-                const uint64x2_t exponent = vbicq_u64(vaddq_u64(symbol, base), vceqzq_u64(symbol));
-                const uint64x2_t rest = vshrq_n_u64(vshlq_n_u64(x, 9), 12);
-                const uint64x2_t signs = vshlq_n_u64(vshrq_n_u64(x, 55), 63);
-                v[j] = vreinterpretq_u8_u64(vorrq_u64(signs, vorrq_u64(rest, vshlq_n_u64(exponent, 52))));
-            }
-            BSN_UNROLL
-            for (j = 0; j < width; j++) vst1q_u8(elements + 64 * j + at, v[j]);
-        }
-    }
-}
-
-static void bsn_neon_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_neon_split_field(f, planes, elements, groups, width, kind)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
-static void bsn_neon_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
-{
-#define BSN_CALL(width, kind) bsn_neon_join_field(f, elements, planes, groups, width, kind)
-    BSN_FIELD_SWITCH(f)
-#undef BSN_CALL
-}
-
 /* The bit goes to bit 7, to be collected; or from a spread mask to its place. */
 static void bsn_neon_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
@@ -5288,13 +4628,16 @@ static void bsn_neon_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned var
     }
 }
 
-static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                              unsigned varying, size_t groups)
 {
+    const int8x16_t up = vdupq_n_s8((int8_t)shift);
+    const uint8x16_t constant = vdupq_n_u8((uint8_t)value);
     unsigned b, j;
-    for (; groups; groups--, bytes += 64) {
+    for (; groups; groups--, bytes += 64, symbols += 64) {
         uint8x16_t x[4];
         BSN_UNROLL
-        for (j = 0; j < 4; j++) x[j] = vld1q_u8(bytes + 16 * j);
+        for (j = 0; j < 4; j++) x[j] = vorrq_u8(vshlq_u8(vld1q_u8(symbols + 16 * j), up), constant);
         for (b = 0; b < 8; b++) {
             const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
             if (!(varying >> b & 1)) continue;
@@ -5471,12 +4814,12 @@ BSN_INLINE void bsn_neon_merge_node(bsn_node *node, size_t first, size_t n, uint
         for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
         BSN_UNROLL
         for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
+            const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ranks(m);
             BSN_UNROLL
             for (q = 0; q < 8; q++) {
                 const uint8_t *from = list[j] + bsn_neon_before(ones, q);
                 const uint8x16_t next = q < 7 ? vld1q_u8(from) : bsn_neon_low(from); /* to byte 64 at most */
-                y[q] = vqtbx1_u8(y[q], next, bsn_neon_row(bsn_neon_places, m >> 8 * q & 0xFF));
+                y[q] = vqtbx1_u8(y[q], next, bsn_neon_row(bsn_puts, m >> 8 * q & 0xFF));
             }
             list[j] += ones >> 56;
         }
@@ -5513,7 +4856,7 @@ BSN_INLINE void bsn_neon_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *li
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ones(m);
+        const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ranks(m);
         BSN_UNROLL
         for (i = 0; i < 8; i++)
             vst1_u8(list[j] + bsn_neon_before(ones, i), vqtbl1_u8(y[i], bsn_neon_row(bsn_picks, m >> 8 * i & 0xFF)));
@@ -5567,7 +4910,7 @@ BSN_INLINE void bsn_neon_count_node(const bsn_node *node, size_t counts[4], unsi
         BSN_UNROLL
         for (q = 0; q < k; q++) w[q] = bsn_load64(node->planes + q * node->stride + i / 8);
         BSN_UNROLL
-        for (j = 0; j < lists; j++) counts[j] += bsn_neon_ones(bsn_list_mask(k, lists, j, w) & live) >> 56;
+        for (j = 0; j < lists; j++) counts[j] += bsn_neon_ranks(bsn_list_mask(k, lists, j, w) & live) >> 56;
     }
 }
 
@@ -5578,43 +4921,30 @@ static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
 #undef BSN_CALL
 }
 
-static const bitsnap_kernels bsn_kernels_neon = {
-    "neon",
-    2048,
-    bsn_neon_hash,
-    BSN_FOR_MASKS(bsn_neon_count),
-    BSN_FOR_MASKS(bsn_neon_partition),
-    BSN_FOR_PARTS(bsn_neon_merge),
-    BSN_FOR_MASKS(bsn_scalar_compare), /* compilers make vectors of it */
-    BSN_FOR_MASKS(bsn_neon_split),
-    bsn_neon_join,
-    BSN_FOR_ENCODE(bsn_neon_bits_take),
-    bsn_neon_bits_put,
-    BSN_FOR_ENCODE(bsn_neon_histogram),
-    BSN_FOR_ENCODE(bsn_neon_map),
-    bsn_neon_node_merge,
-    BSN_FOR_ENCODE(bsn_neon_node_fork),
-    bsn_neon_node_counts,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    bsn_scalar_mask_above,
-    bsn_scalar_places,
-    BSN_FOR_DELTA(bsn_scalar_classes_above),
-    BSN_FOR_DELTA(bsn_scalar_classes_add),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_classes_deal),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_subtract),
-    BSN_FOR_DELTA_ENCODE(bsn_scalar_census),
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
-};
+/* the portable ones */
+#define bsn_neon_compare bsn_scalar_compare
+#define bsn_neon_census bsn_scalar_census
+#define bsn_neon_start bsn_scalar_start
+#define bsn_neon_finish bsn_scalar_finish
+#define bsn_neon_words_split bsn_scalar_words_split
+#define bsn_neon_words_join bsn_scalar_words_join
+#define bsn_neon_places bsn_scalar_places
+#define bsn_neon_log_words bsn_scalar_log_words
+#define bsn_neon_log_numbers bsn_scalar_log_numbers
+#define bsn_neon_log_join bsn_scalar_log_join
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_neon_##name),
+static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, 0, BSN_KERNELS(BSN_SLOT) };
+#undef BSN_SLOT
+#undef bsn_neon_compare
+#undef bsn_neon_census
+#undef bsn_neon_start
+#undef bsn_neon_finish
+#undef bsn_neon_words_split
+#undef bsn_neon_words_join
+#undef bsn_neon_places
+#undef bsn_neon_log_words
+#undef bsn_neon_log_numbers
+#undef bsn_neon_log_join
 
 /* ---- tables of kernels ---- */
 
@@ -5624,6 +4954,24 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 
 #undef BSN_UNROLL
 #undef BSN_OPAQUE
+#undef BSN_T
+#undef BSN_PASTE
+#undef BSN_PASTE_
+#undef BSN_T_INLINE
+#undef BSN_T_KERNEL
+#undef BSN_NEON_LANES
+#undef BSN_NEON_SHIFT
+#undef BSN_APART
+#undef BSN_LOG_0
+#undef BSN_LOG_1
+#undef BSN_LOG_2
+#undef BSN_LOG_3
+#undef BSN_LOG_4
+#undef BSN_LOG_5
+#undef BSN_LOG_6
+#undef BSN_LOG_DOUBT
+#undef BSN_WINDOWED
+#undef BSN_LEAF_SWITCH
 #undef BSN_NODE_CASE
 #undef BSN_NODE_SWITCH
 #undef BSN_FORK
@@ -5645,6 +4993,474 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 
 #ifdef __cplusplus
 }
+#endif
+
+#elif defined(BSN_T_NAME)
+
+/* ================================================================================= KERNELS
+ * Once for each target. */
+
+#define BSN_T_N (64 / BSN_T_BYTES)
+
+#ifdef BITSNAP_SIMD_X86
+
+/* ---- what is in the vocabularies of both targets of X86-64 ---- */
+
+#define BSN_MM(op) BSN_PASTE(BSN_T_MM, op)         /* add_epi8: _mm256_add_epi8 */
+#define BSN_SI(op) BSN_PASTE(BSN_MM(op), BSN_T_SI) /* and_: _mm256_and_si256 */
+#define BSN_T_SHL(width, x, n)                                                                        \
+    ((width) == 2 ? BSN_MM(slli_epi16)(x, n) : (width) == 4 ? BSN_MM(slli_epi32)(x, n) : BSN_MM(slli_epi64)(x, n))
+#define BSN_T_SHR(width, x, n)                                                                        \
+    ((width) == 2 ? BSN_MM(srli_epi16)(x, n) : (width) == 4 ? BSN_MM(srli_epi32)(x, n) : BSN_MM(srli_epi64)(x, n))
+typedef __m128i BSN_T(n);
+
+BSN_T_INLINE BSN_T(v) BSN_T(load)(const uint8_t *p) { return BSN_SI(loadu_)((const BSN_T(v) *)(const void *)p); }
+BSN_T_INLINE void BSN_T(store)(uint8_t *p, BSN_T(v) x) { BSN_SI(storeu_)((BSN_T(v) *)(void *)p, x); }
+BSN_T_INLINE BSN_T(v) BSN_T(all)(unsigned width, uint64_t x)
+{
+    switch (width) {
+    case 1: return BSN_MM(set1_epi8)((char)x);
+    case 2: return BSN_MM(set1_epi16)((short)x);
+    case 4: return BSN_MM(set1_epi32)((int)x);
+    default: return BSN_T_SET64((long long)x);
+    }
+}
+BSN_T_INLINE BSN_T(v) BSN_T(and)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(and_)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(andnot)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(andnot_)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(or)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(or_)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(xor)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(xor_)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(add)(unsigned width, BSN_T(v) x, BSN_T(v) y)
+{
+    return width == 1 ? BSN_MM(add_epi8)(x, y) : width == 2 ? BSN_MM(add_epi16)(x, y)
+         : width == 4 ? BSN_MM(add_epi32)(x, y) : BSN_MM(add_epi64)(x, y);
+}
+BSN_T_INLINE BSN_T(v) BSN_T(sub)(unsigned width, BSN_T(v) x, BSN_T(v) y)
+{
+    return width == 1 ? BSN_MM(sub_epi8)(x, y) : width == 2 ? BSN_MM(sub_epi16)(x, y)
+         : width == 4 ? BSN_MM(sub_epi32)(x, y) : BSN_MM(sub_epi64)(x, y);
+}
+BSN_T_INLINE __m128i BSN_T(number)(unsigned n) { return _mm_cvtsi32_si128((int)n); }
+BSN_T_INLINE BSN_T(v) BSN_T(shl)(unsigned width, BSN_T(v) x, __m128i n)
+{
+    return width == 2 ? BSN_MM(sll_epi16)(x, n) : BSN_MM(sll_epi32)(x, n);
+}
+BSN_T_INLINE BSN_T(v) BSN_T(shr)(unsigned width, BSN_T(v) x, __m128i n)
+{
+    return width == 2 ? BSN_MM(srl_epi16)(x, n) : BSN_MM(srl_epi32)(x, n);
+}
+
+#endif
+
+/* ---- lists of bytes ---- */
+
+BSN_T_KERNEL void BSN_T(mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
+{
+    const BSN_T(v) least = BSN_T(all)(1, t + 1);
+    unsigned i;
+    for (; groups; groups--, mask += 8, list += 64) {
+        BSN_T(m) above[BSN_T_N];
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) above[i] = BSN_T(reach)(BSN_T(load)(list + i * BSN_T_BYTES), least);
+        bsn_store64(mask, BSN_T(bits)(above));
+    }
+}
+
+/* ---- elements and planes ---- */
+
+/* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds the elements of part q,
+ * row k of the other is plane k. Rows whose numbers differ in one bit exchange the dwords (words, bytes) whose places differ in
+ * that bit; so the same steps lead there and back. */
+BSN_T_INLINE void BSN_T(transpose)(BSN_T(v) v[8], unsigned width)
+{
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++)
+        if (width >= 8 && !(i & 4)) BSN_T(exchange)(4, &v[i], &v[i ^ 4]);
+    BSN_UNROLL
+    for (i = 0; i < width; i++)
+        if (width >= 4 && !(i & 2)) BSN_T(exchange)(2, &v[i], &v[i ^ 2]);
+    BSN_UNROLL
+    for (i = 0; i < width; i++)
+        if (width >= 2 && !(i & 1)) BSN_T(exchange)(1, &v[i], &v[i ^ 1]);
+}
+
+/* Rows of elements to rows of planes, in place. In a plane, shifts of words move bits between bytes as they do in bytes, and what
+ * crosses their border is masked off. */
+BSN_T_INLINE void BSN_T(split_rows)(const bsn_field *f, BSN_T(v) v[8], unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const BSN_T(n) shift = BSN_T(number)(e);
+    const BSN_T(v) low = BSN_T(all)(1, 0x7Fu >> e), sign = BSN_T(all)(1, 0x80u >> e), one = BSN_T(all)(1, 1);
+    const BSN_T(v) base = BSN_T(all)(8, f->base), mantissa = BSN_T(all)(8, UINT64_C(0x007FFFFFFFFFFFF8));
+    const BSN_T(v) sign55 = BSN_T(all)(8, UINT64_C(1) << 55), sign8 = BSN_T(all)(1, 0x80);
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const BSN_T(v) exponent = BSN_T_SHR(8, BSN_T(add)(8, v[j], v[j]), 53);
+        const BSN_T(v) symbol = BSN_T(where)(exponent, BSN_T(sub)(8, exponent, base));
+        const BSN_T(v) rest = BSN_T(put)(mantissa, BSN_T_SHL(8, v[j], 3), BSN_T(and)(BSN_T_SHR(8, v[j], 8), sign55));
+        v[j] = BSN_T(or)(BSN_T_SHL(8, symbol, 56), rest);
+    }
+    BSN_T(transpose)(v, width);
+    if (kind == BSN_FIELD_INSIDE) {
+        const BSN_T(v) x = v[top];
+        v[top] = BSN_T(select)(low, x, BSN_T(select)(sign, BSN_T(shr)(2, x, shift), BSN_T(add)(1, x, x)));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const BSN_T(v) x = v[top], y = v[below];
+        v[top] = BSN_T(put)(one, BSN_T_SHR(2, y, 7), BSN_T(add)(1, x, x));
+        v[below] = BSN_T(select)(sign8, x, y);
+    }
+}
+
+/* The same steps backwards. */
+BSN_T_INLINE void BSN_T(join_rows)(const bsn_field *f, BSN_T(v) v[8], unsigned width, unsigned kind)
+{
+    const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
+    const BSN_T(n) shift = BSN_T(number)(e);
+    const BSN_T(v) low = BSN_T(all)(1, 0x7Fu >> e), low7 = BSN_T(all)(1, 0x7F), base = BSN_T(all)(8, f->base);
+    const BSN_T(v) mantissa = BSN_T(all)(8, UINT64_C(0x000FFFFFFFFFFFFF)), sign = BSN_T(all)(8, UINT64_C(1) << 63);
+    unsigned j;
+#if BSN_T_ACROSS
+    if (kind == BSN_FIELD_ACROSS && width < 8) { /* with the exchanges of both */
+        BSN_T(join_across)(&v[below], &v[top]);
+        if (width == 4) BSN_T(exchange)(1, &v[0], &v[1]);
+        BSN_UNROLL
+        for (j = 0; j < below; j++) BSN_T(exchange)(2, &v[j], &v[j + 2]);
+        return;
+    }
+#endif
+    if (kind == BSN_FIELD_INSIDE) {
+        const BSN_T(v) x = v[top];
+        v[top] = BSN_T(select)(low, x, BSN_T(select)(low7, BSN_T_SHR(2, x, 1), BSN_T(shl)(2, x, shift)));
+    } else if (kind == BSN_FIELD_ACROSS) {
+        const BSN_T(v) x = v[top], y = v[below];
+        v[top] = BSN_T(select)(low7, BSN_T_SHR(2, x, 1), y);
+        v[below] = BSN_T(select)(low7, y, BSN_T_SHL(2, x, 7));
+    }
+    BSN_T(transpose)(v, width);
+    BSN_UNROLL
+    for (j = 0; j < width; j++) {
+        if (kind != BSN_FIELD_WIDE) break;
+        const BSN_T(v) symbol = BSN_T_SHR(8, v[j], 56);
+        const BSN_T(v) exponent = BSN_T(where)(symbol, BSN_T(add)(8, symbol, base));
+        const BSN_T(v) rest = BSN_T(put)(mantissa, BSN_T_SHR(8, v[j], 3), BSN_T(and)(BSN_T_SHL(8, v[j], 8), sign));
+        v[j] = BSN_T(or)(BSN_T_SHL(8, exponent, 52), rest);
+    }
+}
+
+BSN_T_INLINE void BSN_T(split_field)(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups,
+                                     unsigned width, unsigned kind)
+{
+    const bsn_field field = *f; /* no store changes it */
+    uint8_t *plane[8];
+    size_t i, at;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        BSN_UNROLL
+        for (at = 0; at < 64; at += BSN_T_BYTES) {
+            BSN_T(v) v[8];
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[j] = BSN_T(load)(elements + 64 * j + at);
+            BSN_T(split_rows)(&field, v, width, kind);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) BSN_T(store)(plane[j] + i + at, v[j]);
+        }
+    }
+}
+
+BSN_T_INLINE void BSN_T(join_field)(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups,
+                                    unsigned width, unsigned kind)
+{
+    const bsn_field field = *f;
+    const uint8_t *plane[8];
+    size_t i, at;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < width; j++) plane[j] = planes[j];
+    for (i = 0; i < 64 * groups; i += 64, elements += 64 * width) {
+        BSN_UNROLL
+        for (at = 0; at < 64; at += BSN_T_BYTES) {
+            BSN_T(v) v[8];
+            BSN_UNROLL
+            for (j = 0; j < width; j++) v[j] = BSN_T(load)(plane[j] + i + at);
+            BSN_T(join_rows)(&field, v, width, kind);
+            BSN_UNROLL
+            for (j = 0; j < width; j++) BSN_T(store)(elements + 64 * j + at, v[j]);
+        }
+    }
+}
+
+BSN_T_KERNEL void BSN_T(split)(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, kind) BSN_T(split_field)(f, planes, elements, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+BSN_T_KERNEL void BSN_T(join)(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
+{
+#define BSN_CALL(width, kind) BSN_T(join_field)(f, elements, planes, groups, width, kind)
+    BSN_FIELD_SWITCH(f)
+#undef BSN_CALL
+}
+
+/* ---- deltas ---- */
+
+/* The sign of a difference is whether it is below 0. */
+BSN_T_INLINE uint64_t BSN_T(subtract_width)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    BSN_T(v) any = BSN_T(all)(8, 0);
+    uint64_t part[BSN_T_BYTES / 8], all = 0;
+    size_t i;
+    for (i = 0; i < 64 * groups * width; i += BSN_T_BYTES) {
+        const BSN_T(v) d = BSN_T(sub)(width, BSN_T(load)(a + i), BSN_T(load)(b + i));
+        const BSN_T(v) x = BSN_T(xor)(BSN_T(add)(width, d, d), BSN_T(signs)(width, d));
+        BSN_T(store)(words + i, x);
+        any = BSN_T(or)(any, x);
+    }
+    BSN_T(store)((uint8_t *)part, any);
+    for (i = 0; i < BSN_T_BYTES / 8; i++) all |= part[i];
+    if (width < 8) all |= all >> 32;
+    if (width < 4) all |= all >> 16;
+    if (width < 2) all |= all >> 8;
+    return all & ~UINT64_C(0) >> (64 - 8 * width);
+}
+
+BSN_T_KERNEL uint64_t BSN_T(subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    switch (width) {
+    case 1: return BSN_T(subtract_width)(1, words, a, b, groups);
+    case 2: return BSN_T(subtract_width)(2, words, a, b, groups);
+    case 4: return BSN_T(subtract_width)(4, words, a, b, groups);
+    default: return BSN_T(subtract_width)(8, words, a, b, groups);
+    }
+}
+
+/* As borders are exponents, and these have 8 bits at most, the highest bytes of elements without their highest bit tell classes. */
+BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsigned width, unsigned count, unsigned pad)
+{
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++) border[k] = BSN_T(all)(1, k < pad ? 0 : t->border[k - pad] << 1 >> (8 * width - 8));
+}
+
+/* BSN_CALL(width, count, pad) with constants, where counts are rare with more classes, the first `pad` of which no element reaches;
+ * and what is rarer is left to the portable code. */
+#define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count, 0); break;
+#define BSN_CLASSES_EACH(width)                                                                       \
+    BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
+    BSN_CLASSES_CASE(width, 5) BSN_CLASSES_CASE(width, 6) BSN_CLASSES_CASE(width, 7) BSN_CLASSES_CASE(width, 8)
+#define BSN_CLASSES_SOME(width)                                                                       \
+    BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2)                                             \
+    case 16 * width + 3: case 16 * width + 4: BSN_CALL(width, 4, 4 - t->count); break;                \
+    case 16 * width + 5: case 16 * width + 6: case 16 * width + 7: case 16 * width + 8: BSN_CALL(width, 8, 8 - t->count); break;
+#if BSN_T_MASKS
+#define BSN_CLASSES_ALL BSN_CLASSES_SOME(1) BSN_CLASSES_EACH(2) BSN_CLASSES_EACH(4) BSN_CLASSES_SOME(8)
+#else
+#define BSN_CLASSES_ALL BSN_CLASSES_SOME(1) BSN_CLASSES_EACH(2) BSN_CLASSES_SOME(4)
+#endif
+#define BSN_CLASSES_SWITCH(portable)                                                                  \
+    switch (16 * t->width + t->count) {                                                               \
+        BSN_CLASSES_ALL                                                                               \
+    default: portable; break;                                                                         \
+    }
+
+BSN_T_INLINE void BSN_T(above_width)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width,
+                                     unsigned count, unsigned pad)
+{
+    BSN_T(v) border[7];
+    size_t sum[7] = { 0, 0, 0, 0, 0, 0, 0 };
+    unsigned k;
+    BSN_T(borders)(border, t, width, count, pad);
+    for (groups *= BSN_T_N; groups; groups--, elements += BSN_T_BYTES * width) {
+        const BSN_T(v) keys = BSN_T(keys)(width, elements);
+        BSN_UNROLL
+        for (k = 0; k + 1 < count; k++) sum[k] += BSN_T(ones)(BSN_T(reach)(keys, border[k]));
+    }
+    BSN_UNROLL
+    for (k = 0; k + 1 < count; k++)
+        if (k >= pad) above[k - pad] += sum[k];
+}
+
+BSN_T_KERNEL void BSN_T(classes_above)(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count, pad) BSN_T(above_width)(t, above, elements, groups, width, count, pad)
+    BSN_CLASSES_SWITCH(bsn_above_loop(t, above, elements, groups, 8))
+#undef BSN_CALL
+}
+
+/* Which of 64 elements are of class k; rest: those of its class and above, and then of those above. */
+BSN_T_INLINE void BSN_T(class_of)(BSN_T(m) of[BSN_T_N], BSN_T(m) rest[BSN_T_N], const BSN_T(v) keys[BSN_T_N],
+                                  const BSN_T(v) border[7], unsigned k, unsigned count)
+{
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < BSN_T_N; i++) {
+        of[i] = rest[i];
+        if (k + 1 == count) continue;
+        rest[i] = BSN_T(reach)(keys[i], border[k]);
+        of[i] = BSN_T(andnot_m)(rest[i], of[i]);
+    }
+}
+
+/* a + the inverse zigzag of z: adding ~(z >> 1) + 1 is subtracting z >> 1, and one more where z is odd */
+BSN_T_INLINE BSN_T(v) BSN_T(unzigzag_add)(unsigned width, BSN_T(v) a, BSN_T(v) z)
+{
+    const BSN_T(v) odd = BSN_T(sub)(width, BSN_T(all)(8, 0), BSN_T(and)(z, BSN_T(all)(width, 1)));
+    const BSN_T(v) half = width == 1 ? BSN_T(and)(BSN_T_SHR(2, z, 1), BSN_T(all)(1, 0x7F)) : BSN_T_SHR(width, z, 1);
+    return BSN_T(add)(width, a, BSN_T(xor)(half, odd));
+}
+
+/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
+BSN_T_INLINE void BSN_T(add_width)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
+                                   unsigned count, unsigned pad)
+{
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow << pad | ((1u << pad) - 1), lanes = BSN_T_BYTES / width;
+    const BSN_T(k) c = BSN_T(begin)();
+    const uint8_t *next[8];
+    BSN_T(v) border[7];
+    size_t i;
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < count; k++) next[k] = t->next[k < pad ? 0 : k - pad];
+    BSN_T(borders)(border, t, width, count, pad);
+    for (; groups; groups--, out += 64 * width, elements += 64 * width) {
+        BSN_T(v) z[BSN_T_N], keys[BSN_T_N];
+        BSN_T(m) rest[BSN_T_N], of[BSN_T_N];
+        BSN_T(s) set[8];
+        uint8_t some[64];
+        const uint8_t *bytes = some;
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) {
+            z[i] = c.none;
+            rest[i] = BSN_T(all_of)();
+            if (count > 1) keys[i] = BSN_T(keys)(width, elements + i * BSN_T_BYTES * width);
+        }
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            if (count == 1) continue;
+            BSN_T(class_of)(of, rest, keys, border, k, count);
+            set[k] = BSN_T(set_of)(&c, of);
+        }
+        BSN_T_UNROLL
+        for (k = 0; k < count; k++)
+            if (count > 1 && (narrow >> k & 1)) BSN_T(expand_list)(&c, z, set[k], &next[k]);
+        if (count == 1 && (narrow & 1)) {
+            bytes = next[0];
+            next[0] += 64;
+        } else {
+            BSN_UNROLL
+            for (i = 0; i < BSN_T_N; i++) BSN_T(store)(some + i * BSN_T_BYTES, z[i]);
+        }
+        BSN_T_UNROLL
+        for (i = 0; i < 64; i += lanes) {
+            BSN_T(v) w = BSN_T(widen)(width, bytes + i);
+            if (count == 1 && !(narrow & 1)) {
+                w = BSN_T(load)(next[0]);
+                next[0] += BSN_T_BYTES;
+            }
+            BSN_T_UNROLL
+            for (k = 0; k < count; k++)
+                if (width > 1 && count > 1 && !(narrow >> k & 1)) w = BSN_T(expand_words)(width, w, set[k].bits >> i & (~UINT64_C(0) >> (64 - lanes)), &next[k]);
+            BSN_T(store)(out + i * width, BSN_T(unzigzag_add)(width, BSN_T(load)(elements + i * width), w));
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++)
+        if (k >= pad) t->next[k - pad] = next[k];
+}
+
+BSN_T_KERNEL void BSN_T(classes_add)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count, pad) BSN_T(add_width)(t, out, elements, groups, width, count, pad)
+    BSN_CLASSES_SWITCH(bsn_classes_add_loop(t, out, elements, groups, 8))
+#undef BSN_CALL
+}
+
+/* The reverse, by compression. */
+BSN_T_INLINE void BSN_T(deal_width)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups, unsigned width,
+                                    unsigned count, unsigned pad)
+{
+    const unsigned narrow = width == 1 ? 0xFF : t->narrow << pad | ((1u << pad) - 1), lanes = BSN_T_BYTES / width;
+    uint8_t *list[8], nowhere[64];
+    BSN_T(v) border[7];
+    size_t i;
+    unsigned k;
+    BSN_UNROLL
+    for (k = 0; k < count; k++) list[k] = k < pad ? nowhere : t->list[k - pad];
+    BSN_T(borders)(border, t, width, count, pad);
+    for (; groups; groups--, words += 64 * width, elements += 64 * width) {
+        BSN_T(v) bytes[BSN_T_N], keys[BSN_T_N];
+        BSN_T(m) rest[BSN_T_N], of[BSN_T_N];
+        uint64_t m[8];
+        int none = count > 1 && !BSN_T_MASKS;
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) {
+            bytes[i] = BSN_T(narrow)(width, words + i * BSN_T_BYTES * width);
+            if (count > 1) keys[i] = BSN_T(keys)(width, elements + i * BSN_T_BYTES * width);
+            rest[i] = BSN_T(all_of)();
+            if (count > 1 && !BSN_T_MASKS) none &= BSN_T(zero)(bytes[i]);
+        }
+        BSN_UNROLL
+        for (k = 0; k < count; k++) {
+            BSN_T(class_of)(of, rest, keys, border, k, count);
+            m[k] = BSN_T(bits)(of);
+        }
+        BSN_T_UNROLL
+        for (k = 0; k < count; k++) {
+            const unsigned step = narrow >> k & 1 ? 1 : width;
+            if (count == 1) {
+                for (i = 0; i < 64 * step; i += BSN_T_BYTES)
+                    BSN_T(store)(list[k] + i, step == 1 ? bytes[i / BSN_T_BYTES] : BSN_T(load)(words + i));
+                list[k] += 64 * step;
+            } else if (none) { /* nothing has changed */
+                const size_t size = step * BSN_T(popcount)(m[k]);
+                for (i = 0; i < size; i += BSN_T_BYTES) BSN_T(store)(list[k] + i, bytes[0]);
+                list[k] += size;
+            } else if (step == 1) {
+                BSN_T(compress_list)(bytes, m[k], &list[k]);
+            } else {
+                BSN_T_UNROLL
+                for (i = 0; i < 64; i += lanes)
+                    BSN_T(compress_words)(width, BSN_T(load)(words + i * width), m[k] >> i & (~UINT64_C(0) >> (64 - lanes)), &list[k]);
+            }
+        }
+    }
+    BSN_UNROLL
+    for (k = 0; k < count; k++)
+        if (k >= pad) t->list[k - pad] = list[k];
+}
+
+BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+#define BSN_CALL(width, count, pad) BSN_T(deal_width)(t, words, elements, groups, width, count, pad)
+    BSN_CLASSES_SWITCH(bsn_classes_deal_loop(t, words, elements, groups, 8))
+#undef BSN_CALL
+}
+
+#undef BSN_CLASSES_CASE
+#undef BSN_CLASSES_EACH
+#undef BSN_CLASSES_SOME
+#undef BSN_CLASSES_ALL
+#undef BSN_CLASSES_SWITCH
+#undef BSN_T_NAME
+#undef BSN_T_TARGET
+#undef BSN_T_UNROLL
+#undef BSN_T_BYTES
+#undef BSN_T_MASKS
+#undef BSN_T_ACROSS
+#undef BSN_T_N
+#undef BSN_T_SHL
+#undef BSN_T_SHR
+#ifdef BITSNAP_SIMD_X86
+#undef BSN_T_MM
+#undef BSN_T_SI
+#undef BSN_T_SET64
+#undef BSN_MM
+#undef BSN_SI
 #endif
 
 #endif /* BITSNAP_SIMD */

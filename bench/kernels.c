@@ -173,7 +173,7 @@ static void run_bits_take(task *t, unsigned at)
 
 static void run_bits_put(task *t, unsigned at)
 {
-    t->kernels->bits_put(t->area->list.at[at], t->area->parts.at[at], t->way->first, t->n / 64);
+    t->kernels->bits_put(t->area->list.at[at], t->area->list.at[at], 0, 0, t->area->parts.at[at], t->way->first, t->n / 64);
 }
 
 /* ---- symbols ---- */

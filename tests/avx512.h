@@ -196,7 +196,6 @@ EMULATED __m512i e_affine(__m512i a, __m512i b, unsigned add) /* bytes of a time
 
 BINARY(permutexvar_epi8, u8, 64, y.u8[x.u8[i] & 63])
 BINARY(permutexvar_epi32, u32, 16, y.u32[x.u32[i] & 15])
-BINARY(permutexvar_epi64, u64, 8, y.u64[x.u64[i] & 7])
 MASKED(permutexvar_epi8, __mmask64, u8, 64)
 BINARY(shuffle_epi8, u8, 64, (uint8_t)(y.u8[i] & 128 ? 0 : x.u8[(i & 48) | (y.u8[i] & 15)]))
 EMULATED __m512i e_shuffle_i32x4(__m512i a, __m512i b, unsigned n)
@@ -345,8 +344,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 
 #undef _kandn_mask64
 #define _kandn_mask64(k, m) (~(k) & (m))
-#undef _knot_mask64
-#define _knot_mask64(k) (~(k))
 #undef _mm512_add_epi16
 #define _mm512_add_epi16 e_add_epi16
 #undef _mm512_add_epi32
@@ -433,8 +430,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_cvtusepi64_epi8 e_cvtusepi64_epi8
 #undef _mm512_div_round_ps
 #define _mm512_div_round_ps e_divide_up_ps
-#undef _mm512_extracti32x4_epi32
-#define _mm512_extracti32x4_epi32 e_part2
 #undef _mm512_extracti64x4_epi64
 #define _mm512_extracti64x4_epi64 e_part4
 #undef _mm512_fmadd_ps
@@ -505,8 +500,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_maskz_abs_epi32 e_maskz_abs_epi32
 #undef _mm512_maskz_add_epi32
 #define _mm512_maskz_add_epi32 e_maskz_add_epi32
-#undef _mm512_maskz_add_epi64
-#define _mm512_maskz_add_epi64 e_maskz_add_epi64
+#undef _mm512_maskz_mov_epi64
+#define _mm512_maskz_mov_epi64 e_maskz_mov_epi64
 #undef _mm512_maskz_loadu_epi32
 #define _mm512_maskz_loadu_epi32 e_maskz_loadu_epi32
 #undef _mm512_maskz_loadu_epi8
@@ -521,8 +516,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_maskz_permutexvar_epi8 e_maskz_permutexvar_epi8
 #undef _mm512_maskz_set1_epi64
 #define _mm512_maskz_set1_epi64 e_maskz_set1_epi64
-#undef _mm512_maskz_sub_epi64
-#define _mm512_maskz_sub_epi64 e_maskz_sub_epi64
 #undef _mm512_max_epi32
 #define _mm512_max_epi32 e_max_epi32
 #undef _mm512_min_epu16
@@ -551,8 +544,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_permutex2var_epi8 e_permutex2var_epi8
 #undef _mm512_permutexvar_epi32
 #define _mm512_permutexvar_epi32 e_permutexvar_epi32
-#undef _mm512_permutexvar_epi64
-#define _mm512_permutexvar_epi64 e_permutexvar_epi64
 #undef _mm512_permutexvar_epi8
 #define _mm512_permutexvar_epi8 e_permutexvar_epi8
 #undef _mm512_popcnt_epi64

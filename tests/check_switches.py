@@ -65,12 +65,12 @@ def build(left_out):
 
 
 def unreachable(left_out):
-    """Which kernels are left out, but are still called? (Not those that callers ask for first, as tables may lack them.)"""
+    """Which kernels are left out, but are still called?"""
     header = open(os.path.join(root, "bitsnap.h"), encoding="utf-8").read()
     gone = []
-    for what, slot in re.findall(r"^    BSN_FOR_(\w+)\(bsn_scalar_(\w+)\)", header, re.M):
+    for what, slot in re.findall(r"^    SLOT\((\w+), [\w *]+, (\w+), ", header, re.M):
         parts = ["ENCODE", "PARTS"] if what == "MASKS" else what.split("_")
-        if (all if what == "MASKS" else any)(p in left_out for p in parts) and slot not in ("top_take", "leaves_fork"):
+        if (all if what == "MASKS" else any)(p in left_out for p in parts):
             gone.append(slot)
     if not gone:
         return ""

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The implementation asks for the memcpy family at most (that of files for strlen, strchr, realloc and free, too, and for
-# bitsnap.h), exports bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or BSF_*.
+# bitsnap.h), exports bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or BSF_*; bitsnap_simd.h
+# no BSN_* that bitsnap.h does not leave.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 for compiler in gcc clang; do
@@ -29,6 +30,9 @@ for compiler in gcc clang; do
         macros=$($compiler -std=c99 -I. -dM -E "$t/with.c" | sort >"$t/with"; $compiler -std=c99 -dM -E "$t/without.c" | sort >"$t/without"
             comm -23 "$t/with" "$t/without" | awk '{print $2}' | grep -vE '^(BITSNAP|BSN|BSF)_' | tr '\n' ' ')
         [ -z "$macros" ] || bad="$bad $h: macros $macros"
+        [ $h = bitsnap ] && cp "$t/with" "$t/portable"
+        macros=$(comm -23 "$t/with" "$t/portable" | awk '{print $2}' | grep '^BSN_' | tr '\n' ' ')
+        [ $h != bitsnap_simd ] || [ -z "$macros" ] || bad="$bad $h: macros $macros"
         printf '#include "%s.h"\n' $h >"$t/d.c"
         macros=$($compiler -std=c99 -I. -dM -E "$t/d.c" | awk '{print $2}' | grep -E '^(BSN|BSF)_' | tr '\n' ' ')
         [ -z "$macros" ] || bad="$bad $h declared: macros $macros"

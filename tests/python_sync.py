@@ -1,4 +1,5 @@
 """Tests of docs/examples/sync: python_sync.py [SCHEDULES]. By check_python.sh, with bitsnap, numpy and torch installed."""
+import json
 import os
 import random
 import signal
@@ -8,7 +9,8 @@ import tempfile
 import time
 
 here = os.path.dirname(os.path.abspath(__file__))
-room = os.path.join(os.path.dirname(here), "docs", "examples", "sync")
+root = os.path.dirname(here)
+room = os.path.join(root, "docs", "examples", "sync")
 sys.path.insert(0, room)
 
 import numpy  # noqa: E402
@@ -17,8 +19,9 @@ import torch  # noqa: E402
 
 import bitsnap  # noqa: E402
 import bitsnap_sync  # noqa: E402
+import hf_delta  # noqa: E402
 import transports  # noqa: E402
-from bitsnap_sync import Message, MessageError, Rollout, Trainer, WrongBase, merge  # noqa: E402
+from bitsnap_sync import Message, MessageError, Rollout, Trainer, Weights, WrongBase, merge  # noqa: E402
 from python_checks import refused, run, run_blocks  # noqa: E402
 
 SCHEDULES = int(sys.argv[1]) if sys.argv[1:] else 600
@@ -349,7 +352,63 @@ def sockets():
     assert holds(rollout, weights)
 
 
+def version_directories():
+    """Those of slime and ModelExpress, written and read; damaged ones change nothing."""
+    try:
+        import xxhash  # noqa: F401
+        checksums = ("adler32", "xxh3-128")
+    except ImportError:
+        checksums = ("adler32",)
+        print("skip - python: sync: checksums of xxh3-128 (PyPI: xxhash)")
+    weights = model()
+    trainer, here, version = Trainer(weights), Weights.of(weights), "000000"
+    with tempfile.TemporaryDirectory() as directory:
+        kinds = [(e, c) for e in ("xor", "overwrite") for c in checksums]
+        for n, (encoding, checksum) in enumerate(kinds * 3, 1):
+            path, after = os.path.join(directory, f"weight_v{n:06d}"), f"{n:06d}"
+            train(weights, random.choice((0.01, 0.2)))
+            trainer.publish(weights)
+            hf_delta.write(path, trainer.weights, trainer.spare, after, version, encoding=encoding, checksum=checksum)
+            with open(os.path.join(path, hf_delta.INDEX), encoding="utf-8") as f:
+                index = json.load(f)
+            with safetensors.safe_open(os.path.join(path, "model-00000-of-00001.safetensors"), "np") as f:
+                assert set(f.keys()) == set(f.metadata()) == set(index["weight_map"]) and f.get_tensor("w").dtype == numpy.uint8
+            before = here.data.tobytes()
+            refused(WrongBase, f"a delta against {version}; here is x", hf_delta.read, path, here, "x")
+            file = random.choice((hf_delta.INDEX, "model-00000-of-00001.safetensors"))
+            with open(os.path.join(path, file), "rb") as f:
+                whole = f.read()
+            for _ in range(60):
+                bad = bytearray(whole)
+                bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
+                if random.random() < 0.2:
+                    del bad[random.randrange(len(bad)):]
+                with open(os.path.join(path, file), "wb") as f:
+                    f.write(bad)
+                try:
+                    hf_delta.read(path, here, version)
+                    assert here.data.tobytes() in (before, trainer.weights.data.tobytes())
+                    here.data[:] = numpy.frombuffer(before, numpy.uint8)
+                except (ValueError, FileNotFoundError):
+                    assert here.data.tobytes() == before
+            with open(os.path.join(path, file), "wb") as f:
+                f.write(whole)
+            version = hf_delta.read(path, here, version)
+            assert version == after and bits(here.tensors()) == bits(weights) and hf_delta.read(path, here, version) == after
+        refused(ValueError, "is no encoding", hf_delta.write, directory, here, here, "1", "0", encoding="add")
+        refused(MessageError, "checksums of crc are not known", hf_delta.write, directory, here, here, "1", "0", checksum="crc")
+
+
+def the_bench():
+    ran = subprocess.run([sys.executable, os.path.join(root, "bench", "sync.py"), "--mib", "1"], check=True, capture_output=True, text=True)
+    rows = [x.split(" | ") for x in ran.stdout.split("\n") if "| bitsnap |" in x]
+    assert len(rows) == 8 and all(float(row[6]) < 1 for row in rows), ran.stdout  # smaller than the smallest other form
+
+
 def the_readme():
+    with open(os.path.join(room, "README.md"), encoding="utf-8") as f, open(os.path.join(root, "bench", "results", "sync.md"), encoding="utf-8") as g:
+        rows, kept = [x for x in f.read().split("\n") if x.startswith("|")], g.read()
+    assert len(rows) > 10 and all(row in kept for row in rows)
     directory = os.getcwd()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
@@ -360,4 +419,5 @@ def the_readme():
 
 
 torch.manual_seed(1)
-sys.exit(run("sync", [deltas_and_anchors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, folders, sockets, other_processes, the_readme]))
+sys.exit(run("sync", [deltas_and_anchors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, folders, sockets, other_processes, version_directories,
+                   the_bench, the_readme]))

@@ -13,6 +13,7 @@ int main(void)
 #include "docs/examples/file/bitsnap_file.h"
 #include "docs/examples/engine/bitsnap_engine.c"
 #include "docs/examples/engine/engine_disk.c"
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -224,6 +225,134 @@ static void follows_the_stage(void)
               (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
         if (getenv("SHOW")) printf("# %s: %u bytes; always whole %u, always tried %u\n", runs[k].name, (unsigned)written[0], (unsigned)written[1], (unsigned)written[2]);
     }
+}
+
+/* What a frame of these elements takes. */
+static uint64_t frame_of(const void *elements, uint64_t count, int level, uint64_t columns, const void *base, bitsnap_dtype dtype)
+{
+    static uint8_t frame[4 * N + 65536];
+    size_t size;
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.level = level, b.columns = columns;
+    if (base) b.base.data = base, b.base.count = count, b.base.dtype = dtype;
+    b.workspace_size = bitsnap_workspace_size(&b, count, dtype);
+    b.workspace = malloc(b.workspace_size);
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype), "%s", bitsnap_message(&b));
+    free(b.workspace);
+    return size;
+}
+
+/* Weights that wander, slower or faster: new anchors come when they are due, also where deltas take more than half of them. */
+static void anchors_in_time(void)
+{
+    static const unsigned shares[] = { 900, 300, 40, 300 }; /* of 1,000 elements that change in a step */
+    static const unsigned every[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 48 };
+    static uint16_t anchor[sizeof every / sizeof *every][STAGED];
+    uint64_t written = 0, fixed[sizeof every / sizeof *every] = { 0 }, least = UINT64_MAX;
+    engine_options o = options_of("anchors", BUDGET);
+    engine_error error;
+    engine *e;
+    unsigned step, k;
+    size_t i;
+    o.delta_percent = 90;
+    e = open_engine(&o);
+    state_at(&now, 1);
+    now.tensors[4].count = STAGED;
+    for (step = 0; step < 160; step++) {
+        for (i = 0; i < STAGED; i++)
+            if (test_below(1000) < shares[step / 40]) now.frozen[i] = (uint16_t)(now.frozen[i] + test_below(63) - 31);
+        CHECK(!engine_snapshot(e, step, &now.tensors[4], 1, &error), "%s", error.message);
+        written += engine_last_cost(e)->written_size;
+        for (k = 0; k < sizeof every / sizeof *every; k++) {
+            if (step % every[k] == 0) memcpy(anchor[k], now.frozen, sizeof anchor[k]);
+            fixed[k] += frame_of(now.frozen, STAGED, BITSNAP_FAST, 0, step % every[k] ? anchor[k] : NULL, BITSNAP_BF16);
+        }
+    }
+    for (k = 0; k < sizeof every / sizeof *every; k++)
+        if (fixed[k] < least) least = fixed[k];
+    CHECK(written <= 1.02 * (double)least, "%u bytes, the best fixed anchors %u", (unsigned)written, (unsigned)least);
+    if (getenv("SHOW")) printf("# anchors: %u bytes, the best fixed ones %u, never %u\n", (unsigned)written, (unsigned)least, (unsigned)fixed[0]);
+    memset(then.frozen, 0, 2 * N);
+    then.tensors[4].count = STAGED;
+    { uint64_t found; CHECK(!engine_recover(e, &found, &then.tensors[4], 1, &error) && !memcmp(then.frozen, now.frozen, 2 * STAGED), "%s", error.message); }
+    now.tensors[4].count = then.tensors[4].count = N;
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* The higher level is used where it saves, and not elsewhere; and again, when that changes. */
+static void levels(void)
+{
+    engine_options o = options_of("levels", BUDGET);
+    engine_error error;
+    engine *e;
+    uint64_t written = 0, fast = 0, best = 0;
+    unsigned step;
+    size_t i;
+    o.level_most = BITSNAP_BEST;
+    e = open_engine(&o);
+    now.tensors[3].columns = 300;
+    now.tensors[3].count = 873 * 300; /* a piece */
+    for (step = 0; step < 64; step++) {
+        state_at(&now, step);
+        for (i = 0; i < N; i++) /* rows of different scales, from the eighth step on */
+            now.v[i] = (float)(16 + test_below(16)) * (step < 8 ? 1.0f : 1.0f / (float)(1 << i / 300 * 7 % 29));
+        CHECK(!engine_snapshot(e, step, &now.tensors[3], 1, &error), "%s", error.message);
+        written += engine_last_cost(e)->written_size;
+        fast += frame_of(now.v, 873 * 300, BITSNAP_FAST, 0, NULL, BITSNAP_F32);
+        best += frame_of(now.v, 873 * 300, BITSNAP_BEST, 300, NULL, BITSNAP_F32);
+    }
+    CHECK(best < 0.95 * (double)fast && written < best + (fast - best) / 4, "%u bytes, at level fast %u, best %u", (unsigned)written, (unsigned)fast, (unsigned)best);
+    CHECK(strstr(said, "whole frames of exp_avg_sq at level"), "%s", said);
+    now.tensors[3].columns = COLUMNS;
+    now.tensors[3].count = N;
+    if (getenv("SHOW")) printf("# levels: %u bytes, fast %u, best %u\n", (unsigned)written, (unsigned)fast, (unsigned)best);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+static void hear_of_moments(void *context, const char *message)
+{
+    if (strstr(message, "moments")) hear(context, message);
+}
+
+/* Moments are as exact as the updates are large, and never less than the caller says. */
+static void bounds_follow_updates(void)
+{
+    static const struct { double update; unsigned cells; } stages[] = { { 0.02, 70 }, { 0.008, 70 }, { 0.004, 34 }, { 0.003, 24 }, { 1e-3, 16 }, { 0, 16 }, { 0.02, 70 } };
+    engine_options o = options_of("bounds", BUDGET);
+    engine_error error;
+    engine_report r;
+    engine *e;
+    unsigned k, step = 0, i;
+    double update;
+    for (update = 1e-6; update < 1; update *= 1.1) {
+        const unsigned cells = engine_stage_cells(8, update);
+        const double m = bitsnap_log_bound(cells), v = bitsnap_log_bound(cells / 2);
+        CHECK(cells >= 8 && cells <= 70 && (cells == 70 || (1 + m) / sqrt(1 - v) - 1 <= 1.0001 / 8192 / update), "%u cells for %g", cells, update);
+        CHECK(engine_stage_cells(200, update) == 200 && engine_stage_cells(10, update) >= 12, "below the least");
+    }
+    CHECK(engine_stage_cells(8, 0) == 8 && engine_stage_cells(8, 1) == 70, "ends");
+    CHECK(!engine_policy(&o, "standard"), "policy");
+    o.stage = 1;
+    o.say = hear_of_moments;
+    state_at(&now, 3);
+    now.tensors[2].weights = now.tensors[3].weights = &now.tensors[1];
+    e = open_engine(&o);
+    CHECK(!engine_snapshot(e, 0, now.tensors, TENSORS, &error) && engine_last_cost(e)->cells >= 70, "not exact at first: %s", error.message);
+    for (k = 0; k < sizeof stages / sizeof *stages; k++) {
+        for (i = 0; i < 6; i++) {
+            size_t j;
+            for (j = 0; j < N; j++) now.master[j] *= 1 + (float)stages[k].update * ((j + step) % 2 ? 1.0f : -1.0f);
+            CHECK(!engine_snapshot(e, ++step, now.tensors, TENSORS, &error), "%s", error.message);
+        }
+        CHECK(engine_last_cost(e)->cells >= stages[k].cells - 0.1 && engine_last_cost(e)->cells <= stages[k].cells + 0.1, "updates of %g: %g cells", stages[k].update, engine_last_cost(e)->cells);
+        CHECK(!engine_read_status(place, "bounds", &r, &error), "%s", error.message);
+        for (i = 0; i < OWN_SLOTS; i++)
+            if (r.slots[i].whole && r.slots[i].step == step) CHECK(r.slots[i].max_relative > 0 && r.slots[i].max_relative <= 1.0001 * bitsnap_log_bound(stages[k].cells / 2), "certified %g", r.slots[i].max_relative);
+    }
+    CHECK(strstr(said, "moments of master in 70 cells instead of 16, as an update is"), "%s", said);
+    now.tensors[2].weights = now.tensors[3].weights = NULL;
+    engine_close(e, ENGINE_REMOVE);
 }
 
 /* Tensors are frozen and thawed as it comes: a budget for two whole snapshots and a fourth is always enough. */
@@ -1100,6 +1229,7 @@ static void refusals(void)
     REFUSED(dtype, (bitsnap_dtype)99, "dtype");
     REFUSED(kind, (engine_kind)7, "moment");
     REFUSED(master, &now.tensors[1], "master");
+    REFUSED(weights, &now.tensors[1], "weights");
     CHECK(engine_recover(e, &step, then.tensors, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "6 tensors"), "%s", error.message);
     then.tensors[4].count--;
     CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "frozen"), "%s", error.message);
@@ -1115,6 +1245,9 @@ static void refusals(void)
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_NONE, "%s", error.message);
     o.budget = UINT64_C(1) << 43;
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_SYSTEM && strstr(error.message, "lower the budget"), "%s", error.message);
+    o.delta_percent = 91;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "percentage"), "%s", error.message);
+    o.delta_percent = 0;
     o.budget = 9000;
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
     o.name = "../x";
@@ -1152,6 +1285,9 @@ int main(void)
     RUN(round_trip);
     RUN(deltas);
     RUN(follows_the_stage);
+    RUN(anchors_in_time);
+    RUN(levels);
+    RUN(bounds_follow_updates);
     RUN(budget_is_enough);
     RUN(moments_within_bounds);
     RUN(does_not_fit);

@@ -416,11 +416,12 @@ static void bits_take_and_put(void)
                 CHECK(marked(bits, size, 0), "%s: take writes too far", kernels->name);
                 for (i = 0; i < misplaced; i++) CHECK(bits[size + i] == MARK, "%s: take writes too far", kernels->name);
                 fill(bits, size, RANDOM);
+                for (i = 0; i < n; i++) bytes[i] = (uint8_t)(bytes[i] & ~varying);
                 memcpy(spare[0], bytes, n);
                 memset(bytes + n, MARK, misplaced);
                 mark(bytes, n, 0);
                 bits_by_rule(bits, spare[0], varying, n, 1);
-                kernels->bits_put(bytes, bits, varying, groups);
+                kernels->bits_put(bytes, bytes, 0, 0, bits, varying, groups);
                 CHECK(!memcmp(bytes, spare[0], n), "%s: put %02x of %zu groups", kernels->name, varying, groups);
                 CHECK(marked(bytes, n, 0), "%s: put writes too far", kernels->name);
                 for (i = 0; i < misplaced; i++) CHECK(bytes[n + i] == MARK, "%s: put writes too far", kernels->name);
@@ -429,33 +430,26 @@ static void bits_take_and_put(void)
     }
 }
 
-/* symbols that share a byte with other bits: there against shifts and bits_take, and back; buffers are exact */
-static void top_take_and_put(void)
+/* symbols that share a byte with other bits; buffers are exact */
+static void top_put(void)
 {
     unsigned varying, shift;
     size_t groups, i;
-    if (!kernels->top_take) return;
     for (shift = 1; shift < 8; shift++) {
-        for (varying = 1; varying < 1u << shift; varying++) {
+        for (varying = 0; varying < 1u << shift; varying++) {
             for (groups = 0; groups <= 66; groups += groups < 8 ? 1 : 58) {
                 const size_t n = 64 * groups, size = bsn_bits_size(varying, n);
                 const unsigned value = (unsigned)test_random() & ~varying & ((1u << shift) - 1);
-                uint8_t *bytes = at_end(0, n, 0), *bits = at_end(1, size, 0), *symbols = at_end(2, n, 0);
-                fill(bytes, n, RANDOM);
-                for (i = 0; i < n; i++) bytes[i] = (uint8_t)((bytes[i] & (varying | 0xFFu << shift)) | value);
-                mark(bits, size, 0);
-                mark(symbols, n, 0);
-                scalar->bits_take(spare[1], bytes, varying, groups);
-                kernels->top_take(symbols, bits, bytes, shift, varying, groups);
-                CHECK(!memcmp(bits, spare[1], size), "%s: bits %02x of %zu groups", kernels->name, varying, groups);
-                for (i = 0; i < n; i++) CHECK(symbols[i] == bytes[i] >> shift, "%s: above %u: %zu", kernels->name, shift, i);
-                CHECK(marked(bits, size, 0) && marked(symbols, n, 0), "%s: top_take writes too far", kernels->name);
-                memcpy(spare[0], bytes, n);
+                uint8_t *bytes = at_end(0, n, 0), *bits = at_end(1, size, 0), *symbols = varying & 1 ? bytes : at_end(2, n, 0);
+                fill(spare[0], n, RANDOM);
+                for (i = 0; i < n; i++) spare[0][i] = (uint8_t)((spare[0][i] & (varying | 0xFFu << shift)) | value);
+                scalar->bits_take(bits, spare[0], varying, groups);
                 memset(bytes, MARK, n);
+                for (i = 0; i < n; i++) symbols[i] = spare[0][i] >> shift;
                 mark(bytes, n, 0);
-                if (!kernels->top_put || !kernels->top_put(bytes, symbols, shift, value, bits, varying, groups)) continue;
+                kernels->bits_put(bytes, symbols, shift, value, bits, varying, groups);
                 CHECK(!memcmp(bytes, spare[0], n), "%s: top of %02x above %u, %zu groups", kernels->name, varying, shift, groups);
-                CHECK(marked(bytes, n, 0), "%s: top_put writes too far", kernels->name);
+                CHECK(marked(bytes, n, 0), "%s: bits_put writes too far", kernels->name);
             }
         }
     }
@@ -609,7 +603,7 @@ static void chain_case(size_t n)
     uint8_t *out, *list;
     bsn_node start[3], a[3];
     unsigned j;
-    if (!kernels->chain || !kernels->chain(NULL, 0, 0, NULL)) return;
+    if (!(kernels->has & BSN_CHAINS)) return;
     memset(start, 0, sizeof start);
     for (j = 0; j < 3; j++) {
         static const uint8_t kinds[8] = { RANDOM, RANDOM, DENSE, SPARSE, DENSE, RUNS, ZEROS, ONES };
@@ -649,7 +643,7 @@ static void chain_case(size_t n)
         for (i = 0; i < n; i += m) {
             m = j < 2 ? n : bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
             if (j == 2) out = at_end(1, m, SLACK);
-            CHECK(kernels->chain(a, i, m, out), "%s: a chain", kernels->name);
+            kernels->node_merge(a, i, m, out);
             CHECK(!memcmp(out, spare[1] + i, m), "%s: chain of %zu, %u: %zu from %zu", kernels->name, n, j, m, i);
         }
     }
@@ -711,9 +705,10 @@ static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
     size_t count[4], room[4], i, m;
     unsigned j, pieces, twigs;
     bsn_fork a;
-    if (!kernels->leaves_fork || (lists > 1 && kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_NONE)) return;
-    twigs = lists && kernels->leaves_fork(NULL, NULL, 0, 0) == BSN_LEAVES_TWIGS ? lists - 1 : 0;
+    if (!(kernels->has & BSN_LEAVES) || (lists > 1 && !(kernels->has & (BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS)))) return;
+    twigs = lists && (kernels->has & BSN_LEAVES_TWIGS) ? lists - 1 : 0;
     memset(&a, 0, sizeof a);
+    a.by_leaves = 1;
     a.stride = stride;
     a.bits = (uint8_t)k;
     a.lists = (uint8_t)lists;
@@ -752,7 +747,7 @@ static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
         for (j = 0; j < 4; j++) a.list[j] = list[j] = at_end(2 + j, room[j], SLACK);
         for (i = 0; i < n; i += m) {
             m = pieces ? bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i) : n;
-            (void)kernels->leaves_fork(&a, symbols + i, i, m);
+            kernels->node_fork(&a, symbols + i, i, m);
         }
         CHECK(!memcmp(planes, expected, k * stride), "%s: leaves %u, %u of %zu: planes", kernels->name, k, lists, n);
         CHECK(marked(planes, k * stride, 0), "%s: leaves write too far", kernels->name);
@@ -824,7 +819,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     const unsigned width = f->width, e = f->symbol_bits;
     const size_t stride = n / 8, first = 1024 * test_below(n / 1024), m = 1024 * (1 + test_below((n - first) / 1024));
     const size_t misplaced = test_below(2) ? test_below(64) : 0;
-    const unsigned below = width == 4 && kernels->finish(NULL, NULL, 0, 0) & BSN_FINISHES_BITS && test_below(2);
+    const unsigned below = width == 4 && (kernels->has & BSN_FINISHES_BITS) && test_below(2);
     const unsigned within = e < 8 ? width - 1 : below ? width - 2 : width, inside = e < 8 ? 1u << (8 - e) : 256;
     const unsigned varying = within < width ? (unsigned)test_below(inside - below) : 0;
     const unsigned value = (unsigned)test_below(inside) & ~varying;
@@ -876,7 +871,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
             t.bits = at_end(10, bsn_bits_size(varying, m), 0);
             memcpy(at_end(10, bsn_bits_size(varying, m), 0), raw, bsn_bits_size(varying, m));
             memset(raw, (int)value, m);
-            scalar->bits_put(raw, t.bits, varying, m / 64);
+            scalar->bits_put(raw, raw, 0, 0, t.bits, varying, m / 64);
         }
         fill((uint8_t *)state[0][j], sizeof state[0][j], RANDOM);
         memcpy(state[1][j], state[0][j], sizeof state[0][j]);
@@ -914,7 +909,6 @@ static void finish(void)
     static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3 };
     bsn_field f;
     unsigned i, j, r;
-    if (!kernels->finish) return;
     for (i = 0; i < 5; i++) {
         for (j = 0; j < 18; j++) {
             for (r = 0; r < 24; r++) {
@@ -1001,7 +995,6 @@ static void start(void)
     static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3 };
     bsn_field f;
     unsigned i, r;
-    if (!kernels->start) return;
     for (i = 0; i < 5; i++) {
         for (r = 0; r < 256; r++) {
             unsigned varying;
@@ -1323,7 +1316,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
         memcpy(elements + 4 * i, &v, 4);
     }
     bsn_log_codes(x, expected, elements, n);
-    kernels->log_codes(x, a, elements, n);
+    bsn_log_codes_by(kernels, x, a, elements, n);
     CHECK(!memcmp(expected, a, 4 * n), "%s: codes of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     fill(columns, n, kind % KINDS);
     row.log = x;
@@ -1357,7 +1350,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     }
     apart = 0;
     good = kernels->log_numbers(&row, decoded, words, n, &apart);
-    expected_good = bsn_log_numbers(&row, room, words, n, &expected_apart);
+    expected_good = bsn_scalar_log_numbers(&row, room, words, n, &expected_apart);
     CHECK(good == expected_good, "%s: hostile words, %zu of %u cells are %d", kernels->name, n, cells, good);
     if (good && expected_good) CHECK(apart == expected_apart && !memcmp(decoded, room, 4 * n), "%s: hostile words, numbers of %zu, %u cells", kernels->name, n, cells);
 }
@@ -1367,7 +1360,6 @@ static void cells(void)
     static const size_t lengths[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 255, 256, 1000, 4096 };
     unsigned c, kind;
     size_t i;
-    if (!kernels->log_codes) return;
     for (c = 1; c < sizeof cell_counts / sizeof *cell_counts; c++) {
         bsn_log_set(&cells_log, BITSNAP_F32, cell_counts[c]);
         for (i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -1408,7 +1400,7 @@ static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, u
         any |= (uint64_t)odd;
         wrong += (mask[i / 8] >> (i & 7) & 1) != odd && told;
         if (odd) continue;
-        if (!bsn_log_numbers(&one, (uint8_t *)&number, (const uint8_t *)&word, 1, &apart)) unlike++;
+        if (!bsn_scalar_log_numbers(&one, (uint8_t *)&number, (const uint8_t *)&word, 1, &apart)) unlike++;
         unlike += memcmp(&number, elements + 4 * i, 4) != 0;
     }
     CHECK(!wrong && (told != 0) == (any != 0), "%s: %zu of %zu left out or not, %u cells, shift %u, base %u", kernels->name, wrong,
@@ -1497,7 +1489,6 @@ static void words_split(void)
     unsigned width, shift, l;
     size_t groups;
     bytes_split();
-    if (!kernels->words_split) return;
     for (width = 2; width <= 4; width += 2)
         for (groups = 0; groups <= 9; groups++)
             for (shift = 0; shift < 8 * width; shift++)
@@ -1511,13 +1502,12 @@ static void all_cells(void)
     static const unsigned counts[] = { 2, 70, 2048 };
     uint32_t codes[1024], v[1024], i, j;
     unsigned c;
-    if (!kernels->log_codes) return;
     for (c = 0; c < 3; c++) {
         uint32_t wrong = 0, cell = 0;
         bsn_log_set(&cells_log, BITSNAP_F32, counts[c]);
         for (i = 0; i < 1u << 23; i += 1024) {
             for (j = 0; j < 1024; j++) v[j] = 0x3F800000 + i + j;
-            kernels->log_codes(&cells_log, codes, (const uint8_t *)v, 1024);
+            bsn_log_codes_by(kernels, &cells_log, codes, (const uint8_t *)v, 1024);
             for (j = 0; j < 1024; j++) {
                 cell += cells_log.threshold[cell + 1] <= 0x800000 + i + j;
                 wrong += codes[j] != (BSN_CODE_FIRST + 149 * counts[c] + cell) << 1;
@@ -1535,7 +1525,6 @@ static void quantized_frames(void)
     unsigned c, dtype, columns;
     bitsnap b;
     size_t i, size, other_size;
-    if (!kernels->log_codes) return;
     memset(&b, 0, sizeof b);
     b.workspace_size = test_workspace_delta(19, 1);
     b.workspace = malloc(b.workspace_size);
@@ -1576,7 +1565,7 @@ static const bitsnap_kernels *table_called(const char *name)
     return NULL;
 }
 
-/* scalar first, each one once, null behind the last; the fastest is the last */
+/* scalar first, each one once, null behind the last; the fastest is the last; none lacks a kernel */
 static void tables(void)
 {
     const bitsnap_kernels *k, *last = NULL;
@@ -1585,6 +1574,9 @@ static void tables(void)
     for (i = 0; (k = bitsnap_kernels_get(i)) != NULL; i++) {
         CHECK(table_called(k->name) == k, "two tables are called %s", k->name);
         CHECK(i < 8, "no end of tables");
+#define BSN_SLOT(when, result, slot, arguments) CHECK(k->slot != NULL, "%s: no %s", k->name, #slot);
+        BSN_KERNELS(BSN_SLOT)
+#undef BSN_SLOT
         last = k;
     }
     CHECK(bitsnap_kernels_get(i + 1) == NULL && bitsnap_kernels_get(1000) == NULL, "a table behind the last");
@@ -1608,14 +1600,15 @@ static void tables(void)
 #define CASES(name)                                                                                   \
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                         \
     static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
-    static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_take_and_put(); }    \
+    static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_put(); }             \
     static void name##_lists(void) { histogram(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); node_counts(); start(); finish(); }                \
     static void name##_cells(void) { cells(); all_cells(); log_join(); quantized_frames(); }              \
     CLASSES(name)
 #define CLASSES(name) static void name##_classes(void) { mask_above(); places(); classes(); words(); words_split(); }
 
-static void scalar_lists(void) { bits_take_and_put(); leaves_fork(); top_take_and_put(); }
+static void scalar_lists(void) { bits_take_and_put(); leaves_fork(); top_put(); }
+static void scalar_cells(void) { cells(); }
 CLASSES(scalar)
 CASES(avx2)
 CASES(avx512)
@@ -1635,6 +1628,7 @@ int main(void)
     kernels = scalar; /* against the rule */
     RUN(scalar_classes);
     RUN(scalar_lists);
+    RUN(scalar_cells);
     TABLE(avx2)
     TABLE(avx512)
     TABLE(neon)

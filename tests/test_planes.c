@@ -143,7 +143,7 @@ static void bit_planes(void)
             CHECK(at == bsn_bits_size(varying, n));
             CHECK(bsn_bits_tail_clear(bits.p, varying, n));
             for (i = 0; i < n; i++) back.p[i] = (uint8_t)(bytes.p[i] & ~varying);
-            bsn_bits_put(k, back.p, bits.p, varying, n);
+            bsn_bits_put(k, back.p, back.p, 0, 0, bits.p, varying, n);
             CHECK(!memcmp(back.p, bytes.p, n));
             if (n % 8 && varying) {
                 bits.p[at - 1] |= 0x80;

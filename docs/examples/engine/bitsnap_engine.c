@@ -642,12 +642,28 @@ static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
 
 enum { RUNS = 8, RUN = 8 };
 
-/* What is kept of a piece, to tell whether a delta to its anchor is worth a try: some elements of the anchor, 8 in a row at 8 places; and snapshots
- * until a try, where the last one has failed, and where the next one does. */
+/* What is kept of a piece, to choose by.
+ * Whether a delta to its anchor is worth a try: some elements of the anchor, 8 in a row at 8 places; snapshots until a try, where the last one has
+ * failed, and where the next one does.
+ * Whether the anchor has served its time: bytes of it and its deltas, and of how many snapshots; the same elements in the last one.
+ * Of whole frames and of deltas, whether level_most is used, and how many there were. */
 typedef struct choice {
-    uint8_t sample[RUNS * RUN * 8];
-    uint8_t has_sample, wait, pause;
+    uint8_t sample[RUNS * RUN * 8], last[RUNS * RUN * 8];
+    uint8_t has_sample, has_last, wait, pause, high[2];
+    uint32_t frames[2], cycle;
+    uint64_t cycle_size;
 } choice;
+
+enum { PACES = 1024, PACE_RUN = 64 };
+
+/* How fast a tensor of weights moves: some elements in the last snapshot; what an update is of the weights; cells of the moments that are of it. */
+typedef struct pace {
+    float last[PACES];
+    uint64_t step;
+    double ratio;
+    unsigned seen, cells;
+    uint8_t deltas, high[2]; /* options.say has been told of that */
+} pace;
 
 struct engine {
     segment s;
@@ -656,6 +672,7 @@ struct engine {
     worker *w;
     snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
     choice *choices; /* of its pieces */
+    pace *paces;     /* of its tensors */
     int afresh;      /* the next snapshot is to be made without deltas */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
@@ -764,12 +781,14 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     e->o = *o;
     if (!e->o.threads) e->o.threads = 1;
     if (!e->o.level) e->o.level = BITSNAP_FAST;
+    if (e->o.level_most < e->o.level) e->o.level_most = e->o.level;
+    if (!e->o.delta_percent) e->o.delta_percent = 50;
     if (!e->o.distance) e->o.distance = 1;
     if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
     if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
-    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level > BITSNAP_BEST) {
-        (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, level or cells out of range");
+    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level_most > BITSNAP_BEST || e->o.delta_percent > 90) {
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, levels, cells or percentage out of range");
         goto failed;
     }
     if (e->o.transport && o->group && (o->group < 3 || o->group > 64 || o->transport->ranks % ((uint64_t)o->group * e->o.distance))) {
@@ -831,6 +850,7 @@ void engine_close(engine *e, int remove)
     snapshot_free(&e->last);
     segment_close(&e->s);
     free(e->choices);
+    free(e->paces);
     free(e->w);
     free(e);
 }
@@ -862,6 +882,7 @@ typedef struct making {
     engine_status status;
     engine_error *error;
     double max_relative;
+    uint64_t moments;         /* elements of first moments */
     engine_cost cost;
     uint64_t next;            /* piece; without the mutex */
     stream *streams;          /* two for each worker: frames, anchors */
@@ -972,19 +993,19 @@ static int encode(worker *w, uint64_t capacity, size_t *size, const void *elemen
 /* The elements of a sample are those at these places. */
 static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run) { return elements + (count - RUN) / (RUNS - 1) * run * width; }
 
-static void take_sample(choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+static void take_sample(uint8_t *sample, uint8_t *has, const uint8_t *elements, uint64_t count, unsigned width)
 {
     unsigned r;
-    c->has_sample = count >= RUNS * RUN;
-    for (r = 0; r < RUNS && c->has_sample; r++) memcpy(c->sample + r * RUN * width, sampled(elements, count, width, r), RUN * width);
+    *has = count >= RUNS * RUN;
+    for (r = 0; r < RUNS && *has; r++) memcpy(sample + r * RUN * width, sampled(elements, count, width, r), RUN * width);
 }
 
 /* Bits an element that a delta will take, more or less: those of the differences, and one to tell how many they are. */
-static double guess_delta(const choice *c, const uint8_t *elements, uint64_t count, unsigned width)
+static double guess_delta(const uint8_t *sample, const uint8_t *elements, uint64_t count, unsigned width)
 {
-    unsigned r, k, bits = 0;
+    unsigned r, k, bits = 1; /* that something changes the sample may have missed */
     for (r = 0; r < RUNS; r++) {
-        const uint8_t *now = sampled(elements, count, width, r), *then = c->sample + r * RUN * width;
+        const uint8_t *now = sampled(elements, count, width, r), *then = sample + r * RUN * width;
         for (k = 0; k < RUN; k++) {
             uint64_t x = 0, y = 0;
             memcpy(&x, now + k * width, width);
@@ -996,40 +1017,153 @@ static double guess_delta(const choice *c, const uint8_t *elements, uint64_t cou
     return (double)bits / (RUNS * RUN);
 }
 
-/* Whether a delta to this frame seems to take at most half of it. */
+/* Whether a delta to this frame seems to take no more of it than it may. */
 static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor, const uint8_t *elements, uint64_t count, unsigned width)
 {
     if (e->o.deltas != ENGINE_ADAPT) return e->o.deltas == ENGINE_TRY;
     if (!c->has_sample) return 1; /* after a restart: that tells */
-    if (guess_delta(c, elements, count, width) > 0.6 * 8 * (double)anchor->size / (double)count) return 0;
+    if (guess_delta(c->sample, elements, count, width) > 0.012 * e->o.delta_percent * 8 * (double)anchor->size / (double)count) return 0;
     if (!c->wait) return 1;
     c->wait--;
     return 0;
 }
 
-/* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most half of it, so that anchor and
- * two deltas never take more than two whole frames. A frame becomes an anchor only if it stands among those that are likely to stay, as
- * it keeps its chunks: so where deltas begin to pay, one more whole frame comes first. */
-static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, bitsnap_dtype dtype)
+/* Encodes at the level that serves this piece. Where level_most may be used, that is tried with the first whole frame, and the second, fourth, eighth
+ * ..., and with as many deltas; it stays while it saves a 32nd. */
+static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, size_t *size, const uint8_t *elements, uint64_t count, const engine_tensor *t)
 {
+    const engine_options *o = &m->e->o;
+    const int delta = w->b.base.data != NULL;
+    size_t low = 0;
+    int failed = 0;
+    if (t->columns && count % t->columns == 0 && (w->b.quantizer.cells || o->level_most == BITSNAP_BEST)) w->b.columns = t->columns;
+    w->b.level = o->level;
+    if (o->level_most > o->level && (c->frames[delta] & (c->frames[delta] + 1)) == 0) {
+        failed = encode(w, capacity, &low, elements, count, t->dtype);
+        w->b.level = o->level_most;
+        failed = failed || encode(w, capacity, size, elements, count, t->dtype);
+        c->high[delta] = *size < low - low / 32;
+    }
+    w->b.level = c->high[delta] ? o->level_most : o->level;
+    if (!failed && !(low && c->high[delta])) failed = encode(w, capacity, size, elements, count, t->dtype);
+    w->b.columns = 0;
+    c->frames[delta] += !failed;
+    return failed;
+}
+
+/* Whether a new anchor would soon pay, though deltas to this one grow no more, as where a stage of many changes has ended. A delta to the last snapshot
+ * would take d; if deltas grew by that each time, the best average would be the root of 2 * d * anchor, of which half as much again is allowed. */
+static int is_stale(const engine *e, const choice *c, const contents_piece *before, const uint8_t *elements, uint64_t count, unsigned width)
+{
+    if (e->o.deltas != ENGINE_ADAPT || !c->has_sample || !c->has_last) return 0;
+    return (double)before->frame.size * guess_delta(c->sample, elements, count, width) > 4.5 * (double)before->anchor.size * guess_delta(c->last, elements, count, width);
+}
+
+/* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most delta_percent of it, or no more than the
+ * frames since the anchor have taken on an average: where deltas grow with the distance, a new anchor then makes the average least. With half of
+ * it, anchor and two deltas never take more than two whole frames. A frame becomes an anchor only if it stands among those that are
+ * likely to stay, as it keeps its chunks: so where deltas begin to pay, one more whole frame comes first. */
+static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, const engine_tensor *t)
+{
+    const bitsnap_dtype dtype = t->dtype;
     const contents_piece *before = &m->before[i], *p = &m->pieces[i];
     const contents_frame *anchor = before->anchor.size ? &before->anchor : &before->frame;
     choice *c = &m->e->choices[i];
+    const int pays = seems_to_pay(m->e, c, anchor, elements, p->count, bitsnap_width(dtype));
+    uint64_t most = anchor->size * m->e->o.delta_percent / 100;
     size_t size = 0;
-    m->pieces[i].settled = (uint64_t)seems_to_pay(m->e, c, anchor, elements, p->count, bitsnap_width(dtype));
-    if (!before->settled || !p->settled || m->afresh) return 0;
+    m->pieces[i].settled = (uint64_t)(pays || c->cycle > 1);
+    if (!before->settled || !pays || m->afresh) return 0;
+    if (before->anchor.size && is_stale(m->e, c, before, elements, p->count, bitsnap_width(dtype))) return 0;
+    if (!c->cycle) c->cycle = 1, c->cycle_size = anchor->size; /* after a restart */
+    if (c->cycle_size / c->cycle < most) most = c->cycle_size / c->cycle;
     memset(&w->b.base, 0, sizeof w->b.base);
     if (!read_frame(&m->e->last, anchor, w->frame) && !decode(w, anchor->size, w->elements, p->count, dtype)) {
-        take_sample(c, w->elements, p->count, bitsnap_width(dtype));
+        take_sample(c->sample, &c->has_sample, w->elements, p->count, bitsnap_width(dtype));
         w->b.base.data = w->elements;
         w->b.base.count = p->count;
         w->b.base.dtype = dtype;
-        if (encode(w, anchor->size / 2, &size, elements, p->count, dtype)) size = 0;
+        if (encode_leveled(m, w, c, most, &size, elements, p->count, t)) size = 0;
     }
     memset(&w->b.base, 0, sizeof w->b.base);
-    if (size) c->pause = 0;
-    else c->wait = c->pause = (unsigned char)(c->pause < 15 ? 2 * c->pause + 1 : c->pause);
+    if (size) c->pause = 0, c->cycle++, c->cycle_size += size;
+    else if (c->cycle == 1) c->wait = c->pause = (unsigned char)(c->pause < 15 ? 2 * c->pause + 1 : c->pause);
     return size;
+}
+
+unsigned engine_stage_cells(unsigned least, double update)
+{
+    static const unsigned cells[] = { 8, 12, 16, 24, 34, 48, 70 };
+    const double allowed = update > 1e-12 ? 1 / (8192 * update) : 1e9; /* of an update, so that the weights are off by 2^-13 of them */
+    size_t i;
+    for (i = 0; i < sizeof cells / sizeof *cells; i++) {
+        const double m = 1 + bitsnap_log_bound(cells[i]), v = 1 - bitsnap_log_bound(cells[i] / 2);
+        if (cells[i] >= least && m * m <= (1 + allowed) * (1 + allowed) * v) return cells[i];
+    }
+    return least > 70 ? least : 70;
+}
+
+/* What an update is of the weights, by the elements of the last snapshot. */
+static void measure_pace(pace *c, const engine_tensor *t, uint64_t step)
+{
+    const unsigned width = bitsnap_width(t->dtype), run = t->count < PACES ? 1 : PACE_RUN;
+    const uint64_t runs = (t->count < PACES ? t->count : PACES) / run, apart = step > c->step ? step - c->step : 1;
+    double moved = 0, size = 0;
+    uint64_t i, k, root = 1;
+    uint8_t bytes[4 * PACE_RUN];
+    for (i = 0; i < runs; i++) {
+        const uint64_t first = runs < 2 ? 0 : (t->count - run) / (runs - 1) * i;
+        if (!t->fetch) memcpy(bytes, elements_at(t, first), (size_t)run * width);
+        else if (t->fetch(t->data, first, run, bytes)) return;
+        for (k = 0; k < run; k++) {
+            uint32_t bits = 0;
+            float now, *last = &c->last[i * run + k];
+            memcpy(&bits, bytes + k * width, width);
+            if (width == 2) bits <<= 16;
+            memcpy(&now, &bits, sizeof now);
+            if (!(now - now == 0)) now = 0; /* infinities and NaNs */
+            moved += now > *last ? (double)now - *last : (double)*last - now;
+            size += now > 0 ? now : -now;
+            *last = now;
+        }
+    }
+    while ((root + 1) * (root + 1) <= apart) root++; /* of several updates that go anywhere each is at most the root-th part */
+    moved = size > 0 ? moved / (size * (double)root) : 1;
+    c->ratio = c->seen ? moved : 1; /* unknown */
+    c->seen = 1;
+    c->step = step;
+}
+
+/* Cells of moments, by what an update is of the weights that they are of. Fewer only where an update a fourth larger would have fewer, too. */
+static void choose_cells(making *m, uint64_t step)
+{
+    size_t i;
+    for (i = 0; i < m->count; i++) {
+        const engine_tensor *t = &m->tensors[i];
+        pace *c;
+        unsigned before;
+        if (t->kind != ENGINE_MOMENT1 || !t->weights || !m->e->o.m_cells) continue;
+        c = &m->e->paces[t->weights - m->tensors];
+        before = c->cells;
+        measure_pace(c, t->weights, step);
+        c->cells = engine_stage_cells(m->e->o.m_cells, c->ratio);
+        if (c->cells < before) {
+            c->cells = engine_stage_cells(m->e->o.m_cells, 1.25 * c->ratio);
+            if (c->cells > before) c->cells = before;
+        }
+        if (before && before != c->cells)
+            say(m->e, "step %llu: moments of %s in %u cells instead of %u, as an update is %.2g %% of the weights", (unsigned long long)step, t->weights->name,
+                c->cells, before, 100 * c->ratio);
+    }
+}
+
+/* 0: the tensor is lossless. */
+static unsigned cells_of(const engine *e, const engine_tensor *t, const engine_tensor *tensors)
+{
+    const unsigned stage = e->o.stage && t->weights ? e->paces[t->weights - tensors].cells : 0;
+    if (t->kind == ENGINE_MOMENT1) return e->o.m_cells && stage > e->o.m_cells ? stage : e->o.m_cells;
+    if (t->kind == ENGINE_MOMENT2) return e->o.v_cells && stage / 2 > e->o.v_cells ? stage / 2 : e->o.v_cells;
+    return 0;
 }
 
 static void make_piece(making *m, uint64_t i, unsigned number)
@@ -1039,10 +1173,11 @@ static void make_piece(making *m, uint64_t i, unsigned number)
     contents_piece *p = &m->pieces[i];
     const engine_tensor *t = &m->tensors[p->tensor];
     const unsigned width = bitsnap_width(t->dtype);
+    choice *c = &m->e->choices[i];
     const uint8_t *elements = bring(t, p->first, p->count, &w->live, &w->live_size);
     const uint8_t *master = t->master ? bring(t->master, p->first, p->count, &w->master, &w->master_size) : NULL;
     const uint64_t capacity = frame_most(p->count, width);
-    const unsigned cells = t->kind == ENGINE_MOMENT1 ? m->e->o.m_cells : t->kind == ENGINE_MOMENT2 ? m->e->o.v_cells : 0;
+    const unsigned cells = cells_of(m->e, t, m->tensors);
     size_t size = 0;
     uint64_t written = 0;
     bitsnap_info info;
@@ -1054,12 +1189,12 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         making_fail(m, ENGINE_E_SYSTEM, "its elements cannot be fetched", p->tensor);
         return;
     }
-    w->b.level = m->e->o.level;
     if (t->master && t->dtype == BITSNAP_BF16 && is_rounded((const uint16_t *)(const void *)elements, master, (size_t)p->count)) {
         p->frame.check = bitsnap_hash(elements, (size_t)(2 * p->count));
         goto done;
     }
-    if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t->dtype);
+    if (m->before && !cells && !t->master) size = encode_delta(m, w, i, elements, t);
+    if (!cells && !t->master) take_sample(c->last, &c->has_last, elements, p->count, width);
     if (size) {
         const contents_piece *before = &m->before[i];
         p->frame.check = bitsnap_hash(w->frame, size);
@@ -1073,16 +1208,15 @@ static void make_piece(making *m, uint64_t i, unsigned number)
             w->b.base.count = p->count;
             w->b.base.dtype = BITSNAP_F32;
         }
-        if (!cells && !t->master) take_sample(&m->e->choices[i], elements, p->count, width);
+        if (!cells && !t->master) take_sample(c->sample, &c->has_sample, elements, p->count, width);
         w->b.quantizer.cells = cells;
-        w->b.columns = cells && p->count % (t->columns ? t->columns : 1) == 0 ? t->columns : 0;
-        if (encode(w, capacity, &size, elements, p->count, t->dtype)) {
+        if (encode_leveled(m, w, c, capacity, &size, elements, p->count, t)) {
             making_fail(m, ENGINE_E_ARGUMENT, bitsnap_message(&w->b), p->tensor);
             return;
         }
         memset(&w->b.base, 0, sizeof w->b.base);
         w->b.quantizer.cells = 0;
-        w->b.columns = 0;
+        c->cycle = 1, c->cycle_size = size;
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;
         if (append(m, p->settled ? st + 1 : st, w->frame, size, &p->frame.at)) goto full;
@@ -1091,6 +1225,7 @@ done:
     pthread_mutex_lock(&m->mutex);
     m->cost.elements_size += p->count * width;
     m->cost.frames_size += p->frame.size + p->anchor.size;
+    if (t->kind == ENGINE_MOMENT1) m->moments += p->count, m->cost.cells += (double)cells * (double)p->count;
     m->cost.written_size += written;
     if (p->anchor.size) m->cost.delta++;
     else if (t->master) m->cost.cast++;
@@ -1119,6 +1254,9 @@ static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *ten
     if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data && !t->fetch) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
     if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
     if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
+    if (t->weights && (t->weights < tensors || t->weights >= tensors + count || t->weights->count != t->count ||
+                       (t->weights->dtype != BITSNAP_F32 && t->weights->dtype != BITSNAP_BF16)))
+        return "its weights are no F32 or BF16 tensor of the same count among the tensors";
     if (t->master && (!is_float16(t->dtype) || t->master->dtype != BITSNAP_F32 || t->master->count != t->count || t->master->kind != ENGINE_EXACT))
         return "its master is no F32 tensor of the same count";
     return NULL;
@@ -1271,16 +1409,19 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
     if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
     if (!m->before || e->choices_count != m->d.header->pieces) {
-        free(e->choices);
+        free(e->choices), free(e->paces);
         e->choices_count = m->d.header->pieces;
         e->choices = (choice *)calloc((size_t)e->choices_count + 1, sizeof *e->choices);
-        if (!e->choices) {
+        e->paces = (pace *)calloc(m->count + 1, sizeof *e->paces);
+        if (!e->choices || !e->paces) {
             e->choices_count = 0;
             return no_memory(m->error);
         }
     }
+    if (e->o.stage) choose_cells(m, step);
     pool_run(&e->workers, make_pieces, m);
     if (m->status) return m->status;
+    if (m->moments) m->cost.cells /= (double)m->moments;
     m->seal.contents_size = m->d.size;
     m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
     if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
@@ -1289,20 +1430,28 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     return ENGINE_OK;
 }
 
-/* Says of which tensors deltas begin or cease to be made, and why. */
+/* Says of which tensors deltas begin or cease to be made, or the level changes, and why. A new anchor among deltas is neither. */
 static void say_choices(const making *m, uint64_t step)
 {
     const contents *d = &m->d;
     uint64_t i, k;
-    for (i = 0; i < d->header->tensors && m->before && m->e->o.say; i++) {
+    for (i = 0; i < d->header->tensors && m->before; i++) {
         const uint64_t end = i + 1 < d->header->tensors ? d->tensors[i + 1].first_piece : d->header->pieces;
-        uint64_t now = 0, then = 0, frames = 0, anchors = 0;
+        uint8_t *said = &m->e->paces[i].deltas;
+        uint64_t frames = 0, anchors = 0, settled = 0;
+        uint8_t high;
         for (k = d->tensors[i].first_piece; k < end; k++) {
-            now += d->pieces[k].anchor.size != 0, then += m->before[k].anchor.size != 0;
+            settled |= d->pieces[k].settled;
             if (d->pieces[k].anchor.size) frames += d->pieces[k].frame.size, anchors += d->pieces[k].anchor.size;
         }
-        if (now && !then) say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name, 100 * (double)frames / (double)anchors);
-        if (!now && then) say(m->e, "step %llu: no deltas of %s any more: they would take more than half of whole frames", (unsigned long long)step, m->tensors[i].name);
+        if (anchors && !*said) say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name, 100 * (double)frames / (double)anchors);
+        if (!anchors && !settled && *said) say(m->e, "step %llu: no deltas of %s any more: they would take more than %u %% of whole frames", (unsigned long long)step, m->tensors[i].name, m->e->o.delta_percent);
+        *said = anchors || (settled && *said);
+        high = m->e->choices[d->tensors[i].first_piece].high[anchors != 0];
+        if (end > d->tensors[i].first_piece && high != m->e->paces[i].high[anchors != 0])
+            say(m->e, "step %llu: %s of %s at level %d from here on, %s", (unsigned long long)step, anchors ? "deltas" : "whole frames", m->tensors[i].name,
+                high ? m->e->o.level_most : m->e->o.level, high ? "as that saves a 32nd" : "as more saves less than a 32nd");
+        m->e->paces[i].high[anchors != 0] = high;
     }
 }
 
@@ -1402,6 +1551,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
         t->data = g->bytes + at;
         t->fetch = NULL;
         if (t->master) t->master = g->tensors + (t->master - tensors);
+        if (t->weights) t->weights = g->tensors + (t->weights - tensors);
         at += (t->count * bitsnap_width(t->dtype) + 63) / 64 * 64;
     }
     g->count = count;

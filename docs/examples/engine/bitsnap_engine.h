@@ -72,6 +72,7 @@ typedef struct engine_tensor {
      * called by several of the engine's threads at once, for at most 2^18 elements, so that this is all that the host has of it (in copy mode all). */
     int (*fetch)(void *data, uint64_t first, uint64_t count, void *to);
     int (*store)(void *data, uint64_t first, uint64_t count, const void *from);
+    const struct engine_tensor *weights; /* of moments, for options.stage: the F32 or BF16 tensor of the same count whose moments they are; or null */
 } engine_tensor;
 
 /* How ranks talk: each of `ranks` trainers has one, and calls engine_recover and engine_snapshot like all others, in the same order, with
@@ -97,8 +98,12 @@ typedef struct engine_options {
     uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
+    int level_most;        /* for pieces of which it makes frames at least a 32nd smaller; 0: none */
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int stage;             /* 1: of moments whose weights are known no fewer cells than these, and as many as engine_stage_cells says */
     int deltas;            /* ENGINE_ADAPT: where a sample of a piece says that they pay; ENGINE_WHOLE: never; ENGINE_TRY: every piece, each time */
+    unsigned delta_percent; /* of its anchor that a delta may take; 0: 50, by which two snapshots never take more than two whole ones. Up to 90: fewer
+                              bytes to partners and disk; an anchor and two deltas then take up to 1.4 times two whole frames */
     int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns; they are encoded behind it, by the
                               engine's threads, and are there when engine_wait says so. A trainer that is killed meanwhile loses that one */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
@@ -117,6 +122,13 @@ typedef struct engine_options {
 /* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
 int engine_policy(engine_options *o, const char *name);
 
+/* Cells of the first moment, twice those of the second, at this stage of training: the fewest of 8, 12, 16, 24, 34, 48 and 70, and not below `least`, with
+ * which the error of an update moves the weights by at most 2^-13 of their size, a 16th of what rounding to bfloat16 does at most; else 70.
+ * `update`: the size of an update, of that of the weights; options.stage takes it from 1,024 elements of each tensor, in this snapshot and the
+ * one before. Early, and where weights are small, updates are large, and moments exact; late, and in fine-tuning, they are what the caller
+ * allows. BitSnap (arXiv 2511.12376) says that it adapts to stages of training, not how; this is the rule of the tool's --adam stage, by tensor. */
+unsigned engine_stage_cells(unsigned least, double update);
+
 enum { ENGINE_FROM_MEMORY = 0, ENGINE_FROM_PARTNER = 1, ENGINE_FROM_DISK = 2 };
 
 /* What the last snapshot or recovery took. */
@@ -131,6 +143,7 @@ typedef struct engine_cost {
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
     uint64_t sent_size;     /* bytes to the partner, of the last snapshot that counts */
     uint64_t whole, cast, delta; /* pieces of tensors, by how they are coded */
+    double cells;           /* of first moments, the mean over their elements; 0: they are lossless */
 } engine_cost;
 
 typedef struct engine engine;

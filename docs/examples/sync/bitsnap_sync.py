@@ -198,43 +198,46 @@ def route(deltas, have, latest):
 # ---- the two ends
 
 class Trainer:
-    """Has a copy of what was published last, and one of what is published next. `history`: how many deltas are kept for who has missed
+    """Has two copies: `weights`, of what was published last, and `spare`, of what was before, and is published next. `history`: how many deltas are kept for who has missed
     some; older versions are helped by an anchor, as is all that would take more bytes than one."""
 
     def __init__(self, tensors, *, level="fast", threads=1, history=64):
         self._level, self._threads, self._history = level, threads, history
-        self._old = Weights.of(tensors)
-        self._new = Weights(self._old.memory.copy())
+        self.weights = Weights.of(tensors)
+        self.spare = Weights(self.weights.memory.copy())
         self._deltas, self._ready = {}, {}
         self._changed = threading.Condition()
-        self.have, self.step = self._old.version(), 0
+        self.have, self.step = self.weights.version(), 0
 
     def publish(self, tensors, step=0):
         """The delta from the last version, or None where nothing has changed."""
-        self._new.fill(tensors)
-        options = {"level": self._level, "threads": self._threads, "flags": FLAGS}
-        frames = [bitsnap.delta(new, old, dtype, dtype, **options) for (dtype, new), (_, old) in zip(self._new.pieces, self._old.pieces)]
-        result = version(self._new.name, [bitsnap.info(x)["content_id"] for x in frames])
+        self.spare.fill(tensors)
+        result, message = self._encode(step)
         if result == self.have:
             return None
-        message = pack(self.have, result, step, self._new.name, b"", frames)
         with self._changed:
             self._deltas.pop((self.have, result), None)
             self._deltas[self.have, result] = message
             while len(self._deltas) > self._history:
                 del self._deltas[next(iter(self._deltas))]
-            self._old, self._new = self._new, self._old
+            self.weights, self.spare = self.spare, self.weights
             self.have, self.step, self._ready = result, step, {}
             self._changed.notify_all()
         return message
+
+    def _encode(self, step):
+        options = {"level": self._level, "threads": self._threads, "flags": FLAGS}
+        frames = [bitsnap.delta(new, old, dtype, dtype, **options) for (dtype, new), (_, old) in zip(self.spare.pieces, self.weights.pieces)]
+        result = version(self.spare.name, [bitsnap.info(x)["content_id"] for x in frames])
+        return result, pack(self.have, result, step, self.spare.name, b"", frames)
 
     def anchor(self):
         """The version of now, by itself."""
         with self._changed:
             if 0 not in self._ready:
                 frames = [bitsnap.compress(memory, dtype, level=self._level, threads=self._threads, flags=bitsnap.CONTENT_ID)
-                          for dtype, memory in self._old.pieces]
-                self._ready[0] = pack(0, self.have, self.step, self._old.name, self._old.text.tobytes(), frames)
+                          for dtype, memory in self.weights.pieces]
+                self._ready[0] = pack(0, self.have, self.step, self.weights.name, self.weights.text.tobytes(), frames)
             return self._ready[0]
 
     def since(self, have, timeout=0):
@@ -244,7 +247,7 @@ class Trainer:
                 return None
             if have not in self._ready:
                 way = route(self._deltas, have, self.have)
-                if way is None or sum(len(self._deltas[x]) for x in way) > self._old.data.size // 2:
+                if way is None or sum(len(self._deltas[x]) for x in way) > self.weights.data.size // 2:
                     return self.anchor()
                 self._ready[have] = merge([self._deltas[x] for x in way])
             return self._ready[have]
@@ -311,12 +314,13 @@ class Rollout:
             self._journal(None)
             self._have = self._weights.version()  # another one, if somebody else has changed the weights
             raise
-        self._finish()
+        self._finish(largest[1])
 
-    def _finish(self):
-        """The rest of a delta; what is done already is left alone."""
+    def _finish(self, done=None):
+        """The rest of a delta, which was begun; where that is not known, what is done is found out, and left alone."""
         for (_, memory), frame in zip(self._weights.pieces, self._pending.frames, strict=True):
-            bitsnap.apply(memory, frame, threads=self._threads)
+            if frame is not done:
+                bitsnap.apply(memory, frame, threads=self._threads)
         self._have, self._pending = self._pending.result, None
         self._journal(None)
 
