@@ -117,7 +117,7 @@ CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tes
          tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
          tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
          tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_wiredtiger.sh tests/check_switches.py tests/check_offload.sh
+         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_wiredtiger.sh tests/check_languages.sh tests/check_switches.py tests/check_offload.sh
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
 

@@ -66,6 +66,13 @@ def deltas_of_bytes():
     refused(TypeError, "not None", bitsnap.merge, delta, None)
 
 
+def damaged(whole, n):
+    """With one bit flipped; every third time cut, too."""
+    bad = bytearray(whole)
+    bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
+    return bytes(bad[:random.randrange(len(bad))] if n % 3 == 0 else bad)
+
+
 def damaged_bytes():
     data = bytes(random.getrandbits(8) & 0x9F for _ in range(20000))
     frame = bitsnap.compress(data, "F16")
@@ -74,10 +81,7 @@ def damaged_bytes():
     file = file.finish()
     for n in range(600):
         for whole in (frame, file):
-            bad = bytearray(whole)
-            bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
-            if n % 3 == 0:
-                del bad[random.randrange(len(bad)):]
+            bad = damaged(whole, n)
             try:
                 if whole is frame:
                     got = bitsnap.decompress(bad)
@@ -386,9 +390,29 @@ def zarr_arrays():
     refused(bitsnap.Error, "", codec.decode, b"nothing of the kind at all, but long enough")
 
 
+def damaged_chunks():
+    """What a damaged chunk gives through Zarr, version 3, or numcodecs is an error, or what was there."""
+    import numcodecs
+    import zarr
+
+    a = weights(60, 50)
+    zarr.create_array("damaged.zarr", shape=a.shape, chunks=a.shape, dtype=a.dtype, serializer=bitsnap.zarr.BitsnapCodec(), compressors=None)[:] = a
+    codec = numcodecs.get_codec({"id": "bitsnap"})
+    whole, errors = open("damaged.zarr/c/0/0", "rb").read(), 0
+    for n in range(300):
+        bad, out = damaged(whole, n), numpy.zeros_like(a)
+        open("damaged.zarr/c/0/0", "wb").write(bad)
+        for read in (lambda: zarr.open_array("damaged.zarr")[10:50], lambda: codec.decode(bad, out)[10:50], lambda: numpy.frombuffer(codec.decode(bad), a.dtype).reshape(a.shape)[10:50]):
+            try:
+                assert same(read(), a[10:50])
+            except ValueError:
+                errors += 1
+    assert errors > 850, errors
+
+
 def the_readme():
     run_blocks(readme, "python", "python torch", "python zarr")
 
 
 sys.exit(run("arrays", [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole,
-                        states_of_torch, zarr_arrays, the_readme]))
+                        states_of_torch, zarr_arrays, damaged_chunks, the_readme]))

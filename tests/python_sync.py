@@ -17,7 +17,7 @@ import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
-import bitsnap  # noqa: E402
+import bitsnap.torch  # noqa: E402
 import bitsnap_sync  # noqa: E402
 import hf_delta  # noqa: E402
 import transports  # noqa: E402
@@ -100,6 +100,20 @@ def all_tensors_or_none():
         bad[bytes(data).index(frame) + 60] ^= 1
         refused(ValueError, "damaged", rollout.apply, bad)
         assert bits(rollout.tensors()) == before and rollout.have == message.base, i
+    interrupted = Rollout({n: torch.frombuffer(bytearray(x), dtype=weights[n].dtype).reshape(weights[n].shape) if x else weights[n] for n, x in before.items()})
+    apply, calls = bitsnap.apply, []
+
+    def interrupt(*args, **named):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return apply(*args, **named)
+
+    bitsnap.apply = interrupt
+    refused(KeyboardInterrupt, "", interrupted.apply, data)
+    bitsnap.apply = apply
+    refused(MessageError, "", interrupted.tensors)
+    assert interrupted.apply(data) is False and holds(interrupted, weights)
     live = rollout.tensors()["norm"]
     live[7] = 3
     refused(bitsnap.Error, "not the base", rollout.apply, data)
@@ -204,6 +218,13 @@ def killed_while_applying():
         rollout = Rollout(path=path)
         rollout.apply(trainer.anchor())
         refused(BlockingIOError, "", Rollout, path=path)
+        other = Rollout(weights, path=os.path.join(directory, "other"))
+        assert holds(other, weights) and other.have == trainer.have and bits(safetensors.torch.load_file(os.path.join(directory, "other"))) == bits(weights)
+        other.close()
+        bitsnap.torch.save_file(weights, os.path.join(directory, "other"))
+        refused(MessageError, "not a .safetensors file", Rollout, path=os.path.join(directory, "other"))
+        for name in ("other", "other.lock"):
+            os.unlink(os.path.join(directory, name))
         old = rollout._weights.memory.tobytes()
         train(weights)
         delta = trainer.publish(weights)

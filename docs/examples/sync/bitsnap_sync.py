@@ -37,7 +37,7 @@ class Weights:
     def __init__(self, memory):
         self.memory = memory
         file = _core.File(memory)  # checks the header
-        if file.kind != "safetensors" and file.kind != "plain":
+        if file.kind != "plain":
             raise MessageError("not a .safetensors file")
         self.table = file.tensors()
         start = file.size - file.data_size
@@ -78,10 +78,9 @@ class Weights:
         return weights
 
     @classmethod
-    def new(cls, text, size, memory=None):
+    def new(cls, text, size):
         """Of these names, with elements of any value."""
-        if memory is None:
-            memory = numpy.empty(len(text) + size, numpy.uint8)
+        memory = numpy.empty(len(text) + size, numpy.uint8)
         memory[:len(text)] = numpy.frombuffer(text, numpy.uint8)
         return cls(memory)
 
@@ -198,8 +197,8 @@ def route(deltas, have, latest):
 # ---- the two ends
 
 class Trainer:
-    """Has two copies: `weights`, of what was published last, and `spare`, of what was before, and is published next. `history`: how many deltas are kept for who has missed
-    some; older versions are helped by an anchor, as is all that would take more bytes than one."""
+    """Has two copies: `weights`, of what was published last, and `spare`, of what was before, and is published next. `history`: how many
+    deltas are kept for who has missed some; older versions are helped by an anchor, as where deltas come to half of the tensors' bytes."""
 
     def __init__(self, tensors, *, level="fast", threads=1, history=64):
         self._level, self._threads, self._history = level, threads, history
@@ -256,7 +255,7 @@ class Trainer:
 class Rollout:
     """Weights that messages bring from version to version. With tensors it starts from these, and needs no anchor if the trainer has
     had them, too; with a path it keeps them in that .safetensors file, which it maps: a process that is killed finds there the version
-    that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused."""
+    that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused. One thread at a time."""
 
     def __init__(self, tensors=None, *, path=None, threads=1, limit=1 << 44):
         self._path, self._threads, self._limit = path, threads, limit
@@ -265,11 +264,14 @@ class Rollout:
         if path is not None:
             self._open()
         if tensors is not None and self._weights is None:
-            self._take(Weights.of(tensors))
+            weights = Weights.of(tensors)
+            self._keep(weights, weights.version())
 
-    def _take(self, weights, have=None):
-        self._weights = weights
-        self._have = weights.version() if have is None else have
+    def _keep(self, weights, have):
+        if self._path is not None:
+            _write(self._path, weights.memory)
+            weights = self._map()
+        self._weights, self._have = weights, have
 
     @property
     def have(self):
@@ -284,8 +286,8 @@ class Rollout:
 
     def apply(self, data):
         """Brings all tensors to the result of a message, or none of them (an exception). False: they had it already."""
-        if self._pending:
-            self._finish()
+        if self._pending:  # an interrupt came between
+            self._commit(self._pending)
         message = Message(data)
         if message.result == self._have:
             return False
@@ -294,34 +296,29 @@ class Rollout:
         elif message.base != self._have or message.name != self._weights.name or len(message.frames) != len(self._weights.pieces):
             raise WrongBase(f"a delta against {message.base:016x}; here is {self._have:016x}")
         else:
-            self._change(message, data)
+            self._commit(message, data)
         self.step = message.step
         return True
 
-    def _change(self, message, data):
-        """All frames but the largest are tried first. What that one refuses has changed nothing; after it nothing is refused."""
-        frames = list(zip(self._weights.pieces, message.frames))
-        largest = max(frames, key=lambda x: x[0][1].size)
+    def _commit(self, message, data=None):
+        """Applies a delta; without its bytes, one that was begun: what is done already is left alone. All frames but the largest are tried
+        first. What that one refuses has changed nothing; after it nothing is refused."""
+        frames = sorted(zip(self._weights.pieces, message.frames, strict=True), key=lambda x: -x[0][1].size)
         try:
-            for (_, memory), frame in frames:
-                if frame is not largest[1]:
+            if data is not None:
+                for (_, memory), frame in frames[1:]:
                     bitsnap.test(frame, base=memory, threads=self._threads)
-            self._journal(data)
+                self._journal(data)
             self._pending, self._have = message, 0
-            bitsnap.apply(largest[0][1], largest[1], threads=self._threads)
-        except ValueError:
-            self._pending = None
-            self._journal(None)
-            self._have = self._weights.version()  # another one, if somebody else has changed the weights
-            raise
-        self._finish(largest[1])
-
-    def _finish(self, done=None):
-        """The rest of a delta, which was begun; where that is not known, what is done is found out, and left alone."""
-        for (_, memory), frame in zip(self._weights.pieces, self._pending.frames, strict=True):
-            if frame is not done:
+            for (_, memory), frame in frames:
                 bitsnap.apply(memory, frame, threads=self._threads)
-        self._have, self._pending = self._pending.result, None
+        except ValueError:
+            self._settle(self._weights.version())  # another one, if somebody else has changed the weights
+            raise
+        self._settle(message.result)
+
+    def _settle(self, have):
+        self._have, self._pending = have, None
         self._journal(None)
 
     def _load(self, anchor):
@@ -329,20 +326,15 @@ class Rollout:
             raise MessageError("an anchor of another model")
         if anchor.size > self._limit:
             raise MessageError(f"an anchor of {anchor.size} bytes; the limit is {self._limit}")
-        memory = numpy.empty(len(anchor.text) + anchor.size, numpy.uint8)
-        weights = Weights.new(anchor.text, anchor.size, memory)
+        weights = Weights.new(anchor.text, anchor.size)
         for (_, memory), frame in zip(weights.pieces, anchor.frames, strict=True):
             bitsnap.decompress_into(frame, memory, threads=self._threads)
-        if self._path is not None:
-            _write(self._path, weights.memory)
-            self._map()
-            weights = self._weights
-        self._take(weights, anchor.result)
+        self._keep(weights, anchor.result)
 
     # ---- in a file
 
     def _map(self):
-        self._weights = Weights(numpy.memmap(self._path, numpy.uint8, "r+"))
+        return Weights(numpy.memmap(self._path, numpy.uint8, "r+"))
 
     def _open(self):
         import fcntl
@@ -351,17 +343,12 @@ class Rollout:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one process writes; others may map the file, too
         if not os.path.exists(self._path):
             return
-        self._map()
+        self._weights = self._map()
         try:
             with open(self._name, "rb") as f:
-                self._pending = Message(f.read())
-            self._finish()
-        except FileNotFoundError:
-            pass
-        except ValueError:  # a delta that nothing was changed by: the file is old
-            self._pending = None
-            self._journal(None)
-        self._take(self._weights)
+                self._commit(Message(f.read()))
+        except (FileNotFoundError, ValueError):  # nothing was begun; or what was is not against these weights
+            self._settle(self._weights.version())
 
     @property
     def _name(self):

@@ -13,6 +13,10 @@ from bitsnap_sync import Message, MessageError, _write, merge, route
 ASK = struct.Struct("<4sQI")
 
 
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+
+
 class Server:
     """Answers rollouts from the trainer's history, each in a thread of its own."""
 
@@ -30,9 +34,7 @@ class Server:
                 except OSError:
                     pass  # it asks again, or has ended
 
-        socketserver.ThreadingTCPServer.allow_reuse_address = True
-        self._server = socketserver.ThreadingTCPServer(address, Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(address, Handler)
         self.address = self._server.server_address
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -137,7 +139,6 @@ def pull(path, rollout):
         except FileNotFoundError:
             if attempt == 2:
                 raise  # else the trainer has just removed what was listed
-    return False
 
 
 def _follow(path, rollout, way, ways):

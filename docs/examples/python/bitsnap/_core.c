@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BITSNAP_STATIC
@@ -112,19 +113,27 @@ static int buffer_get(buffer *x, PyObject *o, const char *what, int writable, in
     return 0;
 }
 
-/* A result of so many bytes: `into` where it is given and fits, else new bytes, which *to then is. */
+/* A result of so many bytes: `into` where it is given and fits, else new bytes, which *to then is. Large ones had better be huge pages,
+ * as numpy asks for, too: new memory of pages of 4 KiB costs more than decoding. */
 static PyObject *result_of(PyObject *into, buffer *out, uint64_t size)
 {
     PyObject *result = NULL;
-    if (out->at) {
-        if (out->size == size) return Py_NewRef(into);
+    if (out->at && out->size != size) {
         PyErr_Format(PyExc_ValueError, "out has %zu bytes, the elements have %llu", out->size, (unsigned long long)size);
+    } else if (out->at) {
+        result = Py_NewRef(into);
     } else if (size > PY_SSIZE_T_MAX) {
         PyErr_NoMemory();
     } else {
         result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
         if (result) out->at = (uint8_t *)PyBytes_AsString(result);
     }
+#ifdef MADV_HUGEPAGE
+    if (result && size >= 4u << 20) {
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)out->at + page - 1) / page * page;
+        (void)madvise((void *)begin, ((uintptr_t)out->at + (size_t)size) / page * page - begin, MADV_HUGEPAGE);
+    }
+#endif
     return result;
 }
 
